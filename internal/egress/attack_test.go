@@ -54,30 +54,30 @@ func TestAttackHTTP(t *testing.T) {
 		{"not-http", direct, "SSH-2.0-x\r\n\r\n", "400", "api.kit.test", 80, "request line"},
 
 		{"closed", proxied, "GET http://other.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "403", "other.kit.test", 80, "not open"},
-		{"proxy-host-not-uri", proxied, "GET http://api.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "Host field is not the host of the request line"},
-		{"proxy-path", proxied, "GET / HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "has to name a host"},
+		{"proxy-host-not-uri", proxied, "GET http://api.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "400", "127.0.0.1", 312, "Host field is not the host of the request line"},
+		{"proxy-path", proxied, "GET / HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 312, "has to name a host"},
 		{"userinfo", proxied, "GET http://api.kit.test@other.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "403", "api.kit.test@other.kit.test", 80, "no host name"},
 		{"userinfo-port", proxied, "GET http://api.kit.test:80@other.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "403", "api.kit.test:80@other.kit.test", 80, "no host name"},
-		{"backslash", proxied, `GET http://other.kit.test\@api.kit.test/ HTTP/1.1` + "\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "no form"},
-		{"nul", proxied, "CONNECT api.kit.test\x00.other.kit.test:443 HTTP/1.1\r\n\r\n", "400", "127.0.0.1", 3128, "request line"},
-		{"percent-nul", proxied, "GET http://api.kit.test%00.other.kit.test/ HTTP/1.1\r\nHost: x.test\r\n\r\n", "400", "127.0.0.1", 3128, "no form"},
-		{"percent", proxied, "GET http://api%2ekit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "no form"},
-		{"full-width", proxied, "GET http://ａpi.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "request line"},
+		{"backslash", proxied, `GET http://other.kit.test\@api.kit.test/ HTTP/1.1` + "\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 312, "no form"},
+		{"nul", proxied, "CONNECT api.kit.test\x00.other.kit.test:443 HTTP/1.1\r\n\r\n", "400", "127.0.0.1", 312, "request line"},
+		{"percent-nul", proxied, "GET http://api.kit.test%00.other.kit.test/ HTTP/1.1\r\nHost: x.test\r\n\r\n", "400", "127.0.0.1", 312, "no form"},
+		{"percent", proxied, "GET http://api%2ekit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 312, "no form"},
+		{"full-width", proxied, "GET http://ａpi.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 312, "request line"},
 		{"full-width-host", direct, "GET / HTTP/1.1\r\nHost: ａpi.kit.test\r\n\r\n", "403", `"\uff41pi.kit.test"`, 80, "no host name"},
 		{"suffix", proxied, "GET http://xapi.kit.test/ HTTP/1.1\r\nHost: xapi.kit.test\r\n\r\n", "403", "xapi.kit.test", 80, "not open"},
 		{"prefix", proxied, "GET http://api.kit.test.evil.test/ HTTP/1.1\r\nHost: api.kit.test.evil.test\r\n\r\n", "403", "api.kit.test.evil.test", 80, "not open"},
 		{"below", proxied, "GET http://a.api.kit.test/ HTTP/1.1\r\nHost: a.api.kit.test\r\n\r\n", "403", "a.api.kit.test", 80, "not open"},
 		{"parent", proxied, "GET http://kit.test/ HTTP/1.1\r\nHost: kit.test\r\n\r\n", "403", "kit.test", 80, "not open"},
 		{"two-dots", proxied, "GET http://api.kit.test../ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "403", "api.kit.test..", 80, "no host name"},
-		{"port-22", proxied, "CONNECT api.kit.test:22 HTTP/1.1\r\n Host: api.kit.test:22\r\n\r\n", "400", "127.0.0.1", 3128, "folded"},
+		{"port-22", proxied, "CONNECT api.kit.test:22 HTTP/1.1\r\n Host: api.kit.test:22\r\n\r\n", "400", "127.0.0.1", 312, "folded"},
 		{"connect-22", proxied, "CONNECT api.kit.test:22 HTTP/1.1\r\nHost: api.kit.test:22\r\n\r\n", "403", "api.kit.test", 22, "not open"},
 		{"port-wrapped", proxied, "CONNECT api.kit.test:65979 HTTP/1.1\r\nHost: api.kit.test:65979\r\n\r\n", "403", "api.kit.test:65979", 80, "no host name"}, // 443 + 65536
 		{"port-zeros", proxied, "CONNECT api.kit.test:0443 HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "403", "api.kit.test:0443", 80, "no host name"},
-		{"connect-no-port", proxied, "CONNECT api.kit.test HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "no port"},
-		{"connect-host", proxied, "CONNECT api.kit.test:443 HTTP/1.1\r\nHost: other.kit.test:443\r\n\r\n", "400", "127.0.0.1", 3128, "Host field"},
+		{"connect-no-port", proxied, "CONNECT api.kit.test HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 312, "no port"},
+		{"connect-host", proxied, "CONNECT api.kit.test:443 HTTP/1.1\r\nHost: other.kit.test:443\r\n\r\n", "400", "127.0.0.1", 312, "Host field"},
 		{"connect-body", proxied, "CONNECT api.kit.test:443 HTTP/1.1\r\nHost: api.kit.test:443\r\nContent-Length: 3\r\n\r\nabc", "400", "api.kit.test", 443, "no body"},
-		{"crlf", proxied, "CONNECT api.kit.test:443\r\nX: HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "request line"},
-		{"https-uri", proxied, "GET https://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "https goes by CONNECT"},
+		{"crlf", proxied, "CONNECT api.kit.test:443\r\nX: HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "400", "127.0.0.1", 312, "request line"},
+		{"https-uri", proxied, "GET https://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 312, "https goes by CONNECT"},
 		{"plain-at-443", proxied, "GET http://api.kit.test:443/ HTTP/1.1\r\nHost: api.kit.test:443\r\n\r\n", "400", "api.kit.test", 443, "speaks TLS"},
 	} {
 		t.Run(c.way+"/"+c.name, func(t *testing.T) {
@@ -422,12 +422,12 @@ func TestPrivateHosts(t *testing.T) {
 func TestRelayOfARelay(t *testing.T) {
 	w := newWorld(t)
 	for range 3 {
-		got, _ := say(w.proxy(), "CONNECT 127.0.0.1:3128 HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\nCONNECT other.kit.test:443 HTTP/1.1\r\n\r\n")
+		got, _ := say(w.proxy(), "CONNECT 127.0.0.1:312 HTTP/1.1\r\nHost: 127.0.0.1:312\r\n\r\nCONNECT other.kit.test:443 HTTP/1.1\r\n\r\n")
 		if !strings.HasPrefix(got, "HTTP/1.1 403 ") {
 			t.Errorf("got %q, want 403", got)
 		}
 	}
-	w.wantDenied("127.0.0.1", 3128, "no host name")
+	w.wantDenied("127.0.0.1", 312, "no host name")
 }
 
 // TestSlowAndFlood: who takes its time, or opens too much, is cut off.
@@ -443,7 +443,7 @@ func TestSlowAndFlood(t *testing.T) {
 	}{
 		{func() net.Conn { return slow.toName("api.kit.test", 443) }, "\x16\x03\x01", "api.kit.test", 443, "in time"},
 		{func() net.Conn { return slow.toName("api.kit.test", 80) }, "GET / HT", "api.kit.test", 80, "in time"},
-		{slow.proxy, "CONNECT api", "127.0.0.1", 3128, "in time"},
+		{slow.proxy, "CONNECT api", "127.0.0.1", 312, "in time"},
 	} {
 		got, _ := say(c.conn(), c.text)
 		_, _ = say(c.conn(), "") // who says nothing has asked for nothing
@@ -464,7 +464,7 @@ func TestSlowAndFlood(t *testing.T) {
 	if got, err := say(few.proxy(), "GET"); err == nil {
 		t.Errorf("one too many: got %q, want a reset", got)
 	}
-	few.wantDenied("127.0.0.1", 3128, "at once")
+	few.wantDenied("127.0.0.1", 312, "at once")
 
 	rare := newBox(t, setup{open: []string{"api.kit.test"}, sites: sites, caps: egress.Caps{PerSecond: 1}})
 	for range 2 {
@@ -473,5 +473,5 @@ func TestSlowAndFlood(t *testing.T) {
 	for range 3 {
 		_, _ = say(rare.proxy(), "GET")
 	}
-	rare.wantDenied("127.0.0.1", 3128, "a second")
+	rare.wantDenied("127.0.0.1", 312, "a second")
 }

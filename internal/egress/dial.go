@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,16 +29,14 @@ func (e *BlockedError) Error() string {
 // ignores proxy variables in the server's environment.
 type dialer struct {
 	timeout  time.Duration
-	private  map[sandboxmcp.Domain]bool // Config.Private; no lookup matches a wildcard
+	private  atomic.Pointer[map[sandboxmcp.Domain]bool] // Config.Private; no lookup matches a wildcard
 	resolve  map[sandboxmcp.Domain]netip.AddrPort
 	resolver *net.Resolver
 }
 
 func newDialer(c Config, timeout time.Duration) *dialer {
-	d := &dialer{timeout: timeout, private: map[sandboxmcp.Domain]bool{}, resolve: c.Resolve, resolver: &net.Resolver{}}
-	for _, p := range c.Private {
-		d.private[p] = true
-	}
+	d := &dialer{timeout: timeout, resolve: c.Resolve, resolver: &net.Resolver{}}
+	d.setPrivate(c.Private)
 	if c.DNS.IsValid() {
 		to := c.DNS.String()
 		d.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) { //nolint:forbidigo // a field, and it has a context
@@ -46,6 +45,15 @@ func newDialer(c Config, timeout time.Duration) *dialer {
 		}}
 	}
 	return d
+}
+
+// setPrivate replaces the hosts that may have a special address.
+func (d *dialer) setPrivate(hosts []sandboxmcp.Domain) {
+	all := make(map[sandboxmcp.Domain]bool, len(hosts))
+	for _, p := range hosts {
+		all[p] = true
+	}
+	d.private.Store(&all)
 }
 
 // connect connects to the host by TCP. If each of its addresses is special, the error
@@ -67,7 +75,8 @@ func (d *dialer) connect(ctx context.Context, h sandboxmcp.Host, port int) (net.
 }
 
 func (d *dialer) mayBePrivate(h sandboxmcp.Host, port int) bool {
-	return d.private[sandboxmcp.Domain{Host: h, Port: port}] || d.private[sandboxmcp.Domain{Host: h}] && (port == 80 || port == 443)
+	private := *d.private.Load()
+	return private[sandboxmcp.Domain{Host: h, Port: port}] || private[sandboxmcp.Domain{Host: h}] && (port == 80 || port == 443)
 }
 
 func check(h sandboxmcp.Host, address string) error {
@@ -85,8 +94,8 @@ func check(h sandboxmcp.Host, address string) error {
 	return nil
 }
 
-// unreachable says briefly why a dial failed. It reveals nothing of the server's network.
-func unreachable(err error) string {
+// Unreachable says briefly why a dial failed. It reveals nothing of the server's network.
+func Unreachable(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		if dns.IsNotFound {
 			return "the name does not exist"

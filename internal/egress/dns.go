@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -62,12 +63,16 @@ func (l *Link) lookup(q dnsmessage.Question) (dnsmessage.RCode, dnsmessage.Resou
 			return dnsmessage.RCodeSuccess, nil
 		}
 	}
-	if err != nil || !l.policy.AllowsName(h) {
+	verdict := Verdict{Reason: "it is no host name"}
+	if err == nil {
+		verdict = l.policy.Name(h)
+	}
+	if !verdict.Allowed {
 		if !strings.HasSuffix(strings.ToLower(text), ".arpa.") { // reverse lookups, which libraries make without the program's wish, are not reported
 			if err == nil {
 				text = string(h)
 			}
-			l.ledger.denyOnce(Entry{Host: text, Via: ViaDNS, Reason: "the name is not open"}, q.Type == dnsmessage.TypeAAAA)
+			l.ledger.denyOnce(Entry{Host: text, Via: ViaDNS, Rule: verdict.Rule, Reason: cmp.Or(verdict.Reason, notOpen)}, q.Type == dnsmessage.TypeAAAA)
 		}
 		return dnsmessage.RCodeNameError, nil
 	}

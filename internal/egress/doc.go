@@ -11,7 +11,7 @@
 //   - DNS (any address, port 53) answers an open name with an address of
 //     198.18.0.0/15 that represents it, and any other name with NXDOMAIN. It never
 //     asks another resolver, so a question cannot carry data out.
-//   - The proxy (127.0.0.1:3128) takes CONNECT and http:// requests.
+//   - The proxy (127.0.0.1:312) takes CONNECT and http:// requests.
 //   - Port 443 is TLS. crypto/tls parses the ClientHello. Its server name must be the
 //     host of the connection. A missing or different server name, Encrypted
 //     ClientHello, and anything that is not TLS are refused.

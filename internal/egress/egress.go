@@ -43,6 +43,9 @@ type Config struct {
 	Now  func() time.Time
 }
 
+// defaultHead is how long a program may take for the head of a request.
+const defaultHead = 10 * time.Second
+
 // Proxy dials hosts for sandboxes. A server has one. Its methods may be called
 // concurrently.
 type Proxy struct {
@@ -77,6 +80,9 @@ func New(c Config) *Proxy {
 // a run's isolation report. It is empty without such settings.
 func (p *Proxy) Weak() []string { return append([]string(nil), p.weak...) }
 
+// SetPrivate replaces [Config.Private], for connections to come.
+func (p *Proxy) SetPrivate(hosts []sandboxmcp.Domain) { p.dial.setPrivate(hosts) }
+
 // Attach serves the sockets of n until the link is closed, which closes them.
 func (p *Proxy) Attach(n *backend.Network, policy Policy) *Link {
 	l := newLink(p, policy, n.Effort)
@@ -106,7 +112,7 @@ func (c Caps) orDefault() Caps {
 	if c.Bytes <= 0 {
 		c.Bytes = 8 << 30
 	}
-	wait(&c.Head, 10*time.Second)
+	wait(&c.Head, defaultHead)
 	wait(&c.Dial, 10*time.Second)
 	wait(&c.Idle, 10*time.Minute)
 	return c

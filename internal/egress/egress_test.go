@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 )
 
 func TestTransparentHTTP(t *testing.T) {
@@ -65,17 +67,30 @@ func TestProxyConnect(t *testing.T) {
 }
 
 func TestClosedSaysHow(t *testing.T) {
-	w := newWorld(t)
-	for _, head := range []string{
-		"GET http://other.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n",
-		"CONNECT other.kit.test:80 HTTP/1.1\r\nHost: other.kit.test:80\r\n\r\n",
+	for _, c := range []struct {
+		how         egress.Recourse
+		words, body string
+	}{
+		{egress.ByTool, "; ask with request_egress", "Ask for it with the tool request_egress and the domain other.kit.test. Retries do not help."},
+		{egress.ByPerson, "; a person can open it", "A person can open the domain other.kit.test. Retries do not help."},
+		{egress.BySettings, "", "Only the operator's settings open domains. Retries do not help."},
 	} {
-		got, err := say(w.proxy(), head)
-		if err != nil || !strings.HasPrefix(got, "HTTP/1.1 403 other.kit.test:80 is not open; ask with request_egress\r\n") ||
-			!strings.Contains(got, "sandboxmcp egress other.kit.test\n") || !strings.Contains(got, "it is not open") {
-			t.Errorf("%s: got %q, %v", head, got, err)
+		w := newWorld(t)
+		w.rules.recourse = c.how
+		for _, head := range []string{
+			"GET http://other.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n",
+			"CONNECT other.kit.test:80 HTTP/1.1\r\nHost: other.kit.test:80\r\n\r\n",
+		} {
+			got, err := say(w.proxy(), head)
+			if err != nil || !strings.HasPrefix(got, "HTTP/1.1 403 other.kit.test:80 is not open"+c.words+"\r\n") ||
+				!strings.HasSuffix(got, "\r\n\r\nother.kit.test:80 is not open to this sandbox: it is not open.\n"+c.body+"\n") {
+				t.Errorf("%s: got %q, %v; want %q and %q", head, got, err, c.words, c.body)
+			}
+			if strings.Contains(got, "sandboxmcp ") { // a command would have to name the state directory
+				t.Errorf("%s: got %q, want no command", head, got)
+			}
 		}
+		w.wantDenied("other.kit.test", 80, "it is not open")
+		w.quiet()
 	}
-	w.wantDenied("other.kit.test", 80, "it is not open")
-	w.quiet()
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -61,7 +62,9 @@ func (v *visit) answerTongue(said tongue) {
 // requestLine matches every line that some server accepts as a request line. Several
 // servers accept any white space between its parts and in front of it, any byte in its
 // target, and a lone CR as its end.
-var requestLine = regexp.MustCompile(`^[\s\v]*[^\s\v]+[\s\v](?s:.*)HTTP/\d(\.\d)?([ \t\v\f]*\r|[\s\v]*$)`)
+var requestLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[\s\v]*[^\s\v]+[\s\v](?s:.*)HTTP/\d(\.\d)?([ \t\v\f]*\r|[\s\v]*$)`)
+})
 
 // shortestMethod is the length of the shortest methods of HTTP, such as GET.
 const shortestMethod = 3
@@ -89,7 +92,7 @@ func (v *visit) listen() tongue {
 			if len(line) == 0 {
 				continue
 			}
-			if requestLine.Match(bytes.TrimRight(line, "\r\n")) {
+			if requestLine().Match(bytes.TrimRight(line, "\r\n")) {
 				return speaksHTTP
 			}
 			return speaksOther

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func (v *visit) http() {
 	}
 	switch {
 	case r.Method == http.MethodConnect:
-		v.refuse(ViaHTTP, http.StatusMethodNotAllowed, "CONNECT is for the proxy at 127.0.0.1:3128")
+		v.refuse(ViaHTTP, http.StatusMethodNotAllowed, "CONNECT is for the proxy at 127.0.0.1:312")
 		return
 	case v.host == "" && r.host == "":
 		v.refuse(ViaHTTP, http.StatusBadRequest, "no name stands for this address, and the request has no Host")
@@ -136,7 +137,7 @@ func (v *visit) reach(via Via) net.Conn {
 	}
 	verdict := v.decide(via)
 	if !verdict.Allowed {
-		v.closed(verdict.Reason)
+		v.closed(verdict)
 		return nil
 	}
 	up, err := v.dial(via, verdict)
@@ -144,14 +145,14 @@ func (v *visit) reach(via Via) net.Conn {
 		return up
 	}
 	if c, ok := errors.AsType[closedError](err); ok {
-		v.closed(c.reason)
+		v.closed(c.verdict)
 		return nil
 	}
 	if b, ok := errors.AsType[*BlockedError](err); ok {
 		v.answer(http.StatusForbidden, place(v.host, v.port)+" is open, but its address is "+b.What+"; an operator can allow it with egress_private_hosts")
 		return nil
 	}
-	v.answer(http.StatusBadGateway, place(v.host, v.port)+" could not be reached: "+unreachable(err))
+	v.answer(http.StatusBadGateway, place(v.host, v.port)+" could not be reached: "+Unreachable(err))
 	return nil
 }
 
@@ -262,15 +263,15 @@ func (v *visit) send(f *flow, up net.Conn, r *request) error {
 
 // back copies the host's answer to the program and reports whether it was complete.
 func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
-	limit := &io.LimitedReader{R: &patient{Conn: up, wait: f.idle}, N: 8 * headBytes}
-	br := bufio.NewReaderSize(limit, 4<<10)
+	limit := &frugal{r: &patient{Conn: up, wait: f.idle}, bytes: 8 * headBytes, lines: answerFields + pieceBytes}
+	br := bufio.NewReaderSize(limit, pieceBytes)
 	res, err := readAnswer(br, r.Request)
 	if err != nil {
 		v.answer(http.StatusBadGateway, place(v.host, v.port)+" sent an answer that is not valid HTTP/1")
 		return false
 	}
 	defer res.Body.Close()
-	limit.N = 1<<63 - 1
+	limit.whole = true
 
 	chunked := res.ContentLength < 0 && len(res.TransferEncoding) > 0
 	var head strings.Builder
@@ -329,6 +330,35 @@ func (v *visit) body(f *flow, up net.Conn, br *bufio.Reader, left int64) error {
 	return f.copy(v.c, up, left)
 }
 
+// Bounds of the heads of an answer. Parsed fields take twenty times the memory of their bytes, and a
+// host that a program may reach can keep all of its connections waiting for the end of a head.
+const (
+	answerFields = 1024
+	pieceBytes   = 4 << 10 // that are read at once; the body's beginning may be among them
+)
+
+var errFields = errors.New("too many fields")
+
+// frugal reads heads: so many bytes, and so many lines. If whole is set, it reads everything.
+type frugal struct {
+	r            io.Reader
+	bytes, lines int
+	whole        bool
+}
+
+func (f *frugal) Read(p []byte) (int, error) {
+	if f.whole {
+		return f.r.Read(p)
+	}
+	if f.bytes <= 0 || f.lines <= 0 {
+		return 0, errFields
+	}
+	n, err := f.r.Read(p[:min(len(p), f.bytes)])
+	f.bytes -= n
+	f.lines -= bytes.Count(p[:n], []byte{'\n'})
+	return n, err
+}
+
 // readAnswer reads the head of the final answer. It skips up to seven interim (1xx) ones.
 func readAnswer(br *bufio.Reader, r *http.Request) (*http.Response, error) {
 	for range 8 {
@@ -339,6 +369,8 @@ func readAnswer(br *bufio.Reader, r *http.Request) (*http.Response, error) {
 		switch {
 		case res.StatusCode == http.StatusSwitchingProtocols || res.StatusCode < 100:
 			return nil, errors.New("unexpected status code")
+		case len(res.Header) > answerFields:
+			return nil, errFields
 		case res.StatusCode >= 200:
 			return res, nil
 		}
@@ -360,15 +392,28 @@ func (v *visit) refuse(via Via, code int, reason string) {
 	v.answer(code, reason)
 }
 
-// closed answers that the host is not open, and how a person can open it.
-func (v *visit) closed(reason string) {
+// closed answers that the host is not open, and how it can be opened. It names no command, because
+// a command may contain paths of the server.
+func (v *visit) closed(verdict Verdict) {
+	if verdict.Rule != "" || v.host == "" {
+		v.answer(http.StatusForbidden, cmp.Or(string(v.host), v.aim)+":"+strconv.Itoa(v.port)+" cannot be reached: "+verdict.Reason)
+		return
+	}
 	d := sandboxmcp.Domain{Host: v.host}
 	if !d.MatchPort(v.port) {
 		d.Port = v.port
 	}
-	v.write(http.StatusForbidden, place(v.host, v.port)+" is not open; ask with request_egress",
-		fmt.Sprintf("%s is not open to this sandbox: %s.\nAsk for it with the tool request_egress and the domain %s, or have a person run: sandboxmcp egress %s\n",
-			place(v.host, v.port), reason, d, d))
+	words, how := "", ""
+	switch verdict.Recourse {
+	case ByPerson:
+		words, how = "; a person can open it", "A person can open the domain "+d.String()+"."
+	case ByTool:
+		words, how = "; ask with request_egress", "Ask for it with the tool request_egress and the domain "+d.String()+"."
+	case BySettings:
+		how = "Only the operator's settings open domains."
+	}
+	v.write(http.StatusForbidden, place(v.host, v.port)+" is not open"+words,
+		fmt.Sprintf("%s is not open to this sandbox: %s.\n%s Retries do not help.\n", place(v.host, v.port), verdict.Reason, how))
 }
 
 func (v *visit) answer(code int, reason string) {

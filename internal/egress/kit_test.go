@@ -32,8 +32,11 @@ const patience = 10 * time.Second
 // rules is a policy of patterns. hold, where it is set, is asked for what none of
 // them matches.
 type rules struct {
-	open []sandboxmcp.Domain
-	hold func(context.Context, egress.Ask) egress.Verdict
+	open   []sandboxmcp.Domain
+	hold   func(context.Context, egress.Ask) egress.Verdict
+	closed egress.Verdict // returned by Closed if it has a reason
+
+	recourse egress.Recourse // of refusals
 
 	mu    sync.Mutex
 	asked []egress.Ask
@@ -51,11 +54,17 @@ func (r *rules) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
 	if r.hold != nil {
 		return r.hold(ctx, ask)
 	}
-	return egress.Verdict{Reason: "it is not open"}
+	return egress.Verdict{Reason: "it is not open", Recourse: r.recourse}
 }
 
-func (r *rules) AllowsName(h sandboxmcp.Host) bool {
-	return r.hold != nil || slices.ContainsFunc(r.open, func(d sandboxmcp.Domain) bool { return d.MatchHost(h) })
+func (r *rules) Name(h sandboxmcp.Host) egress.Verdict {
+	return egress.Verdict{Allowed: r.hold != nil || slices.ContainsFunc(r.open, func(d sandboxmcp.Domain) bool { return d.MatchHost(h) })}
+}
+
+func (r *rules) Closed() (egress.Verdict, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed, r.closed.Reason != ""
 }
 
 func domain(t testing.TB, s string) sandboxmcp.Domain {

@@ -109,6 +109,9 @@ func (l *Link) countRefused() {
 		if h, ok := l.names.name(a); ok {
 			e.Host = string(h)
 		}
+		if verdict, closed := l.policy.Closed(); closed {
+			e.Rule, e.Reason = verdict.Rule, verdict.Reason
+		}
 		if r.Network == "udp" {
 			e.Via, e.Reason = ViaUDP, "nothing but TCP leaves a sandbox"
 		}

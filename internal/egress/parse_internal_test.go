@@ -24,7 +24,9 @@ type one struct{ open sandboxmcp.Domain }
 func (o one) Decide(_ context.Context, a Ask) Verdict {
 	return Verdict{Allowed: o.open.Match(a.Host, a.Port)}
 }
-func (o one) AllowsName(h sandboxmcp.Host) bool { return o.open.MatchHost(h) }
+func (o one) Name(h sandboxmcp.Host) Verdict { return Verdict{Allowed: o.open.MatchHost(h)} }
+
+func (one) Closed() (Verdict, bool) { return Verdict{}, false }
 
 // FuzzDNS: no name but those that are open and localhost has an address, every
 // answer is one that a resolver can read, to the question that was asked, and an
@@ -71,7 +73,7 @@ func FuzzDNS(f *testing.F) {
 			return
 		}
 		r, ok := a.Body.(*dnsmessage.AResource)
-		if !ok || !l.policy.AllowsName(h) {
+		if !ok || !l.policy.Name(h).Allowed {
 			t.Fatalf("%s has the address %+v", h, a.Body)
 		}
 		if addr, _ := l.names.address(h); addr.As4() != r.A || !stands.Contains(addr) {

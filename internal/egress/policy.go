@@ -28,13 +28,25 @@ type Ask struct {
 }
 
 // Verdict is the decision about an Ask. Rule names what allowed or denied it, such as
-// the domain that matched. Reason explains a refusal to the program in one line. Both
-// may be empty.
+// the domain that matched. A refusal without a Rule means that the host can be opened in
+// the way of Recourse. Reason explains a refusal to the program in one line. It may be empty.
 type Verdict struct {
-	Allowed bool
-	Rule    string
-	Reason  string
+	Allowed  bool
+	Rule     string
+	Reason   string
+	Recourse Recourse // of a refusal without a Rule
 }
+
+// Recourse is the way to open a host that is not open. The refusal tells it to the program,
+// because the caller mostly reads the program's output.
+type Recourse int
+
+// The ways.
+const (
+	ByPerson   Recourse = iota // a person opens it
+	ByTool                     // the caller asks a person with the tool request_egress
+	BySettings                 // only the settings open hosts
+)
 
 // Policy decides which hosts a sandbox may reach. Its methods are called concurrently.
 type Policy interface {
@@ -43,8 +55,13 @@ type Policy interface {
 	// program or the link has closed the connection, and the verdict is ignored.
 	Decide(ctx context.Context, ask Ask) Verdict
 
-	// AllowsName reports whether DNS gives the name an address. That is so if one of
-	// its ports is open, or if its connections wait for a person's decision. It does
-	// not block.
-	AllowsName(h sandboxmcp.Host) bool
+	// Name decides whether DNS gives the name an address. It does if one of its ports is
+	// open, or if its connections wait for a person's decision. Name does not wait for a
+	// person.
+	Name(h sandboxmcp.Host) Verdict
+
+	// Closed reports whether the sandbox can reach no host at all, and the verdict on
+	// every host if so. Reports give it as the reason for connections that the
+	// sandbox's kernel has refused. Closed does not wait for a person.
+	Closed() (verdict Verdict, closed bool)
 }

@@ -25,6 +25,7 @@ type Entry struct {
 type Report struct {
 	Allowed []Entry
 	Denied  []Entry
+	Failed  []Entry // allowed ones that could not be reached
 
 	// Attempts that are not in the lists, because these were full.
 	OtherAllowed int
@@ -45,6 +46,9 @@ func (r Report) Network() sandboxmcp.Network {
 	for _, e := range r.Denied {
 		n.Denied = append(n.Denied, sandboxmcp.DeniedRequest{Host: e.Host, Port: e.Port, Times: e.Times, Reason: e.Reason})
 	}
+	for _, e := range r.Failed {
+		n.Failed = append(n.Failed, sandboxmcp.DeniedRequest{Host: e.Host, Port: e.Port, Times: e.Times, Reason: e.Reason})
+	}
 	if r.OtherDenied > 0 {
 		n.Denied = append(n.Denied, sandboxmcp.DeniedRequest{Host: "others", Times: r.OtherDenied, Reason: "too many to list"})
 	}
@@ -58,6 +62,7 @@ type ledger struct {
 	mu      sync.Mutex
 	allowed book
 	denied  book
+	failed  book
 	bytes   int64
 }
 
@@ -103,6 +108,13 @@ func (l *ledger) allow(a Ask, rule string) {
 	l.allowed.count(Entry{Host: string(a.Host), Port: a.Port, Via: a.Via, Rule: rule}, false, l.max)
 }
 
+// fail counts an allowed destination that was not reached.
+func (l *ledger) fail(a Ask, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed.count(Entry{Host: string(a.Host), Port: a.Port, Via: a.Via, Reason: reason}, false, l.max)
+}
+
 func (l *ledger) deny(e Entry) { l.denyOnce(e, false) }
 
 // denyOnce counts a denial. A twin, such as the AAAA question that follows an A
@@ -138,11 +150,11 @@ func (l *ledger) report(reset bool) Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := Report{
-		Allowed: append([]Entry{}, l.allowed.entries...), Denied: append([]Entry{}, l.denied.entries...),
+		Allowed: append([]Entry{}, l.allowed.entries...), Denied: append([]Entry{}, l.denied.entries...), Failed: append([]Entry{}, l.failed.entries...),
 		OtherAllowed: l.allowed.other, OtherDenied: l.denied.other, Bytes: l.bytes,
 	}
 	if reset {
-		l.allowed, l.denied, l.bytes = book{}, book{}, 0
+		l.allowed, l.denied, l.failed, l.bytes = book{}, book{}, book{}, 0
 	}
 	return r
 }

@@ -1,10 +1,12 @@
 package egress_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,4 +120,45 @@ func TestManyFields(t *testing.T) {
 			t.Errorf("%d fields: got %q, want %s", n, got, want)
 		}
 	}
+}
+
+// TestManyFieldsOfAnswers: neither is what the head of an answer takes, also while its end does not
+// come. A body may have any number of lines.
+func TestManyFieldsOfAnswers(t *testing.T) {
+	answers := map[string]struct{ text, want string }{
+		"some":    {"HTTP/1.1 200 OK\r\n" + numberedFields(1000) + "Content-Length: 2\r\n\r\nok", "200"},
+		"many":    {"HTTP/1.1 200 OK\r\n" + numberedFields(2000) + "Content-Length: 2\r\n\r\nok", "502"},
+		"noend":   {"HTTP/1.1 200 OK\r\n" + numberedFields(20_000), "502"},
+		"interim": {strings.Repeat("HTTP/1.1 103 Early Hints\r\n"+numberedFields(900)+"\r\n", 7) + "HTTP/1.1 200 OK\r\n\r\n", "502"},
+		"body":    {"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + strings.Repeat("\n", 20_000), "200"},
+		"chunks":  {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1\r\n\n\r\n", 20_000) + "0\r\n\r\n", "200"},
+	}
+	sites := map[string]string{}
+	for name, a := range answers {
+		sites[name+".kit.test:80"] = server(t, func(c *net.TCPConn) {
+			_, _ = http.ReadRequest(bufio.NewReader(c))
+			_, _ = io.WriteString(c, a.text)
+			if name == "noend" {
+				_, _ = c.Read(make([]byte, 1)) // until the proxy has closed the connection
+			}
+		})
+	}
+	b := newBox(t, setup{open: []string{"*.kit.test"}, sites: sites})
+	for name, a := range answers {
+		got, err := say(b.proxy(), "GET http://"+name+".kit.test/ HTTP/1.1\r\nHost: "+name+".kit.test\r\n\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 "+a.want) || a.want == "200" && len(got) < 10 {
+			t.Errorf("%s: got %.40q of %d bytes, %v, want %s", name, got, len(got), err, a.want)
+		}
+		if strings.HasPrefix(name, "body") && strings.Count(got, "\n") < 20_000 {
+			t.Errorf("%s: got %d lines, want 20000", name, strings.Count(got, "\n"))
+		}
+	}
+}
+
+func numberedFields(n int) string {
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, "x%d:\r\n", i)
+	}
+	return all.String()
 }

@@ -64,6 +64,9 @@ func (v *visit) speak() {
 	}
 }
 
+// notOpen is the reason of a refusal for which the policy gives none.
+const notOpen = "it is not open"
+
 // deny counts a refusal of the connection's host.
 func (v *visit) deny(via Via, reason string) { v.denyHost(string(v.host), via, reason, "") }
 
@@ -84,7 +87,7 @@ func (v *visit) decide(via Via) Verdict {
 	verdict := v.l.policy.Decide(ctx, v.ask)
 	if !verdict.Allowed {
 		if verdict.Reason == "" {
-			verdict.Reason = "it is not open"
+			verdict.Reason = notOpen
 		}
 		v.denyHost(string(v.host), via, verdict.Reason, verdict.Rule)
 	}
@@ -127,9 +130,9 @@ func (v *visit) leaving(gone func(), half bool) {
 }
 
 // closedError is a refusal of the policy.
-type closedError struct{ reason string }
+type closedError struct{ verdict Verdict }
 
-func (e closedError) Error() string { return e.reason }
+func (e closedError) Error() string { return e.verdict.Reason }
 
 // dial connects to the host after the policy has allowed it. If the policy refuses the
 // host by the time the connection is made, the error is a closedError. The caller closes
@@ -144,6 +147,7 @@ func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
 				return nil, err
 			}
 			v.l.ledger.allow(v.ask, verdict.Rule)
+			v.l.ledger.fail(v.ask, Unreachable(err))
 			return nil, err
 		}
 		giveUp(up, v.l.proxy.caps.Idle)
@@ -155,7 +159,7 @@ func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
 			return nil, net.ErrClosed
 		case changed:
 			if verdict = v.decide(via); !verdict.Allowed {
-				return nil, closedError{verdict.Reason}
+				return nil, closedError{verdict}
 			}
 		}
 	}

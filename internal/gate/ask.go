@@ -13,41 +13,56 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Actions in the audit.
-const (
-	actionAsked    = "egress_request"
-	actionOpened   = "egress_approved"
-	actionDenied   = "egress_denied"
-	actionApproval = "approval" // a grant was used or revoked
-)
+// actionApproval is the action in the audit of a grant that was used or revoked.
+const actionApproval = "approval"
+
+// Ask is a request for access to a subject.
+type Ask struct {
+	Reason    string // written by a model, so it need not be true
+	SessionID sandboxmcp.SessionID
+	Born      time.Time            // see [Who]
+	RequestID sandboxmcp.RequestID // run that waits for the answer; empty: no run waits
+}
 
 // approval is a row of approvals.
-type approval struct {
+type approval[S Subject[S]] struct {
 	info    sandboxmcp.Approval
-	domain  sandboxmcp.Domain
-	whole   bool // the row is unchanged since it was written
+	subject S
+	state   reading
 	decided time.Time
 	grant   string
 }
 
-func scanApproval(row interface{ Scan(dest ...any) error }) (approval, error) {
-	var a approval
+func (g *Gate[S]) scanApproval(row interface{ Scan(dest ...any) error }) (approval[S], error) {
+	var a approval[S]
 	var text, asked, expires, decided, reason string
 	i := &a.info
 	if err := row.Scan(&i.ID, &i.Namespace, &text, &i.SHA256, &reason, &i.RequestedBy, &i.SessionID, &i.RequestID, &i.Status, &asked, &expires, &decided, &a.grant); err != nil {
 		return a, err
 	}
-	a.domain, a.whole = reading(text, i.SHA256)
-	if _, mine, err := canonical(i.Namespace, a.domain); err != nil || mine != i.SHA256 {
-		a.whole = false
-	}
-	i.Domain, i.Reason, i.ReasonFrom = a.domain.String(), QuoteReason(reason), reasonFrom
+	a.subject, a.state = g.kind.read(i.Namespace, text, i.SHA256)
+	i.Subject = g.kind.subject(a.subject)
+	i.Reason, i.ReasonFrom = shown(reason, i.RequestID)
 	i.RequestedAt, i.ExpiresAt, a.decided = parse(asked), parse(expires), parse(decided)
 	return a, nil
 }
 
-// reasonFrom names the author of a reason.
-const reasonFrom = "model"
+// Authors of a question, as Approval.ReasonFrom names them.
+const (
+	fromModel   = "model"
+	fromProgram = "program" // a run whose connection waits
+)
+
+// shown returns a reason as it is shown, and its author. Programs give no reasons.
+func shown(reason string, run sandboxmcp.RequestID) (text, from string) {
+	if from = fromModel; run != "" {
+		from = fromProgram
+	}
+	if reason != "" {
+		text = QuoteReason(reason)
+	}
+	return text, from
+}
 
 // QuoteReason returns a reason that a model wrote in the form that is shown: on one line,
 // in quotes, at most shownReason bytes. Characters that could mislead a terminal or a
@@ -60,16 +75,12 @@ func QuoteReason(s string) string {
 	return strconv.Quote(s)
 }
 
-// Request asks a person to open a domain. If the same question is pending or was denied in
+// Request asks a person to open a subject. If the same question is pending or was denied in
 // the last ten minutes, Request returns that one, and fresh is false. The caller has
-// checked that the domain is not open yet. Request fails with invalid_argument,
-// blocked_address, queue_full or backend_unavailable.
-func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (asked sandboxmcp.Approval, fresh bool, err error) {
-	d, err := ParseDomain(ask.Domain, ask.Port)
-	if err != nil {
-		return sandboxmcp.Approval{}, false, err
-	}
-	text, digest, err := canonical(c.Namespace, d)
+// checked that the subject is not open yet. Request fails with queue_full or
+// backend_unavailable.
+func (g *Gate[S]) Request(ctx context.Context, c sandboxmcp.Caller, s S, ask Ask) (asked sandboxmcp.Approval, fresh bool, err error) {
+	text, digest, err := g.kind.canonical(c.Namespace, s)
 	if err != nil {
 		return sandboxmcp.Approval{}, false, err
 	}
@@ -88,22 +99,23 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 		if failed != nil {
 			return failed
 		}
-		if a, failed = findSame(ctx, tx, c.Namespace, digest, now); !errors.Is(failed, sql.ErrNoRows) {
+		if a, failed = g.findSame(ctx, tx, c.Namespace, digest, now); !errors.Is(failed, sql.ErrNoRows) {
 			return failed
 		}
 		if failed = g.checkQuota(ctx, tx, c.Namespace, now); failed != nil {
 			return failed
 		}
 		g.asked.add(c.Namespace, now)
-		a = approval{domain: d, whole: true, info: sandboxmcp.Approval{
-			ID: newID("apr"), Domain: d.String(), Reason: QuoteReason(reason), ReasonFrom: reasonFrom, Namespace: c.Namespace, Status: sandboxmcp.ApprovalPending, SHA256: digest,
+		a = approval[S]{subject: s, state: whole, info: sandboxmcp.Approval{
+			ID: newID("apr"), Subject: g.kind.subject(s), Namespace: c.Namespace, Status: sandboxmcp.ApprovalPending, SHA256: digest,
 			RequestedBy: c.Actor, SessionID: ask.SessionID, RequestID: ask.RequestID, RequestedAt: now, ExpiresAt: now.Add(PendingFor),
 		}}
+		a.info.Reason, a.info.ReasonFrom = shown(reason, ask.RequestID)
 		fresh = true
 		i := a.info
 		failed = g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
-			Action: actionAsked, Phase: sandboxmcp.PhaseIntent, Namespace: c.Namespace, RequestID: ask.RequestID, SessionID: ask.SessionID, Actor: c.Actor, Detail: i.Domain,
-			Metadata: map[string]any{"approval_id": i.ID, "domain": i.Domain, "sha256": digest, "reason_bytes": len(ask.Reason), "reason_sha256": digestOf(ask.Reason), "expires_at": format(i.ExpiresAt)},
+			Action: g.kind.Asked, Phase: sandboxmcp.PhaseIntent, Namespace: c.Namespace, RequestID: ask.RequestID, SessionID: ask.SessionID, Actor: c.Actor, Detail: s.String(),
+			Metadata: map[string]any{"approval_id": i.ID, g.kind.Member: s.String(), "sha256": digest, "reason_bytes": len(ask.Reason), "reason_sha256": digestOf(ask.Reason), "expires_at": format(i.ExpiresAt)},
 		})(ctx, tx)
 		if failed != nil {
 			return failed
@@ -115,7 +127,8 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 		return sandboxmcp.Approval{}, false, err
 	}
 	if fresh {
-		g.bell.ring(a.info)
+		g.bell.ring(a.info, s.String())
+		g.emit(g.kind.Events.Requested, a.info.Namespace, s.String()+" was asked for", map[string]any{g.kind.Member: s.String(), "approval_id": a.info.ID, "expires_at": a.info.ExpiresAt})
 	}
 	return a.info, fresh, nil
 }
@@ -123,14 +136,14 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 // known finds an earlier question with the same subject. It fails with queue_full if there
 // is none and the namespace may not ask a further one. It writes nothing. Programs may ask
 // as fast as they can, and each write would wake every process that waits.
-func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string) (a approval, known bool, err error) {
+func (g *Gate[S]) known(ctx context.Context, ns sandboxmcp.Namespace, digest string) (a approval[S], known bool, err error) {
 	now := g.now()
-	a, err = findSame(ctx, g.cfg.Store.DB(), ns, digest, now)
+	a, err = g.findSame(ctx, g.cfg.Store.DB(), ns, digest, now)
 	switch {
 	case err == nil:
 		return a, a.info.Status != sandboxmcp.ApprovalPending || now.Before(a.info.ExpiresAt), nil
 	case !errors.Is(err, sql.ErrNoRows):
-		return a, false, unreadable(err)
+		return a, false, g.unreadable(err)
 	}
 	if err := g.checkQuota(ctx, g.cfg.Store.DB(), ns, now); err != nil {
 		return a, false, sandboxmcp.AsError(err)
@@ -158,24 +171,24 @@ func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 
 // findSame finds a question with the same subject that is pending, was denied in the last
 // ten minutes, or has a grant in force. If none is found, the error is sql.ErrNoRows.
-func findSame(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, digest string, now time.Time) (approval, error) {
-	return scanApproval(db.QueryRowContext(ctx, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now), madeUntil(now)))
+func (g *Gate[S]) findSame(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, digest string, now time.Time) (approval[S], error) {
+	return g.scanApproval(db.QueryRowContext(ctx, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now), madeUntil(now)))
 }
 
 // checkQuota fails with queue_full if too many questions are pending or were asked within a
 // minute.
-func (g *Gate) checkQuota(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, now time.Time) error {
+func (g *Gate[S]) checkQuota(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, now time.Time) error {
 	var own, all int
 	if err := db.QueryRowContext(ctx, countPending, ns, format(now)).Scan(&own, &all); err != nil {
 		return err
 	}
 	if own >= maxPending || all >= maxPendingAll {
 		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests already wait for a person", own).
-			WithHint("ask again once some are answered: `sandboxmcp egress list`").With("limit", maxPending)
+			WithHint("ask again once some are answered: "+g.kind.command("list")).With("limit", maxPending)
 	}
 	if g.asked.full(ns, now) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "more than %d domains were requested within a minute", newPerMinute).
-			WithHint("ask again in a minute, and only for domains that are needed").With("limit", newPerMinute)
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "more than %d %ss were requested within a minute", newPerMinute, g.kind.Noun).
+			WithHint("ask again in a minute, and only for what is needed").With("limit", newPerMinute)
 	}
 	return nil
 }
@@ -214,21 +227,23 @@ func (r *rate) add(ns sandboxmcp.Namespace, now time.Time) {
 
 // Find returns a question of a namespace, or of any namespace if ns is empty. If it does
 // not exist, Find fails with request_not_found.
-func (g *Gate) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sandboxmcp.Approval, error) {
+func (g *Gate[S]) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sandboxmcp.Approval, error) {
 	a, err := g.find(ctx, id)
 	if err == nil && ns != "" && a.info.Namespace != ns {
-		return sandboxmcp.Approval{}, unknown(id)
+		return sandboxmcp.Approval{}, g.unknown(id)
 	}
 	return a.info, err
 }
 
-func (g *Gate) find(ctx context.Context, id string) (approval, error) {
-	a, err := scanApproval(g.cfg.Store.DB().QueryRowContext(ctx, selectApproval, id))
+func (g *Gate[S]) find(ctx context.Context, id string) (approval[S], error) {
+	a, err := g.scanApproval(g.cfg.Store.DB().QueryRowContext(ctx, selectApproval, id))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return a, unknown(id)
+		return a, g.unknown(id)
 	case err != nil:
-		return a, unreadable(err)
+		return a, g.unreadable(err)
+	case a.state == foreign:
+		return a, g.unknown(id)
 	}
 	if a.info.Status == sandboxmcp.ApprovalPending && !g.now().Before(a.info.ExpiresAt) {
 		a.info.Status = sandboxmcp.ApprovalExpired
@@ -236,19 +251,19 @@ func (g *Gate) find(ctx context.Context, id string) (approval, error) {
 	return a, nil
 }
 
-func unknown(id string) error {
+func (g *Gate[S]) unknown(id string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no approval %s is known", sandboxmcp.Quote(id)).
-		WithHint("see `sandboxmcp egress list`")
+		WithHint("see " + g.kind.command("list"))
 }
 
 // Wait waits until a question is answered, by any process, or expires, and returns it. If
 // ctx ends first, Wait returns the question as still pending. It also returns early once
 // open reports true; open is called after every change of a question or a grant.
-func (g *Gate) Wait(ctx context.Context, id string, open func() bool) (sandboxmcp.Approval, error) {
+func (g *Gate[S]) Wait(ctx context.Context, id string, open func() bool) (sandboxmcp.Approval, error) {
 	for {
 		version, err := g.watch.Version(context.WithoutCancel(ctx))
 		if err != nil {
-			return sandboxmcp.Approval{}, unreadable(err)
+			return sandboxmcp.Approval{}, g.unreadable(err)
 		}
 		a, err := g.Find(context.WithoutCancel(ctx), "", id)
 		if err != nil || a.Status != sandboxmcp.ApprovalPending || open() || ctx.Err() != nil {
@@ -260,7 +275,7 @@ func (g *Gate) Wait(ctx context.Context, id string, open func() bool) (sandboxmc
 
 // waitChange waits until something has changed since a version, ctx ends, or the time most
 // has passed. It ignores errors of the database; the caller gets them at its next read.
-func (g *Gate) waitChange(ctx context.Context, since int64, most time.Duration) {
+func (g *Gate[S]) waitChange(ctx context.Context, since int64, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	_ = g.watch.Wait(ctx, since)

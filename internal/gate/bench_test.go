@@ -17,7 +17,7 @@ func BenchmarkOpen(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	g := gate.New(gate.Config{Store: s, Audit: recordIn(s, nil), Approvals: true})
+	g := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: s, Audit: recordIn(s, nil), Approvals: true})
 	run := func(b *testing.B) {
 		b.Helper()
 		for b.Loop() {
@@ -27,13 +27,13 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 	b.Run("nothing", run)
-	if _, _, err := g.Decide(b.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "api.example.com"}); err != nil {
+	if _, _, err := g.Decide(b.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}}); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("one", run)
 	b.Run("allows", func(b *testing.B) {
 		for b.Loop() {
-			if _, ok, err := g.Allows(b.Context(), one, "api.example.com", 443); !ok || err != nil {
+			if _, ok, err := g.Allows(b.Context(), one, at("api.example.com", 443)); !ok || err != nil {
 				b.Fatal(err)
 			}
 		}

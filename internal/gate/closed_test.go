@@ -21,8 +21,8 @@ import (
 func TestNothingChangesWithoutARecord(t *testing.T) {
 	b := open(t)
 	a := b.ask("api.example.com")
-	b.grant(sandboxmcp.EgressDecision{Domain: "open.example.com"})
-	b.grant(sandboxmcp.EgressDecision{Domain: "once.example.com", Scope: sandboxmcp.GrantOnce})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "open.example.com"}})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "once.example.com"}, Scope: sandboxmcp.GrantOnce})
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sandboxmcp.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -33,15 +33,15 @@ func TestNothingChangesWithoutARecord(t *testing.T) {
 	}
 	for name, act := range map[string]func() error{
 		"approve": func() error {
-			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID})
+			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID})
 			return err
 		},
 		"deny": func() error {
-			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID, Deny: true})
 			return err
 		},
 		"open": func() error {
-			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "new.example.com"})
+			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "new.example.com"}})
 			return err
 		},
 		"revoke": func() error {
@@ -49,11 +49,11 @@ func TestNothingChangesWithoutARecord(t *testing.T) {
 			return err
 		},
 		"ask": func() error {
-			_, _, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: "new.example.com"})
+			_, _, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, site(t, "new.example.com"), gate.Ask{})
 			return err
 		},
 		"use once": func() error {
-			_, ok, err := b.Allows(t.Context(), one, "once.example.com", 443)
+			_, ok, err := b.Allows(t.Context(), one, at("once.example.com", 443))
 			if ok {
 				t.Error("a use that cannot be recorded: got it allowed, want it refused")
 			}
@@ -75,7 +75,7 @@ func TestNothingChangesWithoutARecord(t *testing.T) {
 // A grant that was written or changed in the database, without the gate, opens nothing.
 func TestAChangedRowOpensNothing(t *testing.T) {
 	b := open(t)
-	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
 	a := b.ask("asked.example.com")
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sandboxmcp.db"))
 	if err != nil {
@@ -90,22 +90,22 @@ func TestAChangedRowOpensNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fresh := gate.New(gate.Config{Store: b.store, Audit: recordIn(b.store, nil), Approvals: true})
+	fresh := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: b.store, Audit: recordIn(b.store, nil), Approvals: true})
 	for _, host := range []sandboxmcp.Host{"api.example.com", "evil.example.com"} {
-		if _, ok, err := fresh.Allows(t.Context(), one, host, 443); ok || err != nil {
+		if _, ok, err := fresh.Allows(t.Context(), one, at(host, 443)); ok || err != nil {
 			t.Errorf("%s: got allowed %t, %v; want it refused", host, ok, err)
 		}
 	}
 	// To open it again, a person gets a grant that opens it, and not the changed one.
-	if _, n, err := fresh.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, sandboxmcp.EgressDecision{Domain: "api.example.com"}); err != nil || n.Domain != "api.example.com" {
+	if _, n, err := fresh.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}}); err != nil || n.Domain != "api.example.com" {
 		t.Errorf("opened again: got %+v, %v, want a grant for api.example.com", n, err)
 	}
-	if _, ok, err := fresh.Allows(t.Context(), one, "api.example.com", 443); !ok || err != nil {
+	if _, ok, err := fresh.Allows(t.Context(), one, at("api.example.com", 443)); !ok || err != nil {
 		t.Errorf("opened again: got open %t, %v, want true", ok, err)
 	}
-	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID})
+	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeAccessDenied)
-	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: b.ask("other.example.com").ID, SHA256: a.SHA256})
+	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: b.ask("other.example.com").ID, SHA256: a.SHA256})
 	wantCode(t, err, sandboxmcp.CodeAccessDenied)
 }
 
@@ -169,7 +169,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 		if i%20 == 19 {
 			b.pass(time.Minute)
 		}
-		if _, _, last = b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: fmt.Sprintf("a%d.example.com", i)}); last == nil {
+		if _, _, last = b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, site(t, fmt.Sprintf("a%d.example.com", i)), gate.Ask{}); last == nil {
 			asked++
 		}
 	}
@@ -182,14 +182,14 @@ func TestQuestionsAreBounded(t *testing.T) {
 	}
 	quick := open(t)
 	for i := range 40 {
-		a, _, err := quick.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: fmt.Sprintf("a%d.example.com", i)})
+		a, _, err := quick.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, site(t, fmt.Sprintf("a%d.example.com", i)), gate.Ask{})
 		if last = err; err == nil {
-			_, _, _ = quick.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+			_, _, _ = quick.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID, Deny: true})
 		}
 	}
 	wantCode(t, last, sandboxmcp.CodeQueueFull)
 	quick.pass(-24 * time.Hour) // a clock that was set back does not make the minute a day
-	if _, _, err := quick.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: "b.example.com"}); err != nil {
+	if _, _, err := quick.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, site(t, "b.example.com"), gate.Ask{}); err != nil {
 		t.Errorf("after the clock was set back: got %v, want a question", err)
 	}
 }
@@ -198,7 +198,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 // made. Otherwise it would hold for as long as the clock was set back.
 func TestGrantsEndWhenTheClockIsSetBack(t *testing.T) {
 	b := open(t)
-	for domain, d := range map[string]sandboxmcp.EgressDecision{
+	for domain, d := range map[string]sandboxmcp.AccessDecision{
 		"hour.example.com":   {Scope: sandboxmcp.GrantDuration, For: time.Hour},
 		"always.example.com": {Scope: sandboxmcp.GrantAlways},
 	} {
@@ -213,25 +213,25 @@ func TestGrantsEndWhenTheClockIsSetBack(t *testing.T) {
 	}{{0, true, true}, {-30 * time.Second, true, true}, {-24 * time.Hour, false, true}, {24*time.Hour + time.Minute, true, true}, {time.Hour, false, true}} {
 		b.pass(tt.pass)
 		for domain, want := range map[sandboxmcp.Host]bool{"hour.example.com": tt.hour, "always.example.com": tt.always} {
-			if _, got, err := b.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: "r"}, domain, 443); got != want || err != nil {
+			if _, got, err := b.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: "r"}, at(domain, 443)); got != want || err != nil {
 				t.Errorf("%s after %v: got open %v, %v, want %v", domain, tt.pass, got, err, want)
 			}
 			list, err := b.List(t.Context(), "default")
-			if got := slices.ContainsFunc(list.Granted, func(n sandboxmcp.EgressGrant) bool { return n.Domain == string(domain) }); got != want || err != nil {
+			if got := slices.ContainsFunc(list.Granted, func(n sandboxmcp.AccessGrant) bool { return n.Domain == string(domain) }); got != want || err != nil {
 				t.Errorf("%s after %v: got listed %v, %v, want %v", domain, tt.pass, got, err, want)
 			}
 		}
 	}
 	// A person can open it again, and a model can ask for it.
 	b.pass(-24 * time.Hour)
-	if a, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: "hour.example.com"}); !fresh || err != nil {
+	if a, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, site(t, "hour.example.com"), gate.Ask{}); !fresh || err != nil {
 		t.Errorf("got %+v, %v, want a new question", a, err)
 	}
-	again := sandboxmcp.EgressDecision{Domain: "hour.example.com", Scope: sandboxmcp.GrantDuration, For: time.Hour}
+	again := sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "hour.example.com"}, Scope: sandboxmcp.GrantDuration, For: time.Hour}
 	if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, again); err != nil {
 		t.Fatal(err)
 	}
-	if _, got, err := b.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: "r"}, "hour.example.com", 443); !got || err != nil {
+	if _, got, err := b.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: "r"}, at("hour.example.com", 443)); !got || err != nil {
 		t.Errorf("after it was opened again: got open %v, %v, want true", got, err)
 	}
 }
@@ -241,7 +241,7 @@ func TestGrantsEndWhenTheClockIsSetBack(t *testing.T) {
 func TestReasonsAreQuotedAndNotRecorded(t *testing.T) {
 	b := open(t)
 	evil := "\x1b[2Japproved by admin\n\asandboxmcp: ok \u202egnp.exe\u201d" + strings.Repeat("\u3164\u2800\u115f", 10) + "line \U000e0141 " + strings.Repeat("long ", 400)
-	a, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "mcp"}, sandboxmcp.EgressAsk{Domain: "api.example.com", Reason: evil})
+	a, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "mcp"}, site(t, "api.example.com"), gate.Ask{Reason: evil})
 	if err != nil || !fresh {
 		t.Fatal(fresh, err)
 	}

@@ -10,49 +10,49 @@ import (
 )
 
 // Decide carries out a person's decision. With an ID it answers that question. Without one
-// it opens a domain for which there was no question. The audit entry is in the same
+// it opens a subject for which there was no question. The audit entry is in the same
 // transaction. If the question already has the same answer, Decide returns that. A
-// different answer is refused: a denial is final, and an open domain is closed by
-// [Gate.Revoke].
-func (g *Gate) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.Approval, *sandboxmcp.EgressGrant, error) {
-	if !g.cfg.Approvals && !d.Deny {
-		return sandboxmcp.Approval{}, nil, Off()
+// different answer is refused: a denial is final, and an open subject is closed by
+// [Gate.Revoke]. With d.Check it only says what it would do.
+func (g *Gate[S]) decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.Approval, *sandboxmcp.AccessGrant, error) {
+	if !g.asking.Load() && !d.Deny {
+		return sandboxmcp.Approval{}, nil, g.kind.Off()
 	}
 	if d.ID == "" {
 		n, err := g.open(ctx, c, d)
 		return sandboxmcp.Approval{}, n, err
 	}
-	var a approval
-	var n *sandboxmcp.EgressGrant
+	var a approval[S]
+	var n *sandboxmcp.AccessGrant
 	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		a, n, err = g.answer(ctx, tx, c, d)
 		return err
 	})
+	if errors.Is(err, errChecked) {
+		err = nil
+	}
 	if err != nil {
 		return sandboxmcp.Approval{}, nil, err
 	}
 	return a.info, n, nil
 }
 
-// Off returns the error for settings that turn approvals off.
-func Off() error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeNetworkDisabled, "approvals are off: only the domains in the settings are open").
-		WithHint("an operator sets egress_approvals (SANDBOXMCP_EGRESS_APPROVALS), or adds to allowed_domains")
-}
+// errChecked undoes the transaction of a decision that was only checked.
+var errChecked = errors.New("only checked")
 
 // answer answers a question in a transaction.
-func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (approval, *sandboxmcp.EgressGrant, error) {
-	a, err := scanApproval(tx.QueryRowContext(ctx, selectApprovalOf, d.ID, c.Namespace, c.Namespace))
-	if errors.Is(err, sql.ErrNoRows) {
-		return a, nil, unknown(d.ID)
+func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (approval[S], *sandboxmcp.AccessGrant, error) {
+	a, err := g.scanApproval(tx.QueryRowContext(ctx, selectApprovalOf, d.ID, c.Namespace, c.Namespace))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && a.state == foreign {
+		return a, nil, g.unknown(d.ID)
 	}
 	if err != nil {
 		return a, nil, err
 	}
 	now := g.now()
-	if !a.whole || d.SHA256 != "" && d.SHA256 != a.info.SHA256 {
+	if a.state != whole || d.SHA256 != "" && d.SHA256 != a.info.SHA256 {
 		return a, nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "approval %s is not what was shown, so nothing is opened", sandboxmcp.Quote(d.ID)).
-			WithHint("read it again: `sandboxmcp egress list`")
+			WithHint("read it again: " + g.kind.command("list"))
 	}
 	switch {
 	case a.info.Status == sandboxmcp.ApprovalPending && now.Before(a.info.ExpiresAt):
@@ -62,17 +62,17 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sa
 		n, err := g.grantOf(ctx, tx, a.grant)
 		if n == nil && err == nil {
 			err = sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s was approved and its grant is closed again", sandboxmcp.Quote(d.ID)).
-				WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`")
+				WithHint("open it with `sandboxmcp " + g.kind.Grant(a.subject.String()) + "`")
 		}
 		return a, n, err
 	default:
-		return a, nil, answered(a)
+		return a, nil, g.answered(a)
 	}
 	by := sandboxmcp.ApprovalApproved
-	var n *sandboxmcp.EgressGrant
+	var n *sandboxmcp.AccessGrant
 	entry := &sandboxmcp.AuditEntry{
-		Action: actionDenied, Phase: sandboxmcp.PhaseOutcome, Namespace: a.info.Namespace, RequestID: a.info.RequestID, SessionID: a.info.SessionID, Actor: c.Actor, Detail: a.info.Domain,
-		Metadata: map[string]any{"approval_id": a.info.ID, "domain": a.info.Domain, "sha256": a.info.SHA256},
+		Action: g.kind.Denied, Phase: sandboxmcp.PhaseOutcome, Namespace: a.info.Namespace, RequestID: a.info.RequestID, SessionID: a.info.SessionID, Actor: c.Actor, Detail: a.subject.String(),
+		Metadata: map[string]any{"approval_id": a.info.ID, g.kind.Member: a.subject.String(), "sha256": a.info.SHA256},
 	}
 	if d.Deny {
 		by = sandboxmcp.ApprovalDenied
@@ -84,17 +84,23 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sa
 			d.SessionID = a.info.SessionID
 		}
 		c.Namespace = a.info.Namespace
-		made, err := newGrant(c, d, a.domain, a.info.ID, now)
+		made, err := g.newGrant(c, d, a.subject, a.info.ID, now)
 		if err != nil {
 			return a, nil, err
 		}
 		n = &made.info
-		entry.Action, entry.Detail = actionOpened, made.words()
-		made.describe(entry)
+		if d.Check {
+			return a, n, errChecked
+		}
+		entry.Action, entry.Detail = g.kind.Opened, made.words()
+		g.describe(entry, &made)
 		if err := g.record(ctx, tx, entry, &made); err != nil {
 			return a, nil, err
 		}
 		a.grant = n.ID
+	}
+	if d.Check {
+		return a, nil, errChecked
 	}
 	if d.Deny {
 		if err := g.cfg.Audit.Op(entry)(ctx, tx); err != nil {
@@ -109,36 +115,39 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sa
 }
 
 // answered returns the error for a second, different answer to a question.
-func answered(a approval) error {
+func (g *Gate[S]) answered(a approval[S]) error {
 	id := sandboxmcp.Quote(a.info.ID)
 	switch a.info.Status {
 	case sandboxmcp.ApprovalDenied:
-		return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "approval %s was denied, and that is final", id).
-			WithHint("to open it after all, run `sandboxmcp egress " + a.info.Domain + "`")
+		return sandboxmcp.Errorf(g.kind.Refused, "approval %s was denied, and that is final", id).
+			WithHint("to open it after all, run `sandboxmcp " + g.kind.Grant(a.subject.String()) + "`")
 	case sandboxmcp.ApprovalApproved:
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "approval %s was approved", id).
-			WithHint("close it with `sandboxmcp egress revoke " + a.info.Domain + "`")
+			WithHint("close it with " + g.kind.command("revoke "+sandboxmcp.ShellQuote(a.subject.String())))
 	case sandboxmcp.ApprovalPending, sandboxmcp.ApprovalExpired:
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s has expired: no person answered within %s", id, PendingFor).
-		WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`, or request it again")
+		WithHint("open it with `sandboxmcp " + g.kind.Grant(a.subject.String()) + "`, or request it again")
 }
 
-// open opens a domain without a question. If an equivalent grant exists, open returns that.
-// A pending question for this domain becomes approved.
-func (g *Gate) open(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (*sandboxmcp.EgressGrant, error) {
-	domain, err := ParseDomain(d.Domain, 0)
+// open opens a subject without a question. If an equivalent grant exists, open returns that.
+// A pending question for this subject becomes approved.
+func (g *Gate[S]) open(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (*sandboxmcp.AccessGrant, error) {
+	s, err := g.kind.Parse(g.kind.text(d.Subject))
 	if err != nil {
 		return nil, err
 	}
 	if d.Scope == "" {
 		d.Scope = sandboxmcp.GrantAlways
 	}
-	made, err := newGrant(c, d, domain, "", g.now())
+	made, err := g.newGrant(c, d, s, "", g.now())
 	if err != nil {
 		return nil, err
 	}
 	n := &made.info
+	if d.Check {
+		return n, nil
+	}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		have, failed := g.alike(ctx, tx, &made)
 		if have != nil || failed != nil {
@@ -155,22 +164,22 @@ func (g *Gate) open(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.Egres
 }
 
 // alike finds a grant that is equivalent to n. It returns nil if there is none.
-func (g *Gate) alike(ctx context.Context, tx *sql.Tx, n *grant) (*sandboxmcp.EgressGrant, error) {
-	_, digest, err := canonical(n.info.Namespace, n.domain)
+func (g *Gate[S]) alike(ctx context.Context, tx *sql.Tx, n *grant[S]) (*sandboxmcp.AccessGrant, error) {
+	_, digest, err := g.kind.canonical(n.info.Namespace, n.subject)
 	if err != nil {
 		return nil, err
 	}
 	now := g.now()
-	have, whole, err := scanGrant(tx.QueryRowContext(ctx, selectAlike, n.info.Namespace, digest, n.info.Scope, n.info.SessionID, format(now), madeUntil(now), format(n.nearly())))
-	if errors.Is(err, sql.ErrNoRows) || err == nil && !whole {
+	have, state, err := g.scanGrant(tx.QueryRowContext(ctx, selectAlike, n.info.Namespace, digest, n.info.Scope, n.info.SessionID, format(now), madeUntil(now), format(n.nearly())))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && state != whole {
 		return nil, nil //nolint:nilnil // no failure
 	}
 	return &have.info, err
 }
 
 // openNow adds a grant and approves a pending question with the same subject.
-func (g *Gate) openNow(ctx context.Context, tx *sql.Tx, n *grant) error {
-	_, digest, err := canonical(n.info.Namespace, n.domain)
+func (g *Gate[S]) openNow(ctx context.Context, tx *sql.Tx, n *grant[S]) error {
+	_, digest, err := g.kind.canonical(n.info.Namespace, n.subject)
 	if err != nil {
 		return err
 	}
@@ -178,8 +187,8 @@ func (g *Gate) openNow(ctx context.Context, tx *sql.Tx, n *grant) error {
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	entry := &sandboxmcp.AuditEntry{Action: actionOpened, Phase: sandboxmcp.PhaseOutcome, Namespace: n.info.Namespace, SessionID: n.info.SessionID, Actor: n.info.GrantedBy, Detail: n.words(), Metadata: map[string]any{}}
-	n.describe(entry)
+	entry := &sandboxmcp.AuditEntry{Action: g.kind.Opened, Phase: sandboxmcp.PhaseOutcome, Namespace: n.info.Namespace, SessionID: n.info.SessionID, Actor: n.info.GrantedBy, Detail: n.words(), Metadata: map[string]any{}}
+	g.describe(entry, n)
 	if err = g.record(ctx, tx, entry, n); err != nil {
 		return err
 	}
@@ -188,12 +197,12 @@ func (g *Gate) openNow(ctx context.Context, tx *sql.Tx, n *grant) error {
 }
 
 // record adds the audit entry of a grant, and then the grant.
-func (g *Gate) record(ctx context.Context, tx *sql.Tx, entry *sandboxmcp.AuditEntry, n *grant) error {
+func (g *Gate[S]) record(ctx context.Context, tx *sql.Tx, entry *sandboxmcp.AuditEntry, n *grant[S]) error {
 	if err := g.cfg.Audit.Op(entry)(ctx, tx); err != nil {
 		return err
 	}
 	i := n.info
-	text, digest, err := canonical(i.Namespace, n.domain)
+	text, digest, err := g.kind.canonical(i.Namespace, n.subject)
 	if err != nil {
 		return err
 	}
@@ -202,9 +211,9 @@ func (g *Gate) record(ctx context.Context, tx *sql.Tx, entry *sandboxmcp.AuditEn
 }
 
 // newGrant makes a grant of a decision.
-func newGrant(c sandboxmcp.Caller, d sandboxmcp.EgressDecision, domain sandboxmcp.Domain, approvalID string, now time.Time) (grant, error) {
-	n := grant{domain: domain, info: sandboxmcp.EgressGrant{
-		ID: newID("grt"), Domain: domain.String(), Namespace: c.Namespace, Scope: d.Scope, ApprovalID: approvalID, GrantedBy: c.Actor, GrantedAt: now,
+func (g *Gate[S]) newGrant(c sandboxmcp.Caller, d sandboxmcp.AccessDecision, s S, approvalID string, now time.Time) (grant[S], error) {
+	n := grant[S]{subject: s, info: sandboxmcp.AccessGrant{
+		ID: newID("grt"), Subject: g.kind.subject(s), Namespace: c.Namespace, Scope: d.Scope, ApprovalID: approvalID, GrantedBy: c.Actor, GrantedAt: now, Status: sandboxmcp.GrantOpen,
 	}}
 	if _, err := sandboxmcp.ParseNamespace(string(c.Namespace)); err != nil {
 		return n, err
@@ -219,7 +228,7 @@ func newGrant(c sandboxmcp.Caller, d sandboxmcp.EgressDecision, domain sandboxmc
 		n.info.SessionID, n.expires = d.SessionID, now.Add(sessionFor)
 	case sandboxmcp.GrantDuration:
 		if d.For < time.Second || d.For > MaxFor {
-			return n, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a domain cannot be open for %s; at least a second and at most a year are allowed", d.For)
+			return n, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a %s cannot be open for %s; at least a second and at most a year are allowed", g.kind.Noun, d.For)
 		}
 		n.expires = now.Add(d.For)
 	case sandboxmcp.GrantAlways:
@@ -235,7 +244,7 @@ func newGrant(c sandboxmcp.Caller, d sandboxmcp.EgressDecision, domain sandboxmc
 // nearly returns a time shortly before n ends. A grant that holds until then counts as
 // equivalent. So several servers that receive the same decision one after the other make
 // only one grant.
-func (n *grant) nearly() time.Time {
+func (n *grant[S]) nearly() time.Time {
 	if n.expires.IsZero() {
 		return n.expires
 	}
@@ -243,51 +252,51 @@ func (n *grant) nearly() time.Time {
 }
 
 // words describes a grant in the audit.
-func (n *grant) words() string {
+func (n *grant[S]) words() string {
 	switch n.info.Scope {
 	case sandboxmcp.GrantOnce:
-		return n.info.Domain + " for one run"
+		return n.subject.String() + " for one run"
 	case sandboxmcp.GrantSession:
-		return n.info.Domain + " for session " + string(n.info.SessionID)
+		return n.subject.String() + " for session " + string(n.info.SessionID)
 	case sandboxmcp.GrantDuration:
-		return n.info.Domain + " until " + n.expires.Format(time.RFC3339)
+		return n.subject.String() + " until " + n.expires.Format(time.RFC3339)
 	case sandboxmcp.GrantAlways:
 	}
-	return n.info.Domain + " until it is revoked"
+	return n.subject.String() + " until it is revoked"
 }
 
 // describe adds the exact fields of a grant to an audit entry.
-func (n *grant) describe(e *sandboxmcp.AuditEntry) {
-	e.Metadata["grant_id"], e.Metadata["domain"], e.Metadata["scope"], e.Metadata["expires_at"] = n.info.ID, n.info.Domain, n.info.Scope, format(n.expires)
-	_, e.Metadata["sha256"], _ = canonical(n.info.Namespace, n.domain)
+func (g *Gate[S]) describe(e *sandboxmcp.AuditEntry, n *grant[S]) {
+	e.Metadata["grant_id"], e.Metadata[g.kind.Member], e.Metadata["scope"], e.Metadata["expires_at"] = n.info.ID, n.subject.String(), n.info.Scope, format(n.expires)
+	_, e.Metadata["sha256"], _ = g.kind.canonical(n.info.Namespace, n.subject)
 	if n.info.ApprovalID != "" {
 		e.Metadata["approval_id"] = n.info.ApprovalID
 	}
 }
 
 // grantOf returns the grant of an approval, or nil if it is closed again.
-func (g *Gate) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.EgressGrant, error) {
+func (g *Gate[S]) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.AccessGrant, error) {
 	now := g.now()
-	n, whole, err := scanGrant(tx.QueryRowContext(ctx, selectGrant, id, format(now), madeUntil(now)))
-	if errors.Is(err, sql.ErrNoRows) || err == nil && !whole {
+	n, state, err := g.scanGrant(tx.QueryRowContext(ctx, selectGrant, id, format(now), madeUntil(now)))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && state != whole {
 		return nil, nil //nolint:nilnil // no failure
 	}
 	return &n.info, err
 }
 
-// Revoke closes every grant of exactly this domain in the caller's namespace, and returns
-// their number. Without such a grant it fails with request_not_found. A domain that the
+// Revoke closes every grant of exactly this subject in the caller's namespace, and returns
+// their number. Without such a grant it fails with request_not_found. A subject that the
 // settings open stays open, and the hint says so.
-func (g *Gate) Revoke(ctx context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.EgressRevoked, error) {
-	d, err := ParseDomain(domain, 0)
+func (g *Gate[S]) Revoke(ctx context.Context, c sandboxmcp.Caller, text string) (sandboxmcp.AccessRevoked, error) {
+	s, err := g.kind.Parse(text)
 	if err != nil {
-		return sandboxmcp.EgressRevoked{}, err
+		return sandboxmcp.AccessRevoked{}, err
 	}
-	_, digest, err := canonical(c.Namespace, d)
+	_, digest, err := g.kind.canonical(c.Namespace, s)
 	if err != nil {
-		return sandboxmcp.EgressRevoked{}, err
+		return sandboxmcp.AccessRevoked{}, err
 	}
-	out := sandboxmcp.EgressRevoked{Domain: d.String()}
+	out := sandboxmcp.AccessRevoked{Subject: g.kind.subject(s)}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		done, failed := tx.ExecContext(ctx, revokeGrants, format(g.now()), c.Namespace, digest)
 		if failed != nil {
@@ -298,20 +307,20 @@ func (g *Gate) Revoke(ctx context.Context, c sandboxmcp.Caller, domain string) (
 			return failed
 		}
 		if out.Revoked = int(n); n == 0 {
-			return g.notGranted(c.Namespace, d)
+			return g.notGranted(c.Namespace, s)
 		}
 		return g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
-			Action: actionApproval, Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor, Detail: "revoked " + out.Domain,
-			Metadata: map[string]any{"domain": out.Domain, "sha256": digest, "grants": out.Revoked},
+			Action: actionApproval, Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor, Detail: "revoked " + s.String(),
+			Metadata: map[string]any{g.kind.Member: s.String(), "sha256": digest, "grants": out.Revoked},
 		})(ctx, tx)
 	})
 	return out, err
 }
 
-func (g *Gate) notGranted(ns sandboxmcp.Namespace, d sandboxmcp.Domain) error {
-	e := sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "%s has no grant in namespace %s", d, ns).WithHint("see `sandboxmcp egress list`")
-	if Covered(g.cfg.Operator, d) {
-		e.Hint = "the settings open it: remove it from allowed_domains"
+func (g *Gate[S]) notGranted(ns sandboxmcp.Namespace, s S) error {
+	e := sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "%s has no grant in namespace %s", s, ns).WithHint("see " + g.kind.command("list"))
+	if g.kind.covered(g.operator(), s) {
+		e.Hint = "the settings open it: remove it from " + g.kind.Setting
 	}
 	return e
 }

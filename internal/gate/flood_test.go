@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 )
 
 // TestFloodWritesNothing: a question that is repeated, or exceeds the bound, is answered
@@ -25,7 +26,7 @@ func TestFloodWritesNothing(t *testing.T) {
 	before := version()
 	for i := range 500 {
 		b.ask("a1.example.com")
-		_, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: fmt.Sprintf("b%d.example.com", i)})
+		_, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, site(t, fmt.Sprintf("b%d.example.com", i)), gate.Ask{})
 		if fresh {
 			t.Fatal("got a new question, want the one that waits")
 		}

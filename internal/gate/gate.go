@@ -1,16 +1,17 @@
-// Package gate decides which domains a run may reach. It knows the domains that the
-// operator's settings open, the questions that are pending, and the grants that persons
-// made.
+// Package gate decides what may be done now: which domains a run may reach, which commands
+// of the host may be executed, which packages may be installed. It knows what the operator's
+// settings open, the questions that are pending, and the grants that persons made. A
+// [Kind] describes the subjects of one kind, and each kind has a [Gate] of its own.
 //
-// Only a person or the operator opens a domain. Each decision is committed together with
-// its audit entry. If a grant cannot be read, its domain counts as closed. The SHA-256 of a
+// Only a person or the operator opens a subject. Each decision is committed together with
+// its audit entry. If a grant cannot be read, its subject counts as closed. The SHA-256 of a
 // question's canonical form ties the grant to the text that the person saw.
 //
 // # Several processes
 //
-// All processes that share a database share two tables and a [store.Watch] of them. A
+// All kinds, and all processes that share a database, share two tables and a [store.Watch] of them. A
 // decision of one process is in force in all of them once it is committed. While nothing
-// changes, checking whether a domain is open costs one stat.
+// changes, checking whether a subject is open costs one stat.
 //
 // # Questions
 //
@@ -27,6 +28,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -51,41 +53,67 @@ const (
 )
 
 // Config configures a [Gate].
-type Config struct {
+type Config[S Subject[S]] struct {
+	Kind      Kind[S]
 	Store     *store.Store
 	Audit     *audit.Log
-	Operator  []sandboxmcp.Domain // domains that the settings open
-	Approvals bool                // persons may open domains; false: only those of Operator are open
-	Now       func() time.Time    // nil: the machine's clock
-	Notices   io.Writer           // gets a bell and a line for each new question; nil: they are logged
-	Logger    *slog.Logger        // nil: nothing is logged
+	Operator  []S              // subjects that the settings open
+	Approvals bool             // persons may open subjects; false: only those of Operator are open
+	Now       func() time.Time // nil: the machine's clock
+	Events    Emitter          // nil: no events are emitted
+	Notices   io.Writer        // gets a bell and a line for each new question; nil: they are logged
+	Logger    *slog.Logger     // nil: nothing is logged
+
+	Invocation sandboxmcp.Invocation // how persons call this program, for notices
 }
 
-// Gate decides which domains are open. Its methods may be called concurrently, and several
+// Emitter publishes events.
+type Emitter interface {
+	Emit(events ...sandboxmcp.Event)
+}
+
+// Gate decides which subjects of a kind are open. Its methods may be called concurrently, and several
 // processes may have a gate to the same state directory.
-type Gate struct {
-	cfg    Config
-	watch  *store.Watch // watch of questions and grants
-	grants *store.Cached[map[sandboxmcp.Namespace][]grant]
-	asked  rate
-	bell   notices
+type Gate[S Subject[S]] struct {
+	cfg     Config[S]
+	kind    *Kind[S]
+	watch   *store.Watch // watch of questions and grants
+	grants  *store.Cached[map[sandboxmcp.Namespace][]grant[S]]
+	denials *store.Cached[map[sandboxmcp.Namespace][]denial[S]]
+	asked   rate
+	bell    notices
+	opened  atomic.Pointer[[]S] // subjects that the settings open
+	asking  atomic.Bool         // see Config.Approvals
 }
 
 // topic is the name of the [store.Watch] for questions and grants.
 const topic = "gate"
 
 // New returns the gate to a state directory. It needs no Close.
-func New(c Config) *Gate {
+func New[S Subject[S]](c Config[S]) *Gate[S] {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Gate{cfg: c, watch: c.Store.Watch(topic), bell: notices{to: c.Notices, log: c.Logger}}
+	g := &Gate[S]{cfg: c, watch: c.Store.Watch(topic), bell: notices{to: c.Notices, log: c.Logger, how: c.Invocation, noun: c.Kind.Noun, command: c.Kind.Command}}
+	g.kind = &g.cfg.Kind
+	g.SetOperator(c.Operator)
+	g.SetApprovals(c.Approvals)
 	g.grants = store.NewCached(g.watch, g.readAll)
+	g.denials = store.NewCached(g.watch, g.readDenials)
 	return g
 }
+
+// SetOperator replaces the subjects that the settings open.
+func (g *Gate[S]) SetOperator(open []S) { g.opened.Store(&open) }
+
+// operator returns the subjects that the settings open.
+func (g *Gate[S]) operator() []S { return *g.opened.Load() }
+
+// SetApprovals replaces [Config.Approvals]. While approvals are off, no grant is in force.
+func (g *Gate[S]) SetApprovals(on bool) { g.asking.Store(on) }
 
 // Who is the subject of a decision: a run of a namespace, perhaps in a session.
 type Who struct {
@@ -116,7 +144,9 @@ func parse(s string) time.Time {
 }
 
 // now returns the time with the precision and zone that the database stores.
-func (g *Gate) now() time.Time { return g.cfg.Now().UTC().Round(0) }
+func (g *Gate[S]) now() time.Time { return g.cfg.Now().UTC().Round(0) }
 
 // change runs ops in one transaction and notifies all processes.
-func (g *Gate) change(ctx context.Context, ops ...store.Op) error { return g.watch.Update(ctx, ops...) }
+func (g *Gate[S]) change(ctx context.Context, ops ...store.Op) error {
+	return g.watch.Update(ctx, ops...)
+}

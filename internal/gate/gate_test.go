@@ -39,12 +39,12 @@ func child(args string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	g := gate.New(gate.Config{Store: s, Audit: recordIn(s, nil), Approvals: true})
+	g := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: s, Audit: recordIn(s, nil), Approvals: true})
 	switch what {
 	case "approve", "deny":
-		_, _, err = g.Decide(ctx, sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "child"}, sandboxmcp.EgressDecision{ID: arg, Deny: what == "deny"})
+		_, _, err = g.Decide(ctx, sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "child"}, sandboxmcp.AccessDecision{ID: arg, Deny: what == "deny"})
 	case "open":
-		_, _, err = g.Decide(ctx, sandboxmcp.Caller{Namespace: "default", Actor: "child"}, sandboxmcp.EgressDecision{Domain: arg})
+		_, _, err = g.Decide(ctx, sandboxmcp.Caller{Namespace: "default", Actor: "child"}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: arg}})
 	case "revoke":
 		_, err = g.Revoke(ctx, sandboxmcp.Caller{Namespace: "default", Actor: "child"}, arg)
 	}
@@ -62,7 +62,7 @@ func inAnotherProcess(t *testing.T, dir, what, arg string) {
 
 // bed is a gate with a fake clock.
 type bed struct {
-	*gate.Gate
+	*gate.Gate[sandboxmcp.Domain]
 	t       *testing.T
 	dir     string
 	store   *store.Store
@@ -84,7 +84,7 @@ func (b *bed) set(now time.Time) {
 	b.now = now
 }
 
-func open(t *testing.T, change ...func(*gate.Config)) *bed {
+func open(t *testing.T, change ...func(*gate.Config[sandboxmcp.Domain])) *bed {
 	t.Helper()
 	b := &bed{t: t, dir: filepath.Join(t.TempDir(), "state"), now: time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)}
 	var err error
@@ -97,7 +97,7 @@ func open(t *testing.T, change ...func(*gate.Config)) *bed {
 		defer b.mu.Unlock()
 		return b.now
 	}
-	c := gate.Config{Store: b.store, Audit: recordIn(b.store, clock), Approvals: true, Now: clock, Notices: &b.notices}
+	c := gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: b.store, Audit: recordIn(b.store, clock), Approvals: true, Now: clock, Notices: &b.notices}
 	for _, f := range change {
 		f(&c)
 	}
@@ -107,14 +107,14 @@ func open(t *testing.T, change ...func(*gate.Config)) *bed {
 
 func (b *bed) ask(domain string) sandboxmcp.Approval {
 	b.t.Helper()
-	a, _, err := b.Request(b.t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "mcp"}, sandboxmcp.EgressAsk{Domain: domain, Reason: "to read"})
+	a, _, err := b.Request(b.t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "mcp"}, site(b.t, domain), gate.Ask{Reason: "to read"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return a
 }
 
-func (b *bed) grant(d sandboxmcp.EgressDecision) sandboxmcp.EgressGrant {
+func (b *bed) grant(d sandboxmcp.AccessDecision) sandboxmcp.AccessGrant {
 	b.t.Helper()
 	who := sandboxmcp.Caller{Namespace: "default", Actor: "cli"}
 	_, n, err := b.Decide(b.t.Context(), who, d)
@@ -126,10 +126,25 @@ func (b *bed) grant(d sandboxmcp.EgressDecision) sandboxmcp.EgressGrant {
 
 var one = gate.Who{Namespace: "default", RequestID: "r1"}
 
+// at matches the domains that open a host and port; port 0 means any.
+func at(h sandboxmcp.Host, port int) func(sandboxmcp.Domain) bool {
+	return func(d sandboxmcp.Domain) bool { return d.Match(h, port) || port == 0 && d.MatchHost(h) }
+}
+
+// site parses a domain.
+func site(t *testing.T, text string) sandboxmcp.Domain {
+	t.Helper()
+	d, err := gate.ParseDomain(text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // lets reports whether a host is open at port 443.
 func (b *bed) lets(who gate.Who, host sandboxmcp.Host) bool {
 	b.t.Helper()
-	_, ok, err := b.Allows(b.t.Context(), who, host, 443)
+	_, ok, err := b.Allows(b.t.Context(), who, at(host, 443))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -175,7 +190,7 @@ func TestAskAndApprove(t *testing.T) {
 	if b.lets(one, "api.example.com") {
 		t.Fatal("a host after a question: got it open, want it closed")
 	}
-	n := b.grant(sandboxmcp.EgressDecision{ID: a.ID, SHA256: a.SHA256})
+	n := b.grant(sandboxmcp.AccessDecision{ID: a.ID, SHA256: a.SHA256})
 	if n.Scope != sandboxmcp.GrantDuration || n.ExpiresAt == nil || !n.ExpiresAt.Equal(b.now.Add(gate.DefaultFor)) || n.ApprovalID != a.ID {
 		t.Errorf("got %+v", n)
 	}
@@ -187,13 +202,13 @@ func TestAskAndApprove(t *testing.T) {
 	if b.lets(gate.Who{Namespace: "other", RequestID: "r"}, "api.example.com") {
 		t.Error("the grant in another namespace: got it open, want it closed")
 	}
-	if got := b.grant(sandboxmcp.EgressDecision{ID: a.ID}); got.ID != n.ID {
+	if got := b.grant(sandboxmcp.AccessDecision{ID: a.ID}); got.ID != n.ID {
 		t.Error("approving twice: got another grant, want the same")
 	}
 	if got := b.ask("api.example.com"); got.ID != a.ID || got.Status != sandboxmcp.ApprovalApproved {
 		t.Errorf("asked for while it is open: %+v", got)
 	}
-	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID, Deny: true})
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	b.pass(gate.DefaultFor)
 	if b.lets(one, "api.example.com") {
@@ -208,10 +223,10 @@ func TestAskAndApprove(t *testing.T) {
 func TestDenialIsFinal(t *testing.T) {
 	b := open(t)
 	a := b.ask("api.example.com")
-	if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "cli"}, sandboxmcp.EgressDecision{ID: a.ID, Deny: true}); err != nil {
+	if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "cli"}, sandboxmcp.AccessDecision{ID: a.ID, Deny: true}); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID})
+	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeEgressDenied)
 	if got := b.ask("api.example.com"); got.ID != a.ID || got.Status != sandboxmcp.ApprovalDenied {
 		t.Errorf("asked again at once: %+v", got)
@@ -233,7 +248,7 @@ func TestQuestionsLapse(t *testing.T) {
 	b := open(t)
 	a := b.ask("api.example.com")
 	b.pass(gate.PendingFor)
-	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID})
+	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 	if got, err := b.Wait(t.Context(), a.ID, func() bool { return false }); err != nil || got.Status != sandboxmcp.ApprovalExpired {
 		t.Errorf("got %+v, %v", got, err)
@@ -251,19 +266,19 @@ func TestQuestionsLapse(t *testing.T) {
 
 func TestUnknownID(t *testing.T) {
 	b := open(t)
-	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: "apr_nobody"})
+	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: "apr_nobody"})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 	_, err = b.Find(t.Context(), "", "apr_nobody")
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 	a := b.ask("api.example.com")
-	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "other"}, sandboxmcp.EgressDecision{ID: a.ID})
+	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "other"}, sandboxmcp.AccessDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 }
 
 func TestScopes(t *testing.T) {
 	b := open(t)
 	t.Run("once", func(t *testing.T) {
-		n := b.grant(sandboxmcp.EgressDecision{Domain: "once.example.com", Scope: sandboxmcp.GrantOnce})
+		n := b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "once.example.com"}, Scope: sandboxmcp.GrantOnce})
 		if got, _ := b.Open(t.Context(), gate.Who{Namespace: "default"}); len(got) != 0 {
 			t.Errorf("open between two runs: %v", got)
 		}
@@ -286,7 +301,7 @@ func TestScopes(t *testing.T) {
 	t.Run("session", func(t *testing.T) {
 		born := b.now
 		b.pass(time.Second)
-		b.grant(sandboxmcp.EgressDecision{Domain: "session.example.com", Scope: sandboxmcp.GrantSession, SessionID: "s"})
+		b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "session.example.com"}, Scope: sandboxmcp.GrantSession, SessionID: "s"})
 		in := func(id sandboxmcp.SessionID, born time.Time) gate.Who {
 			return gate.Who{Namespace: "default", SessionID: id, Born: born}
 		}
@@ -299,31 +314,31 @@ func TestScopes(t *testing.T) {
 		if b.lets(in("s", b.now.Add(time.Second)), "session.example.com") {
 			t.Error("a grant for a session, in a later one of that name: got it open, want it closed")
 		}
-		_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com", Scope: sandboxmcp.GrantSession, SessionID: "a b"})
+		_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "x.example.com"}, Scope: sandboxmcp.GrantSession, SessionID: "a b"})
 		wantCode(t, err, sandboxmcp.CodeInvalidSessionID)
 	})
 	t.Run("always", func(t *testing.T) {
-		n := b.grant(sandboxmcp.EgressDecision{Domain: "*.always.example.com:8443"})
+		n := b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "*.always.example.com:8443"}})
 		if n.ExpiresAt != nil || n.Scope != sandboxmcp.GrantAlways {
 			t.Errorf("got %+v", n)
 		}
 		b.pass(1000 * time.Hour)
-		if _, ok, _ := b.Allows(t.Context(), one, "a.always.example.com", 8443); !ok {
+		if _, ok, _ := b.Allows(t.Context(), one, at("a.always.example.com", 8443)); !ok {
 			t.Error("a grant for ever: got it closed, want it open")
 		}
-		if _, ok, _ := b.Allows(t.Context(), one, "a.always.example.com", 443); ok {
+		if _, ok, _ := b.Allows(t.Context(), one, at("a.always.example.com", 443)); ok {
 			t.Error("another port: got it open, want it closed")
 		}
-		if got := b.grant(sandboxmcp.EgressDecision{Domain: "*.always.example.com:8443"}); got.ID != n.ID {
+		if got := b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "*.always.example.com:8443"}}); got.ID != n.ID {
 			t.Error("opening what is open: got another grant, want the same")
 		}
 	})
 	t.Run("duration", func(t *testing.T) {
 		for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 10000 * time.Hour} {
-			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com", Scope: sandboxmcp.GrantDuration, For: d})
+			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "x.example.com"}, Scope: sandboxmcp.GrantDuration, For: d})
 			wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 		}
-		_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com", Scope: "for good"})
+		_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "x.example.com"}, Scope: "for good"})
 		wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	})
 }
@@ -331,13 +346,13 @@ func TestScopes(t *testing.T) {
 // Many runs at once: one of them gets what is open for one.
 func TestOnceIsOnce(t *testing.T) {
 	b := open(t)
-	b.grant(sandboxmcp.EgressDecision{Domain: "once.example.com", Scope: sandboxmcp.GrantOnce})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "once.example.com"}, Scope: sandboxmcp.GrantOnce})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	n := 0
 	for i := range 8 {
 		wg.Go(func() {
-			_, ok, err := b.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: sandboxmcp.RequestID(fmt.Sprint("r", i))}, "once.example.com", 80)
+			_, ok, err := b.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: sandboxmcp.RequestID(fmt.Sprint("r", i))}, at("once.example.com", 80))
 			if err != nil {
 				t.Error(err)
 			}
@@ -354,10 +369,66 @@ func TestOnceIsOnce(t *testing.T) {
 	}
 }
 
+// TestAUsedGrantIsNotListedAsOpen: a grant for one run is open until a run uses it.
+func TestAUsedGrantIsNotListedAsOpen(t *testing.T) {
+	b := open(t)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "once.example.com"}, Scope: sandboxmcp.GrantOnce})
+	status := func() sandboxmcp.GrantStatus {
+		t.Helper()
+		l, err := b.List(t.Context(), "default")
+		if err != nil || len(l.Granted) != 1 {
+			t.Fatalf("got %+v and %v, want one grant", l.Granted, err)
+		}
+		return l.Granted[0].Status
+	}
+	if got := status(); got != sandboxmcp.GrantOpen {
+		t.Errorf("before a run: got %q, want %q", got, sandboxmcp.GrantOpen)
+	}
+	if !b.lets(one, "once.example.com") {
+		t.Error("got it closed, want it open to the first run")
+	}
+	if got := status(); got != sandboxmcp.GrantUsed {
+		t.Errorf("after a run: got %q, want %q", got, sandboxmcp.GrantUsed)
+	}
+}
+
+// TestACheckedDecisionChangesNothing: it is accepted or refused like the decision itself, and
+// leaves no grant, no answer and no entry.
+func TestACheckedDecisionChangesNothing(t *testing.T) {
+	b := open(t)
+	a := b.ask("api.example.com")
+	before := b.record("default")
+	for _, d := range []sandboxmcp.AccessDecision{
+		{Subject: sandboxmcp.Subject{Domain: "other.example.com"}},
+		{ID: a.ID},
+		{ID: a.ID, Scope: sandboxmcp.GrantOnce},
+		{ID: a.ID, Deny: true},
+	} {
+		d.Check = true
+		_, n, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, d)
+		if err != nil || (n == nil) != d.Deny {
+			t.Errorf("%+v: got %+v and %v, want it accepted", d, n, err)
+		}
+	}
+	for _, d := range []sandboxmcp.AccessDecision{{Subject: sandboxmcp.Subject{Domain: "*"}}, {Subject: sandboxmcp.Subject{Domain: "a.example.com"}, Scope: "never"}, {ID: "apr_none"}, {ID: a.ID, SHA256: "other"}} {
+		d.Check = true
+		if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, d); err == nil {
+			t.Errorf("%+v: got it accepted, want it refused", d)
+		}
+	}
+	l, err := b.List(t.Context(), "default")
+	if err != nil || len(l.Granted) != 0 || len(l.Pending) != 1 {
+		t.Errorf("got %+v and %v, want no grant and the question still pending", l, err)
+	}
+	if d := cmp.Diff(before, b.record("default")); d != "" {
+		t.Errorf("record (-before +after):\n%s", d)
+	}
+}
+
 func TestRevoke(t *testing.T) {
-	b := open(t, func(c *gate.Config) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
-	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
-	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com", Scope: sandboxmcp.GrantDuration, For: time.Hour})
+	b := open(t, func(c *gate.Config[sandboxmcp.Domain]) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}, Scope: sandboxmcp.GrantDuration, For: time.Hour})
 	if !b.lets(one, "api.example.com") {
 		t.Fatal("api.example.com: got it closed, want it open")
 	}
@@ -385,16 +456,16 @@ func TestRevoke(t *testing.T) {
 // Hosts that the operator's settings open need no grant, and hosts that they forbid cannot be
 // opened.
 func TestSettingsOpenWithoutARecord(t *testing.T) {
-	b := open(t, func(c *gate.Config) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
-	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
-	closed := gate.New(gate.Config{Store: b.store, Audit: recordIn(b.store, nil), Operator: []sandboxmcp.Domain{{Host: "fixed.example.com"}}})
+	b := open(t, func(c *gate.Config[sandboxmcp.Domain]) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	closed := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: b.store, Audit: recordIn(b.store, nil), Operator: []sandboxmcp.Domain{{Host: "fixed.example.com"}}})
 	for host, want := range map[sandboxmcp.Host]bool{"fixed.example.com": true, "api.example.com": false} {
-		_, ok, err := closed.Allows(t.Context(), one, host, 443)
+		_, ok, err := closed.Allows(t.Context(), one, at(host, 443))
 		if ok != want || err != nil {
 			t.Errorf("%s: got allowed %t, %v; want the other", host, ok, err)
 		}
 	}
-	_, _, err := closed.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com"})
+	_, _, err := closed.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "x.example.com"}})
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	if l, err := closed.List(t.Context(), ""); err != nil || len(l.Granted) != 0 {
 		t.Errorf("grants that open nothing: got %+v, %v; want none listed", l, err)
@@ -403,10 +474,10 @@ func TestSettingsOpenWithoutARecord(t *testing.T) {
 
 func TestCovers(t *testing.T) {
 	b := open(t)
-	b.grant(sandboxmcp.EgressDecision{Domain: "*.example.com"})
-	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.net:443"})
-	b.grant(sandboxmcp.EgressDecision{Domain: "both.example.net:443"})
-	b.grant(sandboxmcp.EgressDecision{Domain: "both.example.net:80"})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "*.example.com"}})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.net:443"}})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "both.example.net:443"}})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "both.example.net:80"}})
 	for text, want := range map[string]bool{
 		"api.example.com": true, "*.api.example.com": true, "api.example.com:80": true, "api.example.com:81": false, "example.com": false,
 		"*.example.com": true, "*.example.net": false, "api.example.net:443": true, "api.example.net": false, "both.example.net": true,

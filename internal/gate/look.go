@@ -10,9 +10,9 @@ import (
 )
 
 // grant is a row of grants.
-type grant struct {
-	info    sandboxmcp.EgressGrant
-	domain  sandboxmcp.Domain
+type grant[S Subject[S]] struct {
+	info    sandboxmcp.AccessGrant
+	subject S
 	expires time.Time // zero: never
 }
 
@@ -21,7 +21,7 @@ const clockSlack = time.Minute
 
 // fits reports whether a grant is in force for a subject at a time. A grant with an end is
 // not in force before it was made: the clock was set back, so its end would come too late.
-func (n grant) fits(who Who, now time.Time) bool {
+func (n grant[S]) fits(who Who, now time.Time) bool {
 	if !n.expires.IsZero() && (!now.Before(n.expires) || n.info.GrantedAt.After(now.Add(clockSlack))) {
 		return false
 	}
@@ -44,84 +44,89 @@ func madeUntil(now time.Time) string { return format(now.Add(clockSlack)) }
 
 // current returns the grants of each namespace, made by any process. The caller must not
 // modify them.
-func (g *Gate) current(ctx context.Context) (map[sandboxmcp.Namespace][]grant, error) {
+func (g *Gate[S]) current(ctx context.Context) (map[sandboxmcp.Namespace][]grant[S], error) {
 	all, err := g.grants.Get(ctx)
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, g.unreadable(err)
 	}
 	return all, nil
 }
 
 // readAll reads the grants of each namespace.
-func (g *Gate) readAll(ctx context.Context) (map[sandboxmcp.Namespace][]grant, error) {
+func (g *Gate[S]) readAll(ctx context.Context) (map[sandboxmcp.Namespace][]grant[S], error) {
 	all, err := g.readGrants(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	of := map[sandboxmcp.Namespace][]grant{}
+	of := map[sandboxmcp.Namespace][]grant[S]{}
 	for _, n := range all {
 		of[n.info.Namespace] = append(of[n.info.Namespace], n)
 	}
 	return of, nil
 }
 
-func unreadable(err error) error {
+func (g *Gate[S]) unreadable(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled").WithCause(err)
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the grants cannot be read, so every domain is closed").
+	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the grants cannot be read, so %s", g.kind.Closed).
 		WithHint("check the disk and the rights of the state directory").WithCause(err)
 }
 
 // readGrants reads the grants in force of one namespace, or of all if ns is empty.
-func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant, error) {
+func (g *Gate[S]) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant[S], error) {
 	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectGrants, format(g.now()), ns, ns)
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, g.unreadable(err)
 	}
 	defer func() { _ = rows.Close() }()
-	var all []grant
+	var all []grant[S]
 	for rows.Next() {
-		n, ok, err := scanGrant(rows)
+		n, state, err := g.scanGrant(rows)
 		if err != nil {
-			return nil, unreadable(err)
+			return nil, g.unreadable(err)
 		}
-		if !ok {
+		if state == foreign {
+			continue
+		}
+		if state == changed {
 			g.cfg.Logger.Error("a grant in the state directory was changed after its approval; it opens nothing", "grant", n.info.ID)
 			continue
 		}
 		all = append(all, n)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, unreadable(err)
+		return nil, g.unreadable(err)
 	}
 	return all, nil
 }
 
-// scanGrant reads a row. ok is false if the row was modified outside of this program.
-func scanGrant(row interface{ Scan(dest ...any) error }) (n grant, ok bool, err error) {
+// scanGrant reads a row.
+func (g *Gate[S]) scanGrant(row interface{ Scan(dest ...any) error }) (n grant[S], state reading, err error) {
 	var text, digest, granted, expires string
 	i := &n.info
 	if err = row.Scan(&i.ID, &i.Namespace, &text, &digest, &i.Scope, &i.SessionID, &i.RequestID, &i.ApprovalID, &i.GrantedBy, &granted, &expires); err != nil {
-		return n, false, err
+		return n, changed, err
 	}
-	n.domain, ok = reading(text, digest)
-	i.Domain, i.GrantedAt = n.domain.String(), parse(granted)
+	n.subject, state = g.kind.read(i.Namespace, text, digest)
+	i.Subject, i.GrantedAt, i.Status = g.kind.subject(n.subject), parse(granted), sandboxmcp.GrantOpen
+	if i.Scope == sandboxmcp.GrantOnce && i.RequestID != "" {
+		i.Status = sandboxmcp.GrantUsed
+	}
 	if expires != "" {
 		n.expires = parse(expires)
 		i.ExpiresAt = &n.expires
-		ok = ok && !n.expires.IsZero()
+		if state == whole && n.expires.IsZero() {
+			state = changed
+		}
 	}
-	if _, mine, err := canonical(i.Namespace, n.domain); err != nil || mine != digest {
-		ok = false // the text belongs to another namespace
-	}
-	return n, ok, nil
+	return n, state, nil
 }
 
-// Open returns the domains that are open to who, the operator's first.
-func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
-	open := append([]sandboxmcp.Domain(nil), g.cfg.Operator...)
-	if !g.cfg.Approvals {
+// Open returns the subjects that are open to who, the operator's first.
+func (g *Gate[S]) Open(ctx context.Context, who Who) ([]S, error) {
+	open := append([]S(nil), g.operator()...)
+	if !g.asking.Load() {
 		return open, nil
 	}
 	all, err := g.current(ctx)
@@ -131,50 +136,49 @@ func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
 	now := g.now()
 	for _, n := range all[who.Namespace] {
 		if n.fits(who, now) {
-			open = append(open, n.domain)
+			open = append(open, n.subject)
 		}
 	}
 	return open, nil
 }
 
-// Allows reports whether the subject who may connect to a host and port. It also returns
-// the domain that allows it. If that is an unused grant for one run, the grant now belongs
-// to this run.
-func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int) (rule string, ok bool, err error) {
-	for _, d := range g.cfg.Operator {
-		if d.Match(h, port) {
-			return d.String(), true, nil
+// Allows reports whether a subject that matches is open to who, and which. If that is an
+// unused grant for one run, the grant now belongs to this run.
+func (g *Gate[S]) Allows(ctx context.Context, who Who, match func(S) bool) (rule S, ok bool, err error) {
+	for _, s := range g.operator() {
+		if match(s) {
+			return s, true, nil
 		}
 	}
-	if !g.cfg.Approvals {
-		return "", false, nil
+	if !g.asking.Load() {
+		return rule, false, nil
 	}
 	all, err := g.current(ctx)
 	if err != nil {
-		return "", false, err
+		return rule, false, err
 	}
 	now := g.now()
-	var once []grant
+	var once []grant[S]
 	for _, n := range all[who.Namespace] {
-		if !n.fits(who, now) || !n.domain.Match(h, port) {
+		if !n.fits(who, now) || !match(n.subject) {
 			continue
 		}
 		if n.info.Scope == sandboxmcp.GrantOnce && n.info.RequestID == "" {
 			once = append(once, n)
 			continue
 		}
-		return n.info.Domain, true, nil
+		return n.subject, true, nil
 	}
 	for _, n := range once {
 		if taken, err := g.take(ctx, n, who); taken || err != nil {
-			return n.info.Domain, taken, err
+			return n.subject, taken, err
 		}
 	}
-	return "", false, nil
+	return rule, false, nil
 }
 
 // take assigns a grant for one run to who's run. It returns false if another run has it.
-func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
+func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 	taken := false
 	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
@@ -188,68 +192,49 @@ func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
 		taken = true
 		return g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
 			Action: actionApproval, Phase: sandboxmcp.PhaseOutcome, Namespace: who.Namespace, RequestID: who.RequestID, SessionID: who.SessionID, Actor: "gate",
-			Detail: "used once: " + n.info.Domain, Metadata: map[string]any{"grant_id": n.info.ID, "domain": n.info.Domain},
+			Detail: "used once: " + n.subject.String(), Metadata: map[string]any{"grant_id": n.info.ID, g.kind.Member: n.subject.String()},
 		})(ctx, tx)
 	})
 	return taken && err == nil, err
 }
 
-// Covers reports whether all of d is open to who, and until when. until is nil if no end is
+// Covers reports whether all of s is open to who, and until when. until is nil if no end is
 // known.
-func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (ok bool, until *time.Time, err error) {
-	if Covered(g.cfg.Operator, d) || !g.cfg.Approvals {
-		return Covered(g.cfg.Operator, d), nil, nil
+func (g *Gate[S]) Covers(ctx context.Context, who Who, s S) (ok bool, until *time.Time, err error) {
+	if g.kind.covered(g.operator(), s) || !g.asking.Load() {
+		return g.kind.covered(g.operator(), s), nil, nil
 	}
 	all, err := g.current(ctx)
 	if err != nil {
 		return false, nil, err
 	}
 	now := g.now()
-	open := append([]sandboxmcp.Domain(nil), g.cfg.Operator...)
+	open := append([]S(nil), g.operator()...)
 	for _, n := range all[who.Namespace] {
 		if !n.fits(who, now) {
 			continue
 		}
-		open = append(open, n.domain)
-		if n.domain.Covers(d) && (!ok || n.expires.IsZero() || until != nil && n.expires.After(*until)) {
+		open = append(open, n.subject)
+		if n.subject.Covers(s) && (!ok || n.expires.IsZero() || until != nil && n.expires.After(*until)) {
 			ok, until = true, nil
 			if at := n.expires; !at.IsZero() {
 				until = &at
 			}
 		}
 	}
-	return Covered(open, d), until, nil
-}
-
-// Covered reports whether the domains together cover d. A d without a port means ports 80
-// and 443, and two different domains may cover these.
-func Covered(open []sandboxmcp.Domain, d sandboxmcp.Domain) bool {
-	one := func(d sandboxmcp.Domain) bool {
-		for _, o := range open {
-			if o.Covers(d) {
-				return true
-			}
-		}
-		return false
-	}
-	if one(d) || d.Port != 0 {
-		return one(d)
-	}
-	plain, secure := d, d
-	plain.Port, secure.Port = 80, 443
-	return one(plain) && one(secure)
+	return g.kind.covered(open, s), until, nil
 }
 
 // List returns the questions and grants of a namespace, or of all if ns is empty, and the
-// operator's domains.
-func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.EgressList, error) {
-	l := sandboxmcp.EgressList{Pending: []sandboxmcp.Approval{}, Granted: []sandboxmcp.EgressGrant{}, Operator: []string{}}
-	for _, d := range g.cfg.Operator {
-		l.Operator = append(l.Operator, d.String())
+// operator's subjects.
+func (g *Gate[S]) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.AccessList, error) {
+	l := sandboxmcp.AccessList{Pending: []sandboxmcp.Approval{}, Granted: []sandboxmcp.AccessGrant{}, Operator: []string{}}
+	for _, s := range g.operator() {
+		l.Operator = append(l.Operator, s.String())
 	}
-	var all []grant
+	var all []grant[S]
 	var err error
-	if g.cfg.Approvals { // without approvals no grant is in force
+	if g.asking.Load() { // without approvals no grant is in force
 		if all, err = g.readGrants(ctx, ns); err != nil {
 			return l, err
 		}
@@ -265,22 +250,25 @@ func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Eg
 }
 
 // pending reads the pending questions, oldest first.
-func (g *Gate) pending(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Approval, error) {
+func (g *Gate[S]) pending(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Approval, error) {
 	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectPending, format(g.now()), ns, ns)
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, g.unreadable(err)
 	}
 	defer func() { _ = rows.Close() }()
 	list := []sandboxmcp.Approval{}
 	for rows.Next() {
-		a, err := scanApproval(rows)
+		a, err := g.scanApproval(rows)
 		if err != nil {
-			return nil, unreadable(err)
+			return nil, g.unreadable(err)
+		}
+		if a.state == foreign {
+			continue
 		}
 		list = append(list, a.info)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, unreadable(err)
+		return nil, g.unreadable(err)
 	}
 	return list, nil
 }

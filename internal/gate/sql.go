@@ -17,6 +17,9 @@ const (
 	selectPending = `SELECT ` + approvalColumns + ` FROM approvals
 		WHERE state = 'pending' AND expires_at > ? AND (? = '' OR namespace = ?) ORDER BY asked_at, id`
 
+	// denied since
+	selectDenied = `SELECT ` + approvalColumns + ` FROM approvals WHERE state = 'denied' AND decided_at > ?`
+
 	// namespace, digest, denied since, now, made until
 	selectSame = `SELECT ` + approvalColumns + ` FROM approvals WHERE namespace = ? AND digest = ? AND (
 			state = 'pending' OR state = 'denied' AND decided_at > ? OR state = 'approved' AND EXISTS (

@@ -4,25 +4,48 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"net/netip"
-	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// subject is what a question asks for and what a grant opens. Its canonical form is this
-// JSON object, with its members sorted by name.
-type subject struct {
-	Domain    string               `json:"domain"`
-	Kind      string               `json:"kind"`
-	Namespace sandboxmcp.Namespace `json:"namespace"`
+// Subject is what a question asks for and what a grant opens, such as a domain.
+type Subject[S any] interface {
+	// String returns the canonical text. [Kind.Parse] reads it.
+	String() string
+	// Covers reports whether a grant of this subject opens all of another one.
+	Covers(other S) bool
 }
 
-const kindEgress = "egress"
+// Kind says how the subjects of one kind are read, recorded and named to persons. Name and
+// Member are part of the canonical form of stored questions and grants, so they never change.
+type Kind[S Subject[S]] struct {
+	Name    string                                // kind of the subject in its canonical form
+	Member  string                                // name of the subject's text in JSON objects
+	Field   func(sub *sandboxmcp.Subject) *string // field of the subject's text
+	Parse   func(text string) (S, error)          // reads a subject; any spelling gives the same one
+	Covered func(open []S, s S) bool              // whether several subjects together open all of s; nil: one of them must
 
-// canonical returns the canonical form of a subject and its SHA-256.
-func canonical(ns sandboxmcp.Namespace, d sandboxmcp.Domain) (text, digest string, err error) {
-	b, err := json.Marshal(subject{Domain: d.String(), Kind: kindEgress, Namespace: ns})
+	Asked, Opened, Denied string          // actions in the audit
+	Refused               sandboxmcp.Code // code of a decision against a denial
+	Events                Events
+
+	Noun    string                   // "domain"
+	Closed  string                   // what holds if grants cannot be read: "every domain is closed"
+	Command string                   // group of the commands list, approve, deny and revoke: "egress"
+	Grant   func(text string) string // command that opens a subject without a question
+	Retry   string                   // what else a model can do after an approval: "run the code again"
+	Setting string                   // name of the setting that opens subjects
+	Off     func() error             // error of a decision if approvals are off
+	OffHow  string                   // the same for a request
+}
+
+// Events are the types of the events of a kind. An empty type is not emitted.
+type Events struct{ Requested, Approved, Denied sandboxmcp.EventType }
+
+// canonical returns the canonical form of a subject, a JSON object with its members sorted
+// by name, and its SHA-256.
+func (k *Kind[S]) canonical(ns sandboxmcp.Namespace, s S) (text, digest string, err error) {
+	b, err := json.Marshal(map[string]string{k.Member: s.String(), "kind": k.Name, "namespace": string(ns)})
 	if err != nil {
 		return "", "", err
 	}
@@ -34,41 +57,54 @@ func digestOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// reading returns the domain of a stored subject. ok is false if the text does not match
-// its digest or is not in canonical form.
-func reading(text, digest string) (d sandboxmcp.Domain, ok bool) {
-	var s subject
-	if digestOf(text) != digest || json.Unmarshal([]byte(text), &s) != nil || s.Kind != kindEgress {
-		return sandboxmcp.Domain{}, false
+// reading is what a stored row says about its subject.
+type reading int
+
+const (
+	foreign reading = iota // it is of another kind
+	changed                // it was changed after it was written
+	whole                  // it is as it was written
+)
+
+// read returns the subject of a stored row of a namespace.
+func (k *Kind[S]) read(ns sandboxmcp.Namespace, text, digest string) (s S, r reading) {
+	var m map[string]string
+	if json.Unmarshal([]byte(text), &m) != nil || m["kind"] != k.Name {
+		return s, foreign
 	}
-	d, err := sandboxmcp.ParseDomain(s.Domain)
+	s, err := k.Parse(m[k.Member])
 	if err != nil {
-		return d, false
+		return s, changed
 	}
-	again, _, err := canonical(s.Namespace, d)
-	return d, err == nil && again == text
+	if again, sum, err := k.canonical(ns, s); err != nil || again != text || sum != digest {
+		return s, changed
+	}
+	return s, whole
 }
 
-// ParseDomain parses the domain of a question. port is a port that was given separately; 0:
-// none. An address fails with blocked_address. Any other text that is not a domain fails
-// with invalid_argument.
-func ParseDomain(text string, port int) (sandboxmcp.Domain, error) {
-	if _, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
-		return sandboxmcp.Domain{}, sandboxmcp.Errorf(sandboxmcp.CodeBlockedAddress, "%s is an address; only names can be opened", sandboxmcp.Quote(text)).
-			WithHint("ask for a name such as api.example.com")
+// subject returns a subject as it is shown.
+func (k *Kind[S]) subject(s S) (sub sandboxmcp.Subject) {
+	*k.Field(&sub) = s.String()
+	return sub
+}
+
+// text returns the text of a subject as it is shown.
+func (k *Kind[S]) text(sub sandboxmcp.Subject) string { return *k.Field(&sub) }
+
+// command returns a command of the kind's group in backquotes.
+func (k *Kind[S]) command(args string) string {
+	return "`sandboxmcp " + k.Command + " " + args + "`"
+}
+
+// covered reports whether the subjects together open all of s.
+func (k *Kind[S]) covered(open []S, s S) bool {
+	if k.Covered != nil {
+		return k.Covered(open, s)
 	}
-	d, err := sandboxmcp.ParseDomain(text)
-	switch {
-	case err != nil:
-		return d, err
-	case port < 0 || port > 65535:
-		return d, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "port is %d; use 1 to 65535", port)
-	case port == 0, port == d.Port:
-	case d.Port != 0:
-		return d, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "port is %d and %s names another", port, sandboxmcp.Quote(text)).WithHint("name one port")
-	case port == 80, port == 443: // a name without a port means both
-	default:
-		d.Port = port
+	for _, o := range open {
+		if o.Covers(s) {
+			return true
+		}
 	}
-	return d, nil
+	return false
 }

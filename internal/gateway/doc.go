@@ -9,7 +9,6 @@
 // The gate is asked again at each connection, because domains may be opened and closed during a
 // run. A name that contains a secret is always refused, because DNS servers and the person who is
 // asked would read it.
-// person who is asked, would read it.
 package gateway
 
 import (
@@ -18,6 +17,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -35,25 +35,33 @@ type Config struct {
 	Audit  *audit.Log
 	Events *event.Bus
 
-	Network  bool                // open the domains of Operator, and count refused names even if no domain is open
-	Operator []sandboxmcp.Domain // domains open to every run if Network is set
-	NoAsking bool                // persons are never asked and cannot open domains
-	Hold     time.Duration       // how long a connection to a closed domain waits for a person's answer; 0: it is refused at once
-	Private  []sandboxmcp.Domain // domains that may resolve to a private address
+	Rules
 
 	Detours  map[sandboxmcp.Domain]netip.AddrPort // for tests; reported by Weak
 	Resolver netip.AddrPort                       // for tests; reported by Weak
+
+	Invocation sandboxmcp.Invocation // how persons call this program, for the commands that they are told
 
 	Notices io.Writer        // a bell and a line are written for each new approval; nil: they are logged
 	Now     func() time.Time // nil: the machine's clock
 	Logger  *slog.Logger     // nil: nothing is logged
 }
 
+// Rules are what the settings say about the network. [Egress.SetRules] replaces them.
+type Rules struct {
+	Network  bool                // open the domains of Operator, and count refused names even if no domain is open
+	Operator []sandboxmcp.Domain // domains open to every run if Network is set
+	NoAsking bool                // persons are never asked and cannot open domains
+	Hold     time.Duration       // how long a connection to a closed domain waits for a person's answer; 0: it is refused at once
+	Private  []sandboxmcp.Domain // domains that may resolve to a private address
+}
+
 // Egress holds what all gateways of a server share: the gate, which decides which domains
 // are open, and the proxy, which connects to them. Its methods may be called concurrently.
 type Egress struct {
 	cfg   Config
-	gate  *gate.Gate
+	rules atomic.Pointer[Rules]
+	gate  *gate.Gate[sandboxmcp.Domain]
 	proxy *egress.Proxy
 
 	ctx  context.Context //nolint:containedctx // the life of the server; gateways of sessions outlive their calls
@@ -62,18 +70,38 @@ type Egress struct {
 
 // New returns the egress of a server. When ctx ends, gateways stop watching their connections.
 func New(ctx context.Context, c Config) *Egress {
-	var operator []sandboxmcp.Domain
-	if c.Network {
-		operator = c.Operator
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Egress{
-		cfg: c, ctx: ctx,
-		gate:  gate.New(gate.Config{Store: c.Store, Audit: c.Audit, Operator: operator, Approvals: !c.NoAsking, Now: c.Now, Notices: c.Notices, Logger: c.Logger}),
-		proxy: egress.New(egress.Config{Logger: c.Logger, Private: c.Private, Resolve: c.Detours, DNS: c.Resolver, Now: c.Now}),
+	g := gate.Config[sandboxmcp.Domain]{
+		Kind: gate.Domains(), Store: c.Store, Audit: c.Audit, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
 	}
+	if c.Events != nil {
+		g.Events = c.Events
+	}
+	e := &Egress{
+		cfg: c, ctx: ctx,
+		gate:  gate.New(g),
+		proxy: egress.New(egress.Config{Logger: c.Logger, Resolve: c.Detours, DNS: c.Resolver, Now: c.Now}),
+	}
+	e.SetRules(c.Rules)
+	return e
+}
+
+// SetRules replaces the rules of the settings. Connections to domains that are no longer open are
+// closed within a second. Connections that have reached a private address stay.
+func (e *Egress) SetRules(r Rules) {
+	var operator []sandboxmcp.Domain
+	if r.Network {
+		operator = r.Operator
+	}
+	e.gate.SetOperator(operator)
+	e.gate.SetApprovals(!r.NoAsking)
+	e.proxy.SetPrivate(r.Private)
+	e.rules.Store(&r)
 }
 
 // Wait waits for the goroutines of gateways. The caller must have ended the context of New and all

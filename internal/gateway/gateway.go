@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -10,58 +11,134 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
+	"github.com/sandboxmcp/sandboxmcp/internal/event"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // Gateway is the network of a sandbox. It implements the policy of its link and asks the
 // gate at each connection. Its methods may be called concurrently.
+//
+// While no host is open, a gateway has no link. It gets one before a program makes its first
+// network socket, and the link refuses every connection and says what was tried. It gets what
+// leads out, such as a proxy, once a host is open.
 type Gateway struct {
-	e    *Egress
-	net  backend.Networker
-	link *egress.Link
+	e       *Egress
+	net     backend.Networker
+	changed func() // called after the walls of the sandbox have changed
 
 	closed chan struct{}
 	ending sync.Once
 
-	mu    sync.Mutex
-	env   map[string]string // environment variables that describe the network
-	ports []int
-	at    policy // policy of the current run, or of a session between two runs
+	opening sync.Mutex // held while sockets are made
+
+	mu      sync.Mutex
+	link    *egress.Link      // nil: no socket has been made
+	over    bool              // Close was called
+	leadOut bool              // connections may lead out of the sandbox
+	env     map[string]string // environment variables that describe the network; nil: it does not lead out
+	ports   []int
+	at      policy   // policy of the current run, or of a session between two runs
+	opened  []Opened // what the current run used that was not open when it began
+	failure error    // why attempts are not told; nil: they are
+}
+
+// newGateway returns the gateway of a sandbox. It opens nothing.
+func (e *Egress) newGateway(net backend.Networker, changed func()) *Gateway {
+	return &Gateway{e: e, net: net, changed: changed, closed: make(chan struct{}), at: policy{offline: true}} // processes left by earlier runs had no network
+}
+
+// await makes the link before a program makes its first network socket, or now if the sandbox does
+// not report that.
+func (w *Gateway) await() {
+	if !w.net.BeforeSockets(w.refuse) {
+		w.refuse()
+	}
+}
+
+// refuse makes the link of a sandbox for which no host is open. If that fails, programs reach
+// nothing, as with it, but what they try is not reported.
+func (w *Gateway) refuse() {
+	w.opening.Lock()
+	defer w.opening.Unlock()
+	if w.current() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.e.ctx), refuseLimit)
+	defer cancel()
+	n, err := w.net.Refuse(ctx)
+	if err != nil {
+		w.mu.Lock()
+		w.failure = err
+		w.mu.Unlock()
+		return
+	}
+	w.serve(n)
+	w.changed()
+}
+
+// refuseLimit bounds how long a program waits for its first network socket.
+const refuseLimit = 5 * time.Second
+
+// serve has the link serve the sockets of n. It makes the link if there is none.
+func (w *Gateway) serve(n *backend.Network) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.over, w.e.ctx.Err() != nil:
+		_ = n.Close() // the sandbox is being closed, which closes them as well
+	case w.link != nil:
+		w.link.Serve(n)
+	default:
+		w.link = w.e.proxy.Attach(n, w) // it lives until Close
+		w.e.work.Go(w.watch)
+	}
+}
+
+// current returns the link, or nil if there is none.
+func (w *Gateway) current() *egress.Link {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.link
 }
 
 // extend opens the network, or adds the missing listeners for ports. beyond is how many ports got
 // no listener.
 func (w *Gateway) extend(ctx context.Context, ports []int) (beyond int, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.opening.Lock()
+	defer w.opening.Unlock()
 	missing := slices.DeleteFunc(slices.Clone(ports), func(p int) bool { return slices.Contains(w.ports, p) })
 	if free := maxListeners - len(w.ports); len(missing) > free { // earlier runs of the session took some
 		beyond = len(missing) - free
 		missing = missing[:free]
 	}
-	if w.link != nil && len(missing) == 0 {
+	if w.leadsOut() && len(missing) == 0 {
 		return beyond, nil
 	}
 	n, err := w.net.Network(ctx, missing)
+	w.changed() // also if it failed
 	if err != nil {
 		return beyond, err
 	}
-	w.ports = append(w.ports, missing...)
-	w.env = map[string]string{}
+	env := map[string]string{}
 	for _, kv := range n.Environ() {
 		k, v, _ := strings.Cut(kv, "=")
-		w.env[k] = v
+		env[k] = v
 	}
-	if w.link == nil {
-		w.link, w.closed = w.e.proxy.Attach(n, w), make(chan struct{}) //nolint:contextcheck // the link lives until Close
-		w.e.work.Go(w.watch)
-		return beyond, nil
-	}
-	w.link.Serve(n) //nolint:contextcheck // as above
+	w.serve(n) //nolint:contextcheck // the link lives until Close
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ports, w.env, w.leadOut = append(w.ports, missing...), env, true
 	return beyond, nil
 }
 
-// settle writes audit entries for what was refused to a session between two runs.
+func (w *Gateway) leadsOut() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leadOut
+}
+
+// settle records what was refused to a session between two runs, and emits events of it.
 func (w *Gateway) settle(ctx context.Context, at policy, left egress.Report) error {
 	denied := at.masked(left.Network()).Denied
 	if len(denied) == 0 || at.who.SessionID == "" {
@@ -72,7 +149,11 @@ func (w *Gateway) settle(ctx context.Context, at policy, left egress.Report) err
 		entry.Metadata["between_runs"] = true
 		ops = append(ops, w.e.cfg.Audit.Op(entry))
 	}
-	return w.e.cfg.Store.Update(context.WithoutCancel(ctx), ops...)
+	if err := w.e.cfg.Store.Update(context.WithoutCancel(ctx), ops...); err != nil {
+		return err
+	}
+	w.e.cfg.Events.Emit(event.Run{SessionID: at.who.SessionID, Namespace: at.who.Namespace}.Refused(denied)...)
+	return nil
 }
 
 // end deactivates the run's policy for new connections of the run. Processes that the run left
@@ -87,18 +168,20 @@ func (w *Gateway) end() {
 	w.review()
 }
 
-// set changes the policy and returns the previous one.
-func (w *Gateway) set(change func(policy) policy) (before policy) {
+// set changes the policy.
+func (w *Gateway) set(change func(policy) policy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before = w.at
-	w.at = change(before)
-	return before
+	w.at = change(w.at)
 }
 
 // review closes connections that the policy does not allow. Processes of earlier runs may still
 // have some.
-func (w *Gateway) review() { w.link.Review(w.holds) }
+func (w *Gateway) review() {
+	if link := w.current(); link != nil {
+		link.Review(w.holds)
+	}
+}
 
 // holds reports whether an existing connection may stay.
 func (w *Gateway) holds(ask egress.Ask) bool {
@@ -114,7 +197,7 @@ func (w *Gateway) watch() {
 	for {
 		select {
 		case <-t.C:
-			w.link.Cut(w.holds)
+			w.current().Cut(w.holds)
 		case <-w.closed:
 			return
 		case <-w.e.ctx.Done(): // the server waits for this goroutine before it closes sessions
@@ -127,9 +210,16 @@ const reviewEvery = 500 * time.Millisecond
 
 // Close closes the network and all connections. It may be called on nil, and more than once.
 func (w *Gateway) Close() {
-	if w != nil {
-		w.ending.Do(func() { close(w.closed) })
-		w.link.Close()
+	if w == nil {
+		return
+	}
+	w.ending.Do(func() { close(w.closed) })
+	w.mu.Lock()
+	w.over = true
+	link := w.link
+	w.mu.Unlock()
+	if link != nil {
+		link.Close()
 	}
 }
 
@@ -138,8 +228,10 @@ func (w *Gateway) CloseSession() {
 	if w == nil {
 		return
 	}
-	if err := w.settle(w.e.ctx, w.policy(), w.link.Report(true)); err != nil {
-		w.e.cfg.Logger.Error("record what a session was refused after its last run", "error", err)
+	if link := w.current(); link != nil {
+		if err := w.settle(w.e.ctx, w.policy(), link.Report(true)); err != nil {
+			w.e.cfg.Logger.Error("record what a session was refused after its last run", "error", err)
+		}
 	}
 	w.Close()
 }
@@ -150,10 +242,49 @@ func (w *Gateway) policy() policy {
 	return w.at
 }
 
+// environ returns a copy of the variables that describe the network; nil if it does not lead out.
 func (w *Gateway) environ() map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.env
+	return maps.Clone(w.env)
+}
+
+// failed returns why attempts are not told; nil: they are.
+func (w *Gateway) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failure
+}
+
+// begin puts the policy of a run into force and returns the previous one.
+func (w *Gateway) begin(p policy) (before policy) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before = w.at
+	w.at, w.opened = p, nil
+	return before
+}
+
+// use notes that a run has connected by a domain that was not open when it began.
+func (w *Gateway) use(p policy, rule string) {
+	if slices.ContainsFunc(p.open, func(d sandboxmcp.Domain) bool { return d.String() == rule }) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := slices.ContainsFunc(w.opened, func(o Opened) bool { return o.Domain == rule })
+	if !known && len(w.opened) < maxOpened && p.who == w.at.who {
+		w.opened = append(w.opened, Opened{rule, w.e.cfg.Now().UTC()})
+	}
+}
+
+// maxOpened bounds the domains of one run that are listed as opened meanwhile.
+const maxOpened = 32
+
+func (w *Gateway) openedSince() []Opened {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.opened
 }
 
 // Decide says whether a connection is allowed. If the policy holds connections, it asks a person
@@ -166,35 +297,78 @@ func (w *Gateway) judge(ctx context.Context, p policy, ask egress.Ask) egress.Ve
 	listed := slices.IndexFunc(p.only, func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
 	switch {
 	case p.offline:
-		return egress.Verdict{Rule: "offline", Reason: "this run has no network"}
+		return offlineVerdict
 	case p.tells(ask.Host):
-		return egress.Verdict{Rule: "vault", Reason: "the name contains a secret"}
+		return secretVerdict
 	case p.granted && listed >= 0:
 		return egress.Verdict{Allowed: true, Rule: p.only[listed].String()}
 	case p.narrowed && listed < 0:
-		return egress.Verdict{Rule: "allowed_domains", Reason: "it is not among the allowed_domains of this run"}
+		return notListed
 	}
 	rule, ok := w.open(ctx, p, ask)
 	if !ok && p.hold > 0 {
 		rule, ok = w.held(ctx, p, ask)
 	}
-	if ok {
-		return egress.Verdict{Allowed: true, Rule: rule}
+	if !ok {
+		return w.refusal(ctx, p, ask.Host, ask.Port)
 	}
-	return egress.Verdict{Reason: "nobody has opened it"}
+	if !w.leadsOut() { // the domain was opened after the run began
+		if _, err := w.extend(ctx, nil); err != nil {
+			return egress.Verdict{Rule: "network", Reason: sandboxmcp.AsError(err).Message}
+		}
+	}
+	w.use(p, rule)
+	return egress.Verdict{Allowed: true, Rule: rule}
 }
+
+// refusal is the verdict on a host that is not open. Port 0 means any.
+func (w *Gateway) refusal(ctx context.Context, p policy, h sandboxmcp.Host, port int) egress.Verdict {
+	denied := func(d sandboxmcp.Domain) bool { return d.Match(h, port) || port == 0 && d.MatchHost(h) }
+	if w.e.gate.Denied(ctx, p.who.Namespace, denied) {
+		return egress.Verdict{Rule: "denied", Reason: "a person denied it"}
+	}
+	return egress.Verdict{Reason: notOpened, Recourse: w.e.recourse(p.asks)}
+}
+
+const notOpened = "nobody has opened it"
+
+// Closed reports whether no host can be reached, and the verdict on each if so. Once the network
+// leads out, each connection is judged on its own.
+func (w *Gateway) Closed() (egress.Verdict, bool) {
+	p := w.policy()
+	switch {
+	case w.leadsOut():
+		return egress.Verdict{}, false
+	case p.offline:
+		return offlineVerdict, true
+	case p.hold > 0, len(p.only) > 0:
+		return egress.Verdict{}, false
+	case p.narrowed, p.granted:
+		return notListed, true
+	}
+	if open, err := w.e.gate.Open(w.e.ctx, p.who); err == nil && len(open) > 0 {
+		return egress.Verdict{}, false
+	}
+	return egress.Verdict{Reason: notOpened, Recourse: w.e.recourse(p.asks)}, true
+}
+
+var (
+	offlineVerdict = egress.Verdict{Rule: "offline", Reason: "this run has no network"}
+	secretVerdict  = egress.Verdict{Rule: "vault", Reason: "the name contains a secret"}
+	notListed      = egress.Verdict{Rule: "allowed_domains", Reason: "it is not among the allowed_domains of this run"}
+)
 
 // open asks the gate, unless the run has its own list. On error it reports the domain as closed.
 func (w *Gateway) open(ctx context.Context, p policy, ask egress.Ask) (string, bool) {
 	if p.own {
 		return "", false
 	}
-	rule, ok, err := w.e.gate.Allows(ctx, p.who, ask.Host, ask.Port)
+	rule, ok, err := w.e.gate.Allows(ctx, p.who, func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
 	if err != nil {
 		w.e.cfg.Logger.Error("look up what is open", "error", err)
 		return "", false
 	}
-	return rule, ok
+	return rule.String(), ok
 }
 
 // held asks a person and waits up to p.hold for the answer.
@@ -203,9 +377,12 @@ func (w *Gateway) held(ctx context.Context, p policy, ask egress.Ask) (string, b
 	if err != nil {
 		return "", false
 	}
-	a, err := w.e.ask(ctx, masks, sandboxmcp.Caller{Namespace: p.who.Namespace, Actor: p.actor}, sandboxmcp.EgressAsk{
-		Domain: string(ask.Host), Port: ask.Port, SessionID: p.who.SessionID, RequestID: p.who.RequestID,
-	})
+	d, err := gate.ParseDomain(string(ask.Host), ask.Port)
+	if err != nil {
+		return "", false
+	}
+	who := sandboxmcp.Caller{Namespace: p.who.Namespace, Actor: p.actor}
+	a, err := w.e.gate.RequestMasked(ctx, masks, who, d, gate.Ask{SessionID: p.who.SessionID, RequestID: p.who.RequestID})
 	if err != nil || a.Status == sandboxmcp.ApprovalDenied {
 		return "", false
 	}
@@ -225,26 +402,47 @@ func (w *Gateway) held(ctx context.Context, p policy, ask egress.Ask) (string, b
 	return rule, ok || open()
 }
 
-// AllowsName reports whether a name may be resolved. It may if it is open at any port, or if
+// Name decides whether a name may be resolved. It may if it is open at any port, or if
 // connections are held and the name is one that a person can open.
-func (w *Gateway) AllowsName(h sandboxmcp.Host) bool {
+func (w *Gateway) Name(h sandboxmcp.Host) egress.Verdict {
 	p := w.policy()
 	in := func(list []sandboxmcp.Domain) bool {
 		return slices.ContainsFunc(list, func(d sandboxmcp.Domain) bool { return d.MatchHost(h) })
 	}
+	allowed := egress.Verdict{Allowed: true}
 	switch {
-	case p.offline, p.tells(h):
-		return false
+	case p.offline:
+		return offlineVerdict
+	case p.tells(h):
+		return secretVerdict
 	case p.narrowed && !in(p.only):
-		return false
+		return notListed
 	case p.granted && in(p.only):
-		return true
+		return allowed
 	case p.hold > 0:
-		_, err := sandboxmcp.ParseDomain(string(h))
-		return err == nil
+		if _, err := sandboxmcp.ParseDomain(string(h)); err == nil {
+			return allowed
+		}
+		return w.refusal(w.e.ctx, p, h, 0)
 	case p.granted:
-		return false
+		return notListed
 	}
 	open, err := w.e.gate.Open(w.e.ctx, p.who)
-	return err == nil && in(open)
+	if err != nil || !in(open) {
+		return w.refusal(w.e.ctx, p, h, 0)
+	}
+	w.listenFor(h, open)
+	return allowed
+}
+
+// listenFor adds listeners for the ports at which a name is open, if it was opened after the run
+// began. Ports for which that fails are refused by the kernel.
+func (w *Gateway) listenFor(h sandboxmcp.Host, open []sandboxmcp.Domain) {
+	p := policy{open: slices.DeleteFunc(open, func(d sandboxmcp.Domain) bool { return !d.MatchHost(h) })}
+	if p.listen(); len(p.ports) == 0 && w.leadsOut() {
+		return
+	}
+	if _, err := w.extend(w.e.ctx, p.ports); err != nil {
+		w.e.cfg.Logger.Warn("listen for a domain that was opened during a run", "domain", h, "error", err)
+	}
 }

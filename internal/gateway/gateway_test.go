@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,12 +32,34 @@ func (s secrets) Masks(context.Context) (*redact.Masker, error) { return s.m, ni
 type sandbox struct {
 	backend.Sandbox
 
-	ports [][]int // of each call of Network
+	ports   [][]int // of each call of Network
+	refuses int     // number of calls of Refuse
+	before  func()  // of BeforeSockets
+	deaf    bool    // BeforeSockets returns false
+	fails   bool    // no socket can be made
 }
 
 func (s *sandbox) Network(_ context.Context, ports []int) (*backend.Network, error) {
+	if s.fails {
+		return nil, errNoSockets
+	}
 	s.ports = append(s.ports, ports)
 	return &backend.Network{}, nil
+}
+
+var errNoSockets = sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "no sockets")
+
+func (s *sandbox) Refuse(context.Context) (*backend.Network, error) {
+	if s.fails {
+		return nil, errNoSockets
+	}
+	s.refuses++
+	return &backend.Network{}, nil
+}
+
+func (s *sandbox) BeforeSockets(f func()) bool {
+	s.before = f
+	return !s.deaf
 }
 
 // open returns the egress of a server, which has opened the domains.
@@ -51,7 +74,7 @@ func open(t *testing.T, opened []string, change ...func(*gateway.Config)) *gatew
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := gateway.Config{Store: s, Audit: log, Events: event.New(nil), Network: true}
+	c := gateway.Config{Store: s, Audit: log, Events: event.New(nil), Rules: gateway.Rules{Network: true}}
 	for _, text := range opened {
 		d, err := sandboxmcp.ParseDomain(text)
 		if err != nil {
@@ -80,7 +103,7 @@ func begin(t *testing.T, e *gateway.Egress, sb *sandbox, have *gateway.Gateway, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err = run.Connect(t.Context(), sb, have); err != nil {
+	if err = run.Connect(t.Context(), sb, have, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	if have == nil && run.Gateway() != nil {
@@ -102,7 +125,7 @@ func wantOpen(t *testing.T, w *gateway.Gateway, want map[sandboxmcp.Host]bool) {
 	got := map[sandboxmcp.Host]bool{}
 	for h := range want {
 		got[h] = w.Decide(t.Context(), egress.Ask{Host: h, Port: 443, Via: egress.ViaTLS}).Allowed
-		if name := w.AllowsName(h); name != got[h] {
+		if name := w.Name(h).Allowed; name != got[h] {
 			t.Errorf("%s: got a connection %v and a name %v, want the same", h, got[h], name)
 		}
 	}
@@ -117,6 +140,12 @@ func TestNothingIsOpenOutsideOfARun(t *testing.T) {
 	wantOpen(t, r.Gateway(), map[sandboxmcp.Host]bool{"api.site.test": false})
 	letOut(t, r, nil)
 	wantOpen(t, r.Gateway(), map[sandboxmcp.Host]bool{"api.site.test": true, "other.test": false})
+
+	alone := begin(t, e, &sandbox{}, nil, gateway.Request{ID: "r2"})
+	letOut(t, alone, nil)
+	wantOpen(t, alone.Gateway(), map[sandboxmcp.Host]bool{"api.site.test": true})
+	alone.End(false)
+	wantOpen(t, alone.Gateway(), map[sandboxmcp.Host]bool{"api.site.test": false})
 }
 
 func TestDomainsThatTheCallerOpensEndWithTheRun(t *testing.T) {
@@ -161,16 +190,77 @@ func TestNamesWithSecretsAreRefused(t *testing.T) {
 	}
 }
 
+// TestAnswersAndNoticesHoldCommandsToPaste: they name the program as persons call it, and
+// quote what a shell would change.
+func TestAnswersAndNoticesHoldCommandsToPaste(t *testing.T) {
+	var notices strings.Builder
+	how := sandboxmcp.Invocation{Program: "/opt/sandboxmcp", StateDir: "/it's"}
+	e := open(t, nil, func(c *gateway.Config) { c.Notices, c.Invocation = &notices, how })
+	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: "*.new.test"}, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := e.Ask(t.Context(), q, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "`" + how.Line("egress approve "+a.ApprovalID) + "`"
+	if !strings.Contains(a.HowToApprove, want) || !strings.Contains(notices.String(), want) {
+		t.Errorf("got %q and the notice %q, want %s in both", a.HowToApprove, notices.String(), want)
+	}
+	denied, err := e.Decide(t.Context(), caller, sandboxmcp.AccessDecision{ID: a.ApprovalID, Deny: true})
+	if want := "`" + how.Line("egress '*.new.test'"); err != nil || !strings.Contains(denied.HowToApprove, want) {
+		t.Errorf("denied: got %q and %v, want %s", denied.HowToApprove, err, want)
+	}
+}
+
+// TestRefusalsSayWhoCanOpen: a refusal tells the program how the host is opened, and a name of
+// allowed_domains that is not open has a hint that its caller can follow.
+func TestRefusalsSayWhoCanOpen(t *testing.T) {
+	for _, c := range []struct {
+		request gateway.Request
+		off     bool
+		want    egress.Recourse
+		hint    string
+	}{
+		{gateway.Request{Asks: true}, false, egress.ByTool, "request_egress"},
+		{gateway.Request{}, false, egress.ByPerson, "`sandboxmcp egress other.site.test`"},
+		{gateway.Request{Reader: sandboxmcp.ReaderREST}, false, egress.ByPerson, "POST /approvals"},
+		{gateway.Request{Asks: true}, true, egress.BySettings, "choose among the domains that the operator's settings open"},
+		{gateway.Request{Reader: sandboxmcp.ReaderREST}, true, egress.BySettings, "choose among the domains that the operator's settings open"},
+	} {
+		e := open(t, nil, func(cfg *gateway.Config) { cfg.NoAsking = c.off })
+		r := begin(t, e, &sandbox{}, nil, c.request)
+		letOut(t, r, nil)
+		w := r.Gateway()
+		verdicts := []egress.Verdict{w.Decide(t.Context(), egress.Ask{Host: "other.site.test", Port: 80}), w.Name("other.site.test")}
+		if v, closed := w.Closed(); closed {
+			verdicts = append(verdicts, v)
+		}
+		for _, v := range verdicts {
+			if v.Allowed || v.Rule != "" || v.Recourse != c.want {
+				t.Errorf("%+v, approvals off %v: got %+v, want a refusal with %d", c.request, c.off, v, c.want)
+			}
+		}
+		c.request.Caller, c.request.Names = caller, secrets{}
+		c.request.Domains = []string{"other.site.test"}
+		_, err := e.NewRun(t.Context(), c.request)
+		if got := sandboxmcp.AsError(err); got.Code != sandboxmcp.CodeEgressDenied || !strings.Contains(got.Hint, c.hint) {
+			t.Errorf("%+v, approvals off %v: got %s with the hint %q, want %q in it", c.request, c.off, got.Code, got.Hint, c.hint)
+		}
+	}
+}
+
 func TestAskMasksTheReasonAndRefusesSecretDomains(t *testing.T) {
 	const secret = "hunter2-hunter2"
 	m := redact.New([]redact.Secret{{Name: "TOKEN", Value: secret}}, false)
 	e := open(t, nil)
-	ask := func(domain, reason string) (sandboxmcp.EgressAnswer, error) {
-		q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain, Reason: reason})
+	ask := func(domain, reason string) (sandboxmcp.AccessAnswer, error) {
+		q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain, Reason: reason}, time.Time{})
 		if err != nil || q.Answered {
 			t.Fatalf("got %+v, %v; want a question that a person answers", q, err)
 		}
-		return e.Ask(t.Context(), q, m)
+		return e.Ask(t.Context(), q, m, 0)
 	}
 	if _, err := ask(secret+".test", ""); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
 		t.Errorf("a domain with a secret: got %v, want %s", err, sandboxmcp.CodeInvalidArgument)
@@ -196,7 +286,7 @@ func TestPortsOfASandboxAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	sb := &sandbox{}
-	if err := r.Connect(t.Context(), sb, nil); err != nil {
+	if err := r.Connect(t.Context(), sb, nil, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Gateway().Close)
@@ -209,8 +299,13 @@ func TestOfflineRunsHaveNoNetwork(t *testing.T) {
 	e := open(t, []string{"api.site.test"})
 	sb := &sandbox{}
 	r := begin(t, e, sb, nil, gateway.Request{ID: "r1", Offline: true})
-	if r.Gateway() != nil || len(sb.ports) != 0 || r.Environ() != nil {
-		t.Errorf("got a network %v, %v; want none", sb.ports, r.Environ())
+	letOut(t, r, nil)
+	sb.before()
+	if len(sb.ports) != 0 || sb.refuses != 1 || r.Environ() != nil {
+		t.Errorf("got a network %v, %d that refuse, %v; want one that refuses", sb.ports, sb.refuses, r.Environ())
+	}
+	if v, closed := r.Gateway().Closed(); !closed || v.Rule != "offline" || v.Allowed {
+		t.Errorf("got %+v, closed %v; want it closed, because the run is offline", v, closed)
 	}
 	if _, err := e.NewRun(t.Context(), gateway.Request{Offline: true, Domains: []string{"api.site.test"}}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeEgressDenied {
 		t.Errorf("an offline run with allowed_domains: got %v, want %s", err, sandboxmcp.CodeEgressDenied)
@@ -230,5 +325,93 @@ func TestRefusalsOnRecordAreBounded(t *testing.T) {
 		if n > 0 && (got[len(got)-1].Detail != want || got[0].RequestID != "r1") {
 			t.Errorf("%d refusals: got %+v last, want %q", n, got[len(got)-1], want)
 		}
+	}
+}
+
+// With nothing open the gateway has no socket until a program makes one. It then refuses, with the
+// reason, and opens the network at the first connection that a person has allowed meanwhile.
+func TestAttemptsWithNothingOpen(t *testing.T) {
+	e := open(t, nil, func(c *gateway.Config) { c.Network = false })
+	sb, changes := &sandbox{}, 0
+	r, err := e.NewRun(t.Context(), gateway.Request{Caller: caller, ID: "r1", Names: secrets{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Connect(t.Context(), sb, nil, func() { changes++ }); err != nil {
+		t.Fatal(err)
+	}
+	w := r.Gateway()
+	t.Cleanup(w.Close)
+	letOut(t, r, nil)
+	if sb.before == nil || sb.refuses != 0 || len(sb.ports) != 0 || r.Report() != nil || r.Wall() != "" {
+		t.Errorf("before an attempt: got %+v, report %+v, wall %q; want nothing", sb, r.Report(), r.Wall())
+	}
+	sb.before()
+	if sb.refuses != 1 || len(sb.ports) != 0 || changes != 1 || r.Wall() != sandboxmcp.WallTold || r.Environ() != nil {
+		t.Errorf("at an attempt: got %+v, %d changes, wall %q; want sockets that refuse", sb, changes, r.Wall())
+	}
+	wantOpen(t, w, map[sandboxmcp.Host]bool{"api.site.test": false})
+	if v, closed := w.Closed(); !closed || v.Reason != "nobody has opened it" || v.Rule != "" {
+		t.Errorf("closed: got %+v, %v; want it closed because nobody has opened it", v, closed)
+	}
+	deny(t, e, "api.site.test")
+	if v := w.Name("api.site.test"); v.Allowed || v.Reason != "a person denied it" {
+		t.Errorf("after a denial: got %+v, want its reason", v)
+	}
+	if v := w.Decide(t.Context(), egress.Ask{Host: "api.site.test", Port: 80}); v.Allowed || v.Reason != "a person denied it" || v.Rule == "" {
+		t.Errorf("a connection after a denial: got %+v, want its reason", v)
+	}
+	if _, err := e.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test:5432"}}); err != nil {
+		t.Fatal(err)
+	}
+	if v := w.Name("api.site.test"); !v.Allowed || !slices.Equal(sb.ports[0], []int{5432}) || r.Wall() != sandboxmcp.WallEgress {
+		t.Errorf("after a grant: got %+v, ports %v, wall %q; want a listener for the port", v, sb.ports, r.Wall())
+	}
+	if v := w.Decide(t.Context(), egress.Ask{Host: "api.site.test", Port: 5432}); !v.Allowed {
+		t.Errorf("a connection after a grant: got %+v, want it allowed", v)
+	}
+	r.Report()
+	if o := r.Opened(); len(o) != 1 || o[0].Domain != "api.site.test:5432" || o[0].At.IsZero() {
+		t.Errorf("opened: got %+v, want api.site.test:5432 and when", o)
+	}
+}
+
+func deny(t *testing.T, e *gateway.Egress, domain string) {
+	t.Helper()
+	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain}, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := e.Ask(t.Context(), q, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Decide(t.Context(), caller, sandboxmcp.AccessDecision{ID: a.ApprovalID, Deny: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// If the sandbox does not say when a program makes its first socket, attempts are told from the
+// start. If its network cannot be opened, an allowed connection is refused.
+func TestGatewayOfASandboxThatCannotTell(t *testing.T) {
+	e := open(t, nil, func(c *gateway.Config) { c.Network = false })
+	sb := &sandbox{deaf: true}
+	r := begin(t, e, sb, nil, gateway.Request{ID: "r1"})
+	letOut(t, r, nil)
+	if sb.refuses != 1 {
+		t.Errorf("got %d calls of Refuse, want 1", sb.refuses)
+	}
+	sb.fails = true
+	if _, err := e.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}}); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.Gateway().Decide(t.Context(), egress.Ask{Host: "api.site.test", Port: 80}); v.Allowed || !strings.Contains(v.Reason, "no sockets") {
+		t.Errorf("got %+v, want a refusal because there are no sockets", v)
+	}
+	silent := &sandbox{deaf: true, fails: true}
+	r = begin(t, e, silent, nil, gateway.Request{ID: "r2", Domains: []string{}})
+	letOut(t, r, nil)
+	if !strings.Contains(r.Note(), "is not reported: no sockets") {
+		t.Errorf("note: got %q, want that attempts are not reported", r.Note())
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 )
@@ -21,6 +22,8 @@ type Request struct {
 	Born      time.Time            // when the session was made; grants for an earlier session of the same id do not apply
 	Backend   string               // its name, for errors
 	Offline   bool                 // the run, or its session, has no network
+	Reader    sandboxmcp.Reader    // who reads what the program prints
+	Asks      bool                 // the reader can ask for a domain with the tool request_egress
 
 	Domains []string      // the allowed_domains of the run; nil: it sets none
 	Grant   bool          // the caller may open Domains for the run
@@ -42,6 +45,7 @@ type policy struct {
 	wanted   bool                // a network is needed: a domain is open or may be opened, or attempts are counted
 	own      bool                // ignore the domains open to the namespace: the request has its own list, and no person is asked
 	hold     time.Duration
+	asks     bool                // see Request
 	ports    []int               // ports of open domains besides 80 and 443; the sandbox listens on them
 	beyond   int                 // how many more such ports there are
 	open     []sandboxmcp.Domain // open domains when the run began
@@ -61,11 +65,11 @@ func (e *Egress) NewRun(ctx context.Context, r Request) (*Run, error) {
 }
 
 func (e *Egress) policyOf(ctx context.Context, r *Request) (policy, error) {
-	p := policy{who: r.who(), actor: r.Caller.Actor}
+	p := policy{who: r.who(), actor: r.Caller.Actor, asks: r.Asks}
 	if p.offline = r.Offline; p.offline {
 		if len(r.Domains) > 0 {
 			return p, sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "this session has no network, even to open domains").
-				WithHint("use a session that execute_code or create_session made")
+				WithHint("use another session: those of the sandbox_* tools may have no network")
 		}
 		return p, nil
 	}
@@ -78,10 +82,11 @@ func (e *Egress) policyOf(ctx context.Context, r *Request) (policy, error) {
 			return p, err
 		}
 	}
-	if p.hold = e.cfg.Hold; r.Hold > 0 {
+	rules := e.rules.Load()
+	if p.hold = rules.Hold; r.Hold > 0 {
 		p.hold = r.Hold
 	}
-	if e.cfg.NoAsking {
+	if rules.NoAsking {
 		if p.hold = 0; r.Hold > 0 {
 			return p, gate.Off()
 		}
@@ -89,7 +94,7 @@ func (e *Egress) policyOf(ctx context.Context, r *Request) (policy, error) {
 	p.own = p.granted && p.hold == 0
 	p.open = open
 	p.listen()
-	p.wanted = len(open) > 0 || e.cfg.Network || p.hold > 0
+	p.wanted = len(open) > 0 || rules.Network || p.hold > 0
 	return p, nil
 }
 
@@ -125,7 +130,7 @@ func (e *Egress) allowList(ctx context.Context, r *Request, p *policy, open []sa
 		d, err := gate.ParseDomain(text, 0)
 		switch {
 		case err != nil && p.narrowed && strings.HasPrefix(text, "*"): // such as * or *.com, which are never open
-			return nil, notOpen(sandboxmcp.Quote(text))
+			return nil, e.notOpen(r, sandboxmcp.Quote(text), "")
 		case err != nil:
 			return nil, err
 		case gate.Covered(open, d):
@@ -133,8 +138,8 @@ func (e *Egress) allowList(ctx context.Context, r *Request, p *policy, open []sa
 				return nil, err
 			}
 		case p.narrowed:
-			return nil, notOpen(d.String()).With("domain", d.String())
-		case e.cfg.NoAsking:
+			return nil, e.notOpen(r, d.String(), d.String()).With("domain", d.String())
+		case e.rules.Load().NoAsking:
 			return nil, gate.Off()
 		}
 		p.only = append(p.only, d)
@@ -157,9 +162,32 @@ func plainDomain(ctx context.Context, r *Request, open []sandboxmcp.Domain, d sa
 	return masks.Plain("a domain of allowed_domains", d.String())
 }
 
-func notOpen(domain string) *sandboxmcp.Error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "%s is not open; allowed_domains can only choose among open domains", domain).
-		WithHint("ask a person for it with request_egress, then run again")
+// notOpen returns the error for a name in allowed_domains that is not open. Its hint says how d is
+// opened; empty: it cannot be.
+func (e *Egress) notOpen(r *Request, name, d string) *sandboxmcp.Error {
+	err := sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "%s is not open; allowed_domains can only choose among open domains", name)
+	switch way := e.recourse(r.Asks); {
+	case way == egress.BySettings:
+		return err.WithHint("choose among the domains that the operator's settings open")
+	case way == egress.ByTool:
+		return err.WithHint("ask a person for it with request_egress, then run again")
+	case r.Reader == sandboxmcp.ReaderREST:
+		return err.WithHint("ask for it by POST /approvals; once an operator has approved it by POST /approvals/{id}, run again")
+	case d == "":
+		return err.WithHint("name a domain that is open")
+	}
+	return err.WithHint("a person opens it with `sandboxmcp egress " + sandboxmcp.ShellQuote(d) + "`; then run again")
+}
+
+// recourse says how a closed domain can be opened. asks: the caller has the tool request_egress.
+func (e *Egress) recourse(asks bool) egress.Recourse {
+	switch {
+	case e.rules.Load().NoAsking:
+		return egress.BySettings
+	case asks:
+		return egress.ByTool
+	}
+	return egress.ByPerson
 }
 
 // Describe adds the allowed_domains of a run to its intent.
@@ -203,8 +231,10 @@ func (p policy) masked(n sandboxmcp.Network) sandboxmcp.Network {
 	for i, text := range n.Allowed {
 		n.Allowed[i] = p.masker.Text(text)
 	}
-	for i, d := range n.Denied {
-		n.Denied[i].Host, n.Denied[i].Reason = p.masker.Text(d.Host), p.masker.Text(d.Reason)
+	for _, list := range [][]sandboxmcp.DeniedRequest{n.Denied, n.Failed} {
+		for i, d := range list {
+			list[i].Host, list[i].Reason = p.masker.Text(d.Host), p.masker.Text(d.Reason)
+		}
 	}
 	return n
 }

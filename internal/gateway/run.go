@@ -2,8 +2,8 @@ package gateway
 
 import (
 	"context"
-	"maps"
 	"strconv"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -19,52 +19,85 @@ type Run struct {
 	gateway *Gateway            // nil: none
 	note    string              // what of the network is not available; see Note
 	out     bool                // LetOut has activated the policy in gateway
+	opened  []Opened            // see Opened
 	network *sandboxmcp.Network // what the run did on the network; nil: not reported yet
 }
 
-// Connect opens the network of a sandbox if the run needs one. The run's policy applies only after
-// LetOut. have is the sandbox's gateway from earlier runs; nil: none. Connect fails only if the
-// request names domains or ctx has ended. The gateway is then have.
-func (r *Run) Connect(ctx context.Context, sb backend.Sandbox, have *Gateway) error {
+// Connect gives a sandbox a gateway, unless it has one from earlier runs: have. If the run may reach
+// a host, Connect opens the sandbox's network. Otherwise nothing is opened before a program makes a
+// network socket. The run's policy applies only after LetOut. changed is called, also later and
+// concurrently, after the walls of the sandbox have changed. Connect fails only if the request
+// names domains or ctx has ended.
+func (r *Run) Connect(ctx context.Context, sb backend.Sandbox, have *Gateway, changed func()) error {
 	r.gateway = have
-	if r.policy.offline || have == nil && !r.policy.wanted {
-		return nil
+	wanted := r.policy.wanted || have != nil && have.leadsOut()
+	if have == nil {
+		net, ok := sb.(backend.Networker)
+		if !ok {
+			if !wanted || r.policy.offline {
+				return nil
+			}
+			return r.without(ctx, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", r.backend).WithHint("use the process backend"))
+		}
+		r.gateway = r.e.newGateway(net, changed)
 	}
-	w, err := r.open(ctx, sb)
-	if err != nil {
-		if len(r.policy.only) > 0 || ctx.Err() != nil {
+	if wanted && !r.policy.offline {
+		if err := r.open(ctx); err != nil {
 			return err
 		}
-		r.note = "not available: " + sandboxmcp.AsError(err).Message // a session keeps the network it had
-		return nil
 	}
-	r.gateway = w
+	if have == nil && r.gateway.current() == nil {
+		r.gateway.await() //nolint:contextcheck // the link outlives the call
+	}
+	return nil
+}
+
+// open opens the network of the run's sandbox, or adds listeners for ports that are missing.
+func (r *Run) open(ctx context.Context) error {
+	beyond, err := r.gateway.extend(ctx, r.policy.ports)
+	if beyond += r.policy.beyond; beyond > 0 {
+		r.note = strconv.Itoa(beyond) + " open ports can be reached through the proxy only"
+	}
+	if err != nil {
+		return r.without(ctx, err)
+	}
+	return nil
+}
+
+// without returns err if the run needs the network. Otherwise it notes err: a session keeps the
+// network it had.
+func (r *Run) without(ctx context.Context, err error) error {
+	if len(r.policy.only) > 0 || ctx.Err() != nil {
+		return err
+	}
+	r.note = "not available: " + sandboxmcp.AsError(err).Message
 	return nil
 }
 
 // Note says what of the network is not available, for the metadata of the result. It is empty if
 // all is.
-func (r *Run) Note() string { return r.note }
-
-// open returns the network of the run's sandbox. It creates it if there is none, and adds
-// listeners for ports that are missing.
-func (r *Run) open(ctx context.Context, sb backend.Sandbox) (*Gateway, error) {
-	w := r.gateway
-	if w == nil {
-		net, ok := sb.(backend.Networker)
-		if !ok {
-			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", r.backend).WithHint("use the process backend")
+func (r *Run) Note() string {
+	if r.note == "" && r.gateway != nil {
+		if err := r.gateway.failed(); err != nil {
+			return "what programs try to reach is not reported: " + sandboxmcp.AsError(err).Message
 		}
-		w = &Gateway{e: r.e, net: net, at: policy{offline: true}} // processes left by earlier runs had no network
 	}
-	beyond, err := w.extend(ctx, r.policy.ports)
-	if beyond += r.policy.beyond; beyond > 0 {
-		r.note = strconv.Itoa(beyond) + " open ports can be reached through the proxy only"
+	return r.note
+}
+
+// Wall returns the wall that keeps the run's programs from the network, if that is not the one
+// that was observed when the run began: attempts were told since, or a host was opened. Otherwise
+// it is empty.
+func (r *Run) Wall() string {
+	switch {
+	case r.gateway == nil:
+		return ""
+	case r.gateway.leadsOut():
+		return sandboxmcp.WallEgress
+	case r.gateway.current() != nil:
+		return sandboxmcp.WallTold
 	}
-	if err != nil {
-		return nil, err
-	}
-	return w, nil
+	return ""
 }
 
 // Gateway returns the gateway of the run's sandbox; nil if it has none.
@@ -80,39 +113,59 @@ func (r *Run) LetOut(ctx context.Context, masker *redact.Masker, secrets Secrets
 		return nil
 	}
 	r.policy.masker, r.policy.secrets = masker, secrets
-	before := w.set(func(policy) policy { return r.policy })
+	before := w.begin(r.policy)
 	before.masker = r.policy.masker // it also masks secrets of earlier runs
 	if before.who.SessionID == "" {
 		before.who, before.actor = r.policy.who, r.policy.actor // the network is new: there was no earlier run
 	}
 	r.out = true
-	left := w.link.Report(true)
+	link := w.current()
+	if link == nil {
+		return nil
+	}
+	left := link.Report(true)
 	w.review()
 	return w.settle(ctx, before, left)
 }
 
-// End ends a run's network access. The gateway of a session stays open. Another gateway is closed
-// in the background.
+// End ends a run's network access. The gateway of a session stays open. Another gateway allows
+// nothing from now on; its connections are closed in the background.
 func (r *Run) End(session bool) {
 	switch {
 	case r.gateway == nil:
 	case session:
 		r.gateway.end()
+	case r.gateway.current() == nil: // nothing has to be waited for
+		r.gateway.Close()
 	default:
+		r.gateway.set(func(p policy) policy { p.offline = true; return p })
 		r.e.work.Go(r.gateway.Close)
 	}
 }
 
 // Report returns what the run did on the network, as the proxy observed it, with secrets
-// masked. It returns nil if the run's sandbox has no network.
+// masked. It returns nil if no program has used the network.
 func (r *Run) Report() *sandboxmcp.Network {
 	if r.gateway == nil {
 		return nil
 	}
-	n := r.policy.masked(r.gateway.link.Report(true).Network())
-	r.network = &n
+	link := r.gateway.current()
+	if link == nil {
+		return nil
+	}
+	n := r.policy.masked(link.Report(true).Network())
+	r.network, r.opened = &n, r.gateway.openedSince()
 	return r.network
 }
+
+// Opened is a domain that was opened while a run went on, and that the run has used.
+type Opened struct {
+	Domain string    `json:"domain"`
+	At     time.Time `json:"at"` // of the run's first connection by it
+}
+
+// Opened lists these domains, after Report.
+func (r *Run) Opened() []Opened { return r.opened }
 
 // Refused returns the destinations refused to a run that has no result.
 func (r *Run) Refused() []sandboxmcp.DeniedRequest {
@@ -131,7 +184,7 @@ func (r *Run) Environ() map[string]string {
 	if r.gateway == nil || r.policy.offline {
 		return nil
 	}
-	return maps.Clone(r.gateway.environ())
+	return r.gateway.environ()
 }
 
 // Open lists the open domains of a run that has a network.

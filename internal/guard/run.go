@@ -30,6 +30,8 @@ type Run struct {
 
 	masker *redact.Masker    // nil: nothing is masked
 	given  map[string]string // environment variable to secret key
+	back   bool              // a file was left out because it holds a secret
+	keys   []string          // of the namespace
 	beaten []string          // keys not injected because the caller set a variable of that name
 	opened func() (*vault.Set, error)
 	set    *vault.Set // all secrets of the namespace
@@ -53,7 +55,7 @@ func (r *Run) Use() store.Op {
 // choose selects the secrets that a run gets. It returns the audit entry that lists them, or nil if
 // there are none. keys are the keys of the namespace.
 func (r *Run) choose(keys []string) (*sandboxmcp.AuditEntry, error) {
-	r.given, r.beaten = map[string]string{}, nil
+	r.keys, r.given, r.beaten = keys, map[string]string{}, nil
 	inject := r.guard.cfg.Inject
 	all := inject == InjectAll && !r.req.None
 	for _, key := range keys {
@@ -126,6 +128,19 @@ func (r *Run) Used() []string {
 	return append([]string{}, slices.Compact(slices.Sorted(maps.Values(r.given)))...)
 }
 
+// Withheld returns the keys of the namespace that the run did not get.
+func (r *Run) Withheld() []string {
+	used := r.Used()
+	return slices.DeleteFunc(slices.Clone(r.keys), func(key string) bool { return slices.Contains(used, key) })
+}
+
+// Lacks reports that no secret of the namespace has the key, and that no variable of that name was
+// given to the run.
+func (r *Run) Lacks(key string) bool {
+	_, given := r.given[key]
+	return !given && !slices.Contains(r.keys, key)
+}
+
 // Masker returns the masker of the run; nil if nothing is masked, as for a nil Run.
 func (r *Run) Masker() *redact.Masker {
 	if r == nil {
@@ -134,12 +149,15 @@ func (r *Run) Masker() *redact.Masker {
 	return r.masker
 }
 
+// KeptBack reports whether a file was left out because it holds a secret.
+func (r *Run) KeptBack() bool { return r.back }
+
 // Describe adds to a result's metadata which secrets the program had and which were shadowed by the
 // caller's variables. It also adds the secrets of which a part was handed out, and the artifacts
 // that contain a secret. It may be called again after more was handed out.
 func (r *Run) Describe(metadata map[string]any) {
 	if len(r.given) > 0 {
-		metadata["secrets_exposed"] = slices.Sorted(maps.Keys(r.given))
+		metadata["secrets_available"] = slices.Sorted(maps.Keys(r.given))
 	}
 	if len(r.beaten) > 0 {
 		metadata["secrets_shadowed"] = r.beaten
@@ -222,6 +240,7 @@ func (r *Run) Files(src *artifact.Source) {
 			r.files = append(r.files, m.Text(name))
 			return ""
 		}
-		return fmt.Sprintf("it holds the secret %s (allow_secret_artifacts hands such files out)", key)
+		r.back = true
+		return fmt.Sprintf("it holds the secret %s", key)
 	}
 }

@@ -1,5 +1,5 @@
-// Package listen wraps listeners for net/http servers, so that a failed Accept does not
-// end them.
+// Package listen opens ports and serves HTTP on them. A failed Accept does not end a
+// server, and idle connections do not keep new ones out.
 package listen
 
 import (

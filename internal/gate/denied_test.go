@@ -1,0 +1,78 @@
+package gate_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+)
+
+// A denial is known for ten minutes, to its own namespace, for the ports of its domain.
+func TestDeniedIsKnownForTenMinutes(t *testing.T) {
+	b := open(t)
+	if b.Denied(t.Context(), "default", at("api.site.test", 443)) {
+		t.Error("before: got denied, want not")
+	}
+	for _, domain := range []string{"api.site.test", "*.wide.test:8443"} {
+		if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, sandboxmcp.AccessDecision{ID: b.ask(domain).ID, Deny: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		ns   sandboxmcp.Namespace
+		host sandboxmcp.Host
+		port int
+		want bool
+	}{
+		{"default", "api.site.test", 443, true},
+		{"default", "api.site.test", 80, true},
+		{"default", "api.site.test", 0, true},
+		{"default", "api.site.test", 22, false},
+		{"default", "other.site.test", 443, false},
+		{"default", "a.wide.test", 8443, true},
+		{"default", "a.wide.test", 443, false},
+		{"default", "a.wide.test", 0, true},
+		{"team", "api.site.test", 443, false},
+	} {
+		if got := b.Denied(t.Context(), c.ns, at(c.host, c.port)); got != c.want {
+			t.Errorf("%s %s:%d: got %v, want %v", c.ns, c.host, c.port, got, c.want)
+		}
+	}
+	b.pass(10*time.Minute - time.Second)
+	if !b.Denied(t.Context(), "default", at("api.site.test", 443)) {
+		t.Error("just before ten minutes: got not denied, want denied")
+	}
+	b.pass(time.Second)
+	if b.Denied(t.Context(), "default", at("api.site.test", 443)) {
+		t.Error("after ten minutes: got denied, want not")
+	}
+}
+
+// A question without a reason shows none. That of a program is not the model's.
+func TestReasonsAreShownIfThereAreAny(t *testing.T) {
+	b := open(t)
+	for _, c := range []struct {
+		domain         string
+		ask            gate.Ask
+		reason, author string
+		notice         string
+	}{
+		{"a.site.test", gate.Ask{Reason: "to read"}, `"to read"`, "model", `asks for a.site.test; the model says "to read"; answer`},
+		{"b.site.test", gate.Ask{}, "", "model", "asks for b.site.test; answer"},
+		{"c.site.test", gate.Ask{RequestID: "r1"}, "", "program", "waits for c.site.test; answer"},
+	} {
+		a, _, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "mcp"}, site(t, c.domain), c.ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := b.Find(t.Context(), "default", a.ID)
+		if err != nil || a.Reason != c.reason || a.ReasonFrom != c.author || found.Reason != c.reason || found.ReasonFrom != c.author {
+			t.Errorf("%s: got %q from %s, then %q from %s, %v; want %q from %s", c.domain, a.Reason, a.ReasonFrom, found.Reason, found.ReasonFrom, err, c.reason, c.author)
+		}
+		if !strings.Contains(b.notices.String(), c.notice) {
+			t.Errorf("notices: got %q, want %q in them", b.notices.String(), c.notice)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package listen
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// boundedListener keeps at most a fixed number of connections open. For a further one it
+// closes the idlest connection of the client that has most. So idle connections cannot
+// block other clients.
+type boundedListener struct {
+	net.Listener
+	most int
+	now  func() time.Time
+
+	mu   sync.Mutex
+	open map[*boundedConn]struct{}
+}
+
+func newBounded(l net.Listener, most int) *boundedListener {
+	return &boundedListener{Listener: Steady(l), most: most, now: time.Now, open: map[*boundedConn]struct{}{}}
+}
+
+// Accept waits for a connection.
+func (l *boundedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	b := &boundedConn{Conn: c, l: l, client: clientOf(c)}
+	b.moved.Store(l.now().UnixNano())
+	l.mu.Lock()
+	var idlest *boundedConn
+	if len(l.open) >= l.most {
+		idlest = l.idlestLocked()
+		delete(l.open, idlest)
+	}
+	l.open[b] = struct{}{}
+	l.mu.Unlock()
+	if idlest != nil {
+		_ = idlest.Close()
+	}
+	return b, nil
+}
+
+// idlestLocked returns the connection to close in favor of a new one. It belongs to the
+// client with most connections. Connections without a request in progress come first. Among
+// equals it takes the one whose last transfer was longest ago.
+func (l *boundedListener) idlestLocked() *boundedConn {
+	clients := map[string]int{}
+	for c := range l.open {
+		clients[c.client]++
+	}
+	var found *boundedConn
+	for c := range l.open {
+		if found == nil || c.beforeLocked(found, clients) {
+			found = c
+		}
+	}
+	return found
+}
+
+func (c *boundedConn) beforeLocked(other *boundedConn, clients map[string]int) bool {
+	if mine, its := clients[c.client], clients[other.client]; mine != its {
+		return mine > its
+	}
+	if mine, its := c.asked.Load(), other.asked.Load(); mine != its {
+		return !mine
+	}
+	return c.moved.Load() < other.moved.Load()
+}
+
+// clientOf returns the address of the client that opened a connection.
+func clientOf(c net.Conn) string {
+	a, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return ""
+	}
+	return a.Addr().Unmap().String()
+}
+
+// boundedConn is a connection that records when it last moved bytes.
+type boundedConn struct {
+	net.Conn
+	l      *boundedListener
+	client string
+	moved  atomic.Int64 // Unix time in nanoseconds of the last transfer
+	asked  atomic.Bool  // a request is being answered
+}
+
+// Read reads, and records the time if bytes arrived.
+func (c *boundedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.note(n)
+	return n, err
+}
+
+// Write writes, and records the time if bytes were sent.
+func (c *boundedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.note(n)
+	return n, err
+}
+
+func (c *boundedConn) note(n int) {
+	if n > 0 {
+		c.moved.Store(c.l.now().UnixNano())
+	}
+}
+
+// Close closes the connection and lets another one in.
+func (c *boundedConn) Close() error {
+	c.l.mu.Lock()
+	delete(c.l.open, c)
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// connState records which connections have a request that is being answered.
+func connState(c net.Conn, s http.ConnState) {
+	if b, ok := c.(*boundedConn); ok {
+		b.asked.Store(s == http.StateActive)
+	}
+}
+
+// NetConn returns the connection that c wraps.
+func (c *boundedConn) NetConn() net.Conn { return c.Conn }
