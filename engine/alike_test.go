@@ -79,9 +79,9 @@ func looked(t *testing.T, res sandboxmcp.Result, without *regexp.Regexp) []strin
 }
 
 // ofSession is what a session's interpreter has of its own: its channel, the
-// signals that its driver takes, room for them in its table of descriptors, and
-// more time than one program.
-var ofSession = regexp.MustCompile(`^status (FDSize|Sig(Blk|Ign|Cgt|Q)|Threads):|^fd |^limits Max cpu time`)
+// signals that its driver takes, room for them in its table of descriptors,
+// more time than one program, and if it was forked the filter of its zygote, too.
+var ofSession = regexp.MustCompile(`^status (FDSize|Seccomp_filters|Sig(Blk|Ign|Cgt|Q)|Threads):|^fd |^limits Max cpu time`)
 
 // TestWallsAreAlike: the kernel's view of an interpreter that was forked or
 // started ahead, and of one that keeps a session, is that of an executed one.
@@ -99,7 +99,7 @@ func TestWallsAreAlike(t *testing.T) {
 				}
 				var room *regexp.Regexp
 				if l == sandboxmcp.Python {
-					room = regexp.MustCompile(`^status FDSize:`)
+					room = regexp.MustCompile(`^status (FDSize|Seccomp_filters):`) // a fork has the filter of its zygote, too
 				}
 				if diff := cmp.Diff(looked(t, executed, room), looked(t, execute(t, e, r), room)); diff != "" {
 					t.Errorf("one that was ready is another (-executed +ready):\n%s", diff)

@@ -199,8 +199,12 @@ func stillServes(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID, l sand
 	if res := execute(t, e, sandboxmcp.Request{SessionID: id, Code: hello}); !res.Success || res.Stdout != "hello\n" {
 		t.Errorf("the run after it: got %s %q %q, want hello", res.Status, res.Stdout, res.Stderr)
 	}
-	upload := func() error {
-		_, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "after.txt", Content: []byte("after"), Overwrite: true})
+	upload := func() (err error) {
+		// What a fork bomb left behind in the background takes seconds to give up.
+		testkit.Within(t, 30*time.Second, func() bool {
+			_, _, err = e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "after.txt", Content: []byte("after"), Overwrite: true})
+			return sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionBusy
+		})
 		return err
 	}
 	err := upload()

@@ -112,6 +112,9 @@ func TestFilesThatGrowAreListedWithinTheBudget(t *testing.T) {
 	if err != nil || len(list) != 5000 {
 		t.Fatalf("got %d files and %v, want 5000", len(list), err)
 	}
+	if list[0].More || list[4999].More {
+		t.Error("5000 files are all that there are, but the list says that there are more")
+	}
 	if most := int64(256<<20 + 5000); grown.bytes > most {
 		t.Errorf("got %d bytes read, want at most %d", grown.bytes, most)
 	}

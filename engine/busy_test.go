@@ -59,3 +59,25 @@ func TestSessionBusy(t *testing.T) {
 		})
 	}
 }
+
+// TestABusySessionNamesItsRequest: the caller that is refused can wait for the request that runs.
+func TestABusySessionNamesItsRequest(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	running, up := in("mine", "import time; print('up', flush=True); time.sleep(60)"), newLive()
+	running.ID, running.Stdout = "the-first", up
+	end := executeIn(t.Context(), t, e, running)
+	up.await(t, "up", 0)
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, in("mine", "1"))
+	refused := asCode(t, err, sandboxmcp.CodeSessionBusy)
+	if want := "Request the-first is running in it: call get_artifacts with it and wait_seconds."; refused.Hint != want || refused.Fields["request_id"] != sandboxmcp.RequestID("the-first") {
+		t.Errorf("got %q and %v, want %q and the id", refused.Hint, refused.Fields, want)
+	}
+	if err := e.Cancel(t.Context(), sandboxmcp.Caller{}, "the-first"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := end(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -24,6 +24,16 @@ func (e *Engine) caller(c sandboxmcp.Caller) (sandboxmcp.Caller, error) {
 	return c, err
 }
 
+// decider is [Engine.caller] for a decision. One with an ID may come from a caller that holds
+// every namespace.
+func (e *Engine) decider(c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.Caller, error) {
+	if c.Namespace != sandboxmcp.EveryNamespace || d.ID == "" {
+		return e.caller(c)
+	}
+	c.Actor = cmp.Or(c.Actor, e.cfg.Actor)
+	return c, nil
+}
+
 // listed returns the namespace that a listing verb is restricted to. Empty means all
 // namespaces.
 func (e *Engine) listed(c sandboxmcp.Caller) sandboxmcp.Namespace {

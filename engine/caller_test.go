@@ -34,12 +34,15 @@ func TestAnotherNamespaceFindsNothing(t *testing.T) {
 	if err != nil || asked.ApprovalID == "" {
 		t.Fatalf("request_egress: got %+v, %v", asked, err)
 	}
+	if _, err := e.Start(ctx, owner, shell("x")); err != nil {
+		t.Fatal(err)
+	}
 	for verb, ask := range namedVerbs(ctx, e, run.RequestID, session, asked.ApprovalID) {
 		err := ask(other)
 		if code := sandboxmcp.CodeOf(err); code != sandboxmcp.CodeRequestNotFound && code != sandboxmcp.CodeSessionNotFound && code != sandboxmcp.CodeNotFound {
 			t.Errorf("%s: got %v, want a not_found code", verb, err)
 		}
-		if err := ask(everyone()); verb != "FindEgress" && sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
+		if err := ask(everyone()); verb != "FindApproval" && sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
 			t.Errorf("%s for all namespaces: got %v, want access_denied", verb, err)
 		}
 	}
@@ -77,12 +80,21 @@ func namedVerbs(ctx context.Context, e *engine.Engine, run sandboxmcp.RequestID,
 			_, _, err := e.Upload(ctx, c, sandboxmcp.Upload{SessionID: session, Name: "g", Content: []byte("x")})
 			return err
 		},
+		"SessionEntries": func(c sandboxmcp.Caller) error {
+			_, err := e.SessionEntries(ctx, c, session, true)
+			return err
+		},
 		"SessionFiles": func(c sandboxmcp.Caller) error { _, err := e.SessionFiles(ctx, c, session); return err },
 		"ReadFile":     func(c sandboxmcp.Caller) error { _, _, err := e.ReadFile(ctx, c, session, "f", 10); return err },
 		"RemoveFile":   func(c sandboxmcp.Caller) error { return e.RemoveFile(ctx, c, session, "f") },
-		"FindEgress":   func(c sandboxmcp.Caller) error { _, err := e.FindEgress(ctx, c, approval); return err },
+		"FindApproval": func(c sandboxmcp.Caller) error { _, err := e.FindApproval(ctx, c, approval); return err },
 		"RevokeEgress": func(c sandboxmcp.Caller) error { _, err := e.RevokeEgress(ctx, c, "api.site.test"); return err },
 		"DeleteSecret": func(c sandboxmcp.Caller) error { return e.DeleteSecret(ctx, c, "KEY") },
+		"Install": func(c sandboxmcp.Caller) error {
+			_, err := e.Install(ctx, c, sandboxmcp.InstallAsk{Language: sandboxmcp.Python, Packages: []string{"six"}, SessionID: session})
+			return err
+		},
+		"RemovePackages": func(c sandboxmcp.Caller) error { _, err := e.RemovePackages(ctx, c, "six"); return err },
 	}
 }
 
@@ -94,6 +106,7 @@ func listVerbs(ctx context.Context, e *engine.Engine) map[string]func(sandboxmcp
 			s, err := e.Inspect(ctx, c, "")
 			return len(s.Sessions) + len(s.VaultKeys) + len(s.Egress.Pending), err
 		},
+		"Jobs": func(c sandboxmcp.Caller) (int, error) { all, err := e.Jobs(ctx, c); return len(all), err },
 		"Egress": func(c sandboxmcp.Caller) (int, error) {
 			l, err := e.Egress(ctx, c)
 			return len(l.Pending) + len(l.Granted), err
@@ -126,10 +139,29 @@ var otherVerbs = map[string]string{
 	"RequestEgress": "TestDecisionsNameTheirNamespace",
 	"DecideEgress":  "TestDecisionsNameTheirNamespace",
 	"AddSecret":     "adds to the caller's namespace",
-	"SetLimits":     "sets those of the caller's namespace",
-	"VerifyAudit":   "TestAnotherNamespaceFindsNothing",
-	"Runtimes":      "has no caller",
-	"Stats":         "has no caller",
+	"PackageAccess": "TestAskingForPackages",
+	"DecidePackage": "TestAskingForPackages",
+	"RevokePackage": "TestAskingForPackages",
+	"PackageSets":   "TestPackagesOfANamespace",
+	"FetchPage":     "reads nothing of a namespace",
+	"BrowsePage":    "reads nothing of a namespace",
+	"SearchWeb":     "reads nothing of a namespace",
+	"Validate":      "reads nothing of a namespace",
+
+	"ExecHost":          "TestPersonsAllowCommands of internal/host",
+	"RequestHostAccess": "TestPersonsAllowCommands of internal/host",
+	"DecideHostAccess":  "TestPersonsAllowCommands of internal/host",
+	"RevokeHostAccess":  "TestPersonsAllowCommands of internal/host",
+	"HostAccess":        "TestPersonsAllowCommands of internal/host",
+	"ReadHostFile":      "reads nothing of a namespace",
+	"WriteHostFile":     "reads nothing of a namespace",
+	"ListHostFiles":     "reads nothing of a namespace",
+	"CopyHostFile":      "finds the session with Upload",
+
+	"SetLimits":   "sets those of the caller's namespace",
+	"VerifyAudit": "TestAnotherNamespaceFindsNothing",
+	"Runtimes":    "has no caller",
+	"Stats":       "has no caller",
 }
 
 // TestEveryVerbIsTriedFromAnotherNamespace: each verb of Service has a row in namedVerbs or
@@ -155,11 +187,11 @@ func TestDecisionsNameTheirNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := sandboxmcp.EgressDecision{ID: asked.ApprovalID}
+	d := sandboxmcp.AccessDecision{ID: asked.ApprovalID}
 	if _, err := e.DecideEgress(t.Context(), of("other"), d); sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
 		t.Errorf("another namespace: got %v, want request_not_found", err)
 	}
-	if _, err := e.DecideEgress(t.Context(), everyone(), sandboxmcp.EgressDecision{Domain: "b.site.test"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
+	if _, err := e.DecideEgress(t.Context(), everyone(), sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "b.site.test"}}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
 		t.Errorf("a domain in all namespaces: got %v, want access_denied", err)
 	}
 	if got, err := e.DecideEgress(t.Context(), everyone(), d); err != nil || !got.Approved {

@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -28,28 +29,33 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/host"
+	"github.com/sandboxmcp/sandboxmcp/internal/installed"
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
+	"github.com/sandboxmcp/sandboxmcp/internal/packages"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/stats"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
+	"github.com/sandboxmcp/sandboxmcp/internal/web"
 )
 
 // Config configures an engine. The zero value of a field means its default.
 type Config struct {
-	StateDir    string // directory of records, files and the signing key; required
+	StateDir    string // directory of records, files and the signing key; empty: the default of the settings
 	SQLitePath  string // the database file; empty: in StateDir; ":memory:" keeps nothing after Close
 	Synchronous string // "normal" (default) or "full"
 
 	AuditCheckpointFile string        // second file that audit checkpoints are written to; empty: none
 	AuditKeep           time.Duration // age at which audit entries are dropped; 0: never
 
-	Backends       []backend.Backend // required; the engine closes them
+	Backends       []backend.Backend // the engine closes them; empty: that of this host's kernel, with the interpreters on the PATH
 	DefaultBackend string            // empty: the first of Backends
 	Absent         map[string]error  // known backends that cannot be used, each with the error for requests that name it
 
@@ -61,7 +67,7 @@ type Config struct {
 	WorkQuotaMB  int                  // size of /mnt/data, at most half of a run's memory; 0: 512
 
 	MaxConcurrent int // concurrent runs; 0: 4
-	MaxQueued     int // waiting requests per namespace; 0: 64
+	MaxQueued     int // waiting requests per namespace; 0: 1024
 
 	MaxSessions int           // live sessions; 0: 10
 	SessionTTL  time.Duration // idle time after which a session expires; 0: 30 minutes
@@ -81,14 +87,36 @@ type Config struct {
 
 	Warm []sandboxmcp.Language // languages for which the default backend is prepared while the engine opens
 
-	Network  bool                                 // open Operator, and count refused names even if no domain is open
-	Operator []sandboxmcp.Domain                  // domains open to every run if Network is set
-	NoAsking bool                                 // turn approvals off: persons are not asked and cannot open domains
-	Hold     time.Duration                        // how long a connection to a domain that is not open waits for a person; 0: it is refused at once
-	Private  []sandboxmcp.Domain                  // domains that may have a private address; they must be opened like any other
-	Detours  map[sandboxmcp.Domain]netip.AddrPort // for tests: addresses used in place of those of a name; reported in isolation.weak
-	Resolver netip.AddrPort                       // for tests: the resolver of all other names; reported in isolation.weak
-	Notices  io.Writer                            // gets a bell and a line for each new approval; nil: they are logged
+	Network    bool                                 // open Operator, and count refused names even if no domain is open
+	Operator   []sandboxmcp.Domain                  // domains open to every run if Network is set
+	NoAsking   bool                                 // turn approvals off: persons are not asked and cannot open domains
+	Hold       time.Duration                        // how long a connection to a domain that is not open waits for a person; 0: it is refused at once
+	Private    []sandboxmcp.Domain                  // domains that may have a private address; they must be opened like any other
+	Detours    map[sandboxmcp.Domain]netip.AddrPort // for tests: addresses used in place of those of a name; reported in isolation.weak
+	Resolver   netip.AddrPort                       // for tests: the resolver of all other names; reported in isolation.weak
+	Invocation sandboxmcp.Invocation                // how persons call the program sandboxmcp, for commands in notes and notices
+
+	Notices io.Writer // gets a bell and a line for each new approval; nil: they are logged
+
+	NoWeb         bool     // the web tools are off
+	WebAllow      []string // host:port pairs that the web tools may reach although their address is private
+	SearXNG       string   // URL of the SearXNG that is asked first; empty: none
+	SearchEngines []string // search engines, in the order in which they are asked; nil: all
+
+	HostAccess      bool          // the host tools are on
+	HostAutoApprove bool          // host commands need no approval
+	HostAllowed     []string      // commands of the host that need no approval
+	HostBlocked     []string      // commands of the host that are always refused
+	HostRoots       []string      // directories of the host file tools
+	Workspace       string        // directory of the host that sandboxes see at /workspace; empty: none
+	Packages        string        // what becomes of packages in no list: "allow" (default), "ask" or "deny"
+	PackagesAllow   []string      // packages that need no question; if Packages is "allow", no others are installed
+	PackagesDeny    []string      // packages that are never installed
+	PackagesMinAge  time.Duration // releases that are younger are not installed
+	ClientEnv       []string      // KEY=value: the settings of the machine's pip and npm
+
+	RejectDangerous bool     // code with a dangerous pattern is not run
+	UncheckedRules  []string // dangerous patterns that are not looked for, by the rule of their issues
 
 	Server  bool   // record the start and the stop in the audit log
 	Actor   string // actor of requests that name none, for the audit log; empty: library
@@ -125,7 +153,7 @@ func (c *Config) setDefaults() {
 		c.MaxConcurrent = 4
 	}
 	if c.MaxQueued == 0 {
-		c.MaxQueued = 64
+		c.MaxQueued = 1024
 	}
 	if c.MaxSessions == 0 {
 		c.MaxSessions = 10
@@ -152,24 +180,39 @@ func (c *Config) setDefaults() {
 
 // Engine runs code. Its methods may be called concurrently.
 type Engine struct {
-	cfg      Config
-	log      *slog.Logger
-	backends map[string]backend.Backend
-	queue    *queue.Queue
-	store    *store.Store
-	key      *sign.Key
-	audit    *audit.Log
-	keeper   *artifact.Keeper
-	sessions *session.Table
-	bridged  session.Values // for sessions that are created later
-	interps  *interpreter.Finder
-	vault    *vault.Vault
-	guard    *guard.Guard
-	counts   stats.Counts
-	limits   *limits.Policy
-	egress   *gateway.Egress
-	events   *event.Bus
-	pressure event.Rate // of queue events
+	cfg          Config
+	log          *slog.Logger
+	backends     map[string]backend.Backend
+	queue        *queue.Queue
+	store        *store.Store
+	key          *sign.Key
+	audit        *audit.Log
+	keeper       *artifact.Keeper
+	sessions     *session.Table
+	copies       *session.Copies // of large files of sessions
+	bridged      session.Values  // for sessions that are created later
+	interps      *interpreter.Finder
+	vault        *vault.Vault
+	web          *web.Client
+	packages     *packages.Packages
+	kept         *installed.Table // packages of namespaces
+	asks         *gate.Gate[gate.Package]
+	trees        sync.Map     // their trees, by digest
+	parses       *queue.Queue // of programs that are parsed in this process
+	fetches      *queue.Queue // of requests of the web tools
+	commands     *queue.Queue // of commands of the host
+	hostFiles    *queue.Queue // of acts on files of the host
+	installs     *queue.Queue // of installations
+	cellInstalls *queue.Queue // of those that a cell waits for
+	guard        *guard.Guard
+	counts       stats.Counts
+	limits       *limits.Policy
+	egress       *gateway.Egress
+	host         *host.Host
+	events       *event.Bus
+	pressure     event.Rate             // of queue events
+	reloads      *reloads               // nil: the engine was not opened from settings
+	inForce      atomic.Pointer[Config] // cfg, with what Reload has replaced
 
 	ctx    context.Context //nolint:containedctx // parent of background runs; Close cancels it
 	cancel context.CancelFunc
@@ -178,23 +221,28 @@ type Engine struct {
 	mu     sync.Mutex // guards the fields below
 	live   map[sandboxmcp.RequestID]*execution
 	ended  []*execution // background runs that failed before a result was stored
+	jobs   []*job       // background runs, oldest first; see [Engine.Jobs]
 	seq    uint64
 	closed bool
 }
 
-// New opens an engine. It fails with an *[sandboxmcp.Error] if the state directory cannot
-// be used. It does not try the backends: the first run does.
+// New opens an engine. The zero Config opens one with default settings, like [Default]. New
+// fails with an *[sandboxmcp.Error] if the state directory cannot be used. It does not try
+// the backends: the first run does.
 func New(ctx context.Context, cfg Config) (*Engine, error) {
-	cfg.setDefaults()
-	if len(cfg.Backends) == 0 {
-		return nil, errors.New("open engine: no backend")
+	if err := cfg.fillPlaces(); err != nil {
+		return nil, err
 	}
+	cfg.setDefaults()
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
 		queue:  queue.New(queueConfig(cfg)),
 		events: event.New(cfg.Now),
 		live:   map[sandboxmcp.RequestID]*execution{},
+		parses: newTurns(maxParses), fetches: newTurns(maxFetches), commands: newTurns(maxCommands), hostFiles: newTurns(maxFiles),
+		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls),
 	}
+	e.inForce.Store(&cfg)
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b
 	}
@@ -222,10 +270,18 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	return e, nil
 }
 
+// settings returns the configuration in force, which Reload may have changed since the engine was
+// opened.
+func (e *Engine) settings() *Config { return e.inForce.Load() }
+
+// maxWaitingBytes bounds the memory of the waiting requests of one namespace. A few hundred
+// programs of the usual size have a few MiB.
+const maxWaitingBytes = 64 << 20
+
 // queueConfig takes the queue's bounds from the settings, and the bound on kernel tasks
 // from the backend that allows the fewest.
 func queueConfig(cfg Config) queue.Config {
-	q := queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}
+	q := queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued, MaxBytes: maxWaitingBytes}
 	for _, b := range cfg.Backends {
 		if t, ok := b.(backend.Tasker); ok && (q.MaxTasks == 0 || t.MaxTasks() < q.MaxTasks) {
 			q.MaxTasks = t.MaxTasks()
@@ -265,13 +321,20 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	e.openLimits()
+	e.openWeb()
+	e.openPackages()
 	e.openEgress()
-	if err = e.openVault(); err != nil {
+	err = e.openHost()
+	if err == nil {
+		err = e.openVault()
+	}
+	if err != nil {
 		e.audit.Close(context.WithoutCancel(ctx))
 		return errors.Join(err, e.store.Close())
 	}
 	//nolint:contextcheck // sessions live as long as the engine
 	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
+	e.copies = session.NewCopies(e.copiesConfig())
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
 	return nil
 }
@@ -295,6 +358,7 @@ func (e *Engine) Close() error {
 	}
 	had := e.sessions.List("")
 	errs := []error{e.sessions.Close(context.WithoutCancel(e.ctx))}
+	e.copies.Close()
 	for _, s := range had {
 		e.events.Emit(event.Session(s, event.GoneStop))
 	}

@@ -51,23 +51,31 @@ func (e *Engine) execute(x *execution, interp interpreter.Interpreter, sb backen
 }
 
 func (e *Engine) executeProgram(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*run.Outcome, error) {
-	proc, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ())
+	proc, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ(), e.guardOf(x))
 	if err != nil {
 		return nil, err
 	}
 	proc.Stdin = x.req.Stdin
+	proc.Program = append(proc.Program, x.extras...)
 	r, ctx := e.beginRun(x)
 	defer r.Stop()
 	o, err := r.Program(x.ctx, ctx, run.Program{Process: proc, Sandbox: sb, Stays: x.live != nil})
+	if err == nil && o.Report.Refused != nil {
+		return nil, e.refusedBy(x, o.Report.Refused)
+	}
 	return &o, err
 }
 
 func (e *Engine) executeCell(x *execution, _ interpreter.Interpreter, _ backend.Sandbox) (*run.Outcome, error) {
 	r, ctx := e.beginRun(x)
 	defer r.Stop()
+	python, node, paths := e.interps.Paths(x.live.installed(), x.live.interps[x.req.Language].Sets)
 	cell := session.Cell{
-		Cell:     kernel.Cell{Code: x.req.Code, Display: x.req.Display, Stdin: x.req.Stdin, Env: x.cellEnv()},
-		Preload:  func() ([]string, func(context.Context) error) { return e.interps.Preload(x.req, x.live.interp) },
+		Language: x.req.Language,
+		Cell:     kernel.Cell{Code: x.req.Code, Display: x.req.Display, Stdin: x.req.Stdin, Env: x.cellEnv(paths), Packages: python, Modules: node, Install: e.installFor(ctx, x)},
+		Preload: func() ([]string, func(context.Context) error) {
+			return e.interps.Preload(x.req, x.live.interps[x.req.Language])
+		},
 		Stopping: func() bool { return e.ctx.Err() != nil },
 	}
 	if cell.Display == sandboxmcp.DisplayStdout { // a session returns the value of a last expression and never prints it
@@ -84,7 +92,7 @@ func (x *execution) result(o *run.Outcome) sandboxmcp.Result {
 	res := x.run.Result(o)
 	x.secrets.Describe(res.Metadata)
 	if len(x.clamped) > 0 {
-		res.Metadata["clamped"] = x.clamped
+		res.Metadata["clamped"], res.Metadata["clamped_values"] = x.clamped, x.clampedValues()
 	}
 	res.RequestID, res.SessionID, res.Namespace, res.Backend = x.req.ID, x.sessionID(), x.who.Namespace, x.req.Backend
 	res.SessionCreated = x.newborn

@@ -1,11 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,11 +17,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
+	"github.com/sandboxmcp/sandboxmcp/internal/note"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
-// order is a request as validate has completed it. Later, inject gives req a copy of its
+// order is a request; validate completes it. Later, inject gives req a copy of its
 // environment with secrets; nothing else changes.
 type order struct {
 	who        sandboxmcp.Caller  // namespace and actor filled in
@@ -31,7 +32,9 @@ type order struct {
 	clamped    []string
 	codeSHA256 string
 	background bool
-	anew       bool // an expired id may be used again
+	extras     []backend.ProgramFile // program files of a helper besides its text
+	helps      bool                  // a helper: it is not counted as a run
+	anew       bool                  // an expired id may be used again
 }
 
 // execution is one request from begin to finish.
@@ -45,9 +48,12 @@ type execution struct {
 	release func() bool // stops watching the engine's context
 	done    chan struct{}
 
-	network *gateway.Run // which hosts it may reach, and the network of its sandbox
-	secrets *guard.Run   // nil before the intent is recorded
-	run     *run.Run     // nil: it has not begun to run; set with the engine's mu held
+	holds   func()                 // lets go of the trees that a single run's sandbox shows; nil: there are none
+	wanted  *interpreter.Installed // packages of the request; nil: it asks for none
+	network *gateway.Run           // which hosts it may reach, and the network of its sandbox
+	secrets *guard.Run             // nil before the intent is recorded
+	run     *run.Run               // nil: it has not begun to run; set with the engine's mu held
+	files   note.Files             // that it has left
 
 	received, admitted time.Time
 
@@ -58,20 +64,25 @@ type execution struct {
 // begin validates a request, completes it and adds it to e.live. A background request
 // enters the queue here, because its caller is told its place at once. begin has no
 // effect outside the engine.
-func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request, background bool) (*execution, error) {
-	x := &execution{order: order{who: c, req: req, background: background}, done: make(chan struct{}), received: e.cfg.Now()}
+func (e *Engine) begin(ctx context.Context, o order) (*execution, error) {
+	x := &execution{order: o, done: make(chan struct{}), received: e.cfg.Now()}
 	if err := e.validate(ctx, x); err != nil {
 		return nil, err
+	}
+	if x.req.Language != sandboxmcp.Python {
+		if err := e.refuseDangerous(ctx, x); err != nil {
+			return nil, err
+		}
 	}
 	if err := e.store.CheckSpace(); err != nil {
 		return nil, err
 	}
-	if req.ID != "" { // the caller chose it: a stored run may have it
-		if _, err := e.keeper.Load(ctx, x.who.Namespace, req.ID, false); err == nil {
-			return nil, takenError(req.ID)
+	if o.req.ID != "" { // the caller chose it: a stored run may have it
+		if _, err := e.keeper.Load(ctx, x.who.Namespace, o.req.ID, false); err == nil {
+			return nil, takenError(o.req.ID)
 		}
 	}
-	if background { // it outlives its caller
+	if o.background { // it outlives its caller
 		ctx = context.WithoutCancel(ctx)
 	}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
@@ -85,15 +96,18 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 		x.cancel(nil)
 		return nil, takenError(x.req.ID)
 	}
-	if background {
-		if err := e.roomForInputLocked(x); err != nil {
+	if o.background {
+		err := e.roomForInputLocked(x)
+		if err == nil && len(x.req.Packages) == 0 { // packages first wait for a place of their own
+			err = e.enterLocked(x)
+		}
+		if err != nil {
 			x.cancel(nil)
 			return nil, err
 		}
-		if err := e.enterLocked(x); err != nil {
-			x.cancel(nil)
-			return nil, err
-		}
+	}
+	if o.background {
+		e.addJobLocked(x)
 	}
 	e.live[x.req.ID] = x
 	e.work.Add(1)
@@ -136,7 +150,7 @@ func (e *Engine) enterLocked(x *execution) error {
 	if x.ticket != nil {
 		return nil
 	}
-	t, err := e.queue.Enter(x.who.Namespace)
+	t, err := e.queue.Enter(x.who.Namespace, sizeOf(&x.req))
 	if err != nil {
 		e.pressed(x.who.Namespace, 0, err)
 		return err
@@ -146,11 +160,43 @@ func (e *Engine) enterLocked(x *execution) error {
 	return nil
 }
 
-// enter is enterLocked for callers that do not hold e.mu.
-func (e *Engine) enter(x *execution) error {
+// sizeOf returns the bytes of memory that a waiting request holds, as far as its caller
+// chooses them.
+func sizeOf(r *sandboxmcp.Request) int64 {
+	n := len(r.Code) + len(r.Stdin)
+	for k, v := range r.Env {
+		n += len(k) + len(v)
+	}
+	return int64(n)
+}
+
+// admit puts a request into the queue and waits until it is admitted and its tasks fit. It tells the
+// caller if the request has to wait for either. If the request's context has ended, also in that call,
+// the request is not admitted. If admit returns nil, the caller calls giveBack.
+func (e *Engine) admit(x *execution) error {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.enterLocked(x)
+	err := e.enterLocked(x)
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	waits := func() {
+		if x.req.Queued != nil {
+			x.req.Queued(x.ticket.Place)
+		}
+	}
+	if x.ticket.Place() > 0 {
+		waits()
+	}
+	err = x.ticket.WaitTold(x.ctx, x.tasks(), waits)
+	if err == nil && x.ctx.Err() != nil { // the place became free at the same moment
+		x.ticket.Leave()
+		err = x.ctx.Err()
+	}
+	if err != nil {
+		return cancelledError(x.ctx)
+	}
+	return nil
 }
 
 // begun sets the run of a request, for those who look it up while it runs.
@@ -181,12 +227,13 @@ func (e *Engine) finish(x *execution) {
 	}
 	x.release()
 	x.cancel(nil)
-	x.ticket.Leave()  // if the request was refused before its turn
-	if x.err == nil { // a request that was refused before it ran is not counted
+	x.ticket.Leave()              // if the request was refused before its turn
+	if x.err == nil && !x.helps { // a request that was refused before it ran is not counted
 		e.counts.Add(x.res.Status, e.cfg.Now().Sub(x.received))
 	}
 	e.mu.Lock()
 	delete(e.live, x.req.ID)
+	e.endJobLocked(x)
 	if x.background && x.err != nil {
 		e.ended = append(e.ended, x.remains())
 		if len(e.ended) > maxEnded {
@@ -224,11 +271,15 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	if r.Language, err = sandboxmcp.ParseLanguage(string(r.Language)); err != nil {
 		return err
 	}
-	if strings.TrimSpace(r.Code) == "" {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "code is empty").WithHint("send the program's text as code")
+	if !x.helps { // a helper's text is the product's own
+		if err = e.checkCode(r.Code); err != nil {
+			return err
+		}
 	}
-	if n := int64(len(r.Code)); n > e.cfg.MaxCodeBytes {
-		return sandboxmcp.Errorf(sandboxmcp.CodeCodeTooLarge, "code is %d bytes; at most %d are allowed", n, e.cfg.MaxCodeBytes).With("size_bytes", n).With("limit_bytes", e.cfg.MaxCodeBytes)
+	if len(r.Packages) > 0 {
+		if err = e.parse(ctx, &installation{who: x.who, language: r.Language, names: r.Packages}); err != nil {
+			return err
+		}
 	}
 	if err = kernel.CheckEnv(r.Env); err != nil {
 		return err
@@ -246,7 +297,7 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 		if err := e.cfg.Absent[r.Backend]; err != nil {
 			return err
 		}
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "backend %s is not known", sandboxmcp.Quote(r.Backend)).WithHint("use process")
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "backend %s is not known", sandboxmcp.Quote(r.Backend)).WithHint("use process or docker")
 	}
 	if r.ID == "" {
 		r.ID = sandboxmcp.RequestID(uuid.NewString())
@@ -255,14 +306,24 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	} else if err := e.plainName(ctx, x.who.Namespace, "the request id", string(r.ID)); err != nil {
 		return err
 	}
-	sum := sha256.Sum256([]byte(r.Code))
-	x.codeSHA256 = hex.EncodeToString(sum[:])
+	x.codeSHA256 = digest([]byte(r.Code))
 	return nil
 }
 
-// open builds the sandbox of a single run or of a new session. first is the process that
-// will be started first in it, if that is known.
-func (e *Engine) open(x *execution, interp interpreter.Interpreter, first *backend.Prestart) (backend.Sandbox, error) {
+// digest returns the SHA-256 of data in hexadecimal.
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// opening says what a sandbox is prepared for.
+type opening struct {
+	hint  string            // see backend.Spec; empty: the language
+	first *backend.Prestart // of the process that will be started first, if that is known
+}
+
+// open builds the sandbox of a single run, of a new session or of a helper.
+func (e *Engine) open(x *execution, interp interpreter.Interpreter, o opening) (backend.Sandbox, error) {
 	if d := interp.Shows(e.store.Dir()); d != "" {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
 			WithHint("set SANDBOXMCP_STATE_DIR to a directory elsewhere, or put another interpreter first on the PATH")
@@ -278,10 +339,10 @@ func (e *Engine) open(x *execution, interp interpreter.Interpreter, first *backe
 		cpu = sessionCPUTime
 	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
-		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Loads: e.interps.Packages(x.req, interp),
+		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: cmp.Or(o.hint, string(x.req.Language)), Loads: e.interps.Packages(x.req, interp),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
-		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
-		Stays: x.session != nil, Prestart: first, Trees: interp.Trees,
+		WorkBytes: min(int64(e.settings().WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
+		Stays: x.session != nil, Apart: x.helps, Prestart: o.first, Trees: interp.Trees,
 	})
 	if err != nil && x.ctx.Err() != nil {
 		return nil, cancelledError(x.ctx)
@@ -296,11 +357,14 @@ const (
 	tempBytes  = 64 << 20
 )
 
-// discard closes a sandbox in the background.
-func (e *Engine) discard(ctx context.Context, sb backend.Sandbox) {
+// discard closes a sandbox in the background, and then calls then unless it is nil.
+func (e *Engine) discard(ctx context.Context, sb backend.Sandbox, then func()) {
 	e.work.Go(func() {
 		if err := sb.Close(context.WithoutCancel(ctx)); err != nil {
 			e.log.Error("close sandbox", "error", err)
+		}
+		if then != nil {
+			then()
 		}
 	})
 }

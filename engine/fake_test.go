@@ -138,6 +138,14 @@ func (s fakeConnected) Network(_ context.Context, ports []int) (*backend.Network
 	return s.f.onNetwork(ports)
 }
 
+func (s fakeConnected) Refuse(context.Context) (*backend.Network, error) {
+	s.f.note("refuse")
+	return &backend.Network{}, nil
+}
+
+// BeforeSockets never calls f: the fake's programs make no sockets unless they have a network.
+func (s fakeConnected) BeforeSockets(func()) bool { return true }
+
 type fakeSandbox struct {
 	f      *fake
 	kill   sync.Once

@@ -48,7 +48,7 @@ var forkPrograms = map[string]string{
 	"RaisedInDel":   "class A:\n    def __del__(self): raise KeyError\na = A(); del a; print(1)",
 	"LastTraceback": "import sys, atexit\natexit.register(lambda: print(sys.last_value))\n1/0",
 	"ForkExits":     "import os, sys\nif os.fork() == 0:\n    print('child'); sys.exit(4)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))",
-	"Thread":        "import threading, time\ndef f():\n    time.sleep(.05); print('thread')\nthreading.Thread(target=f).start(); print(threading.main_thread().name, threading.active_count())",
+	"Thread":        "import threading\ngo = threading.Event()\ndef f():\n    go.wait(); print('thread')\nthreading.Thread(target=f).start(); print(threading.main_thread().name, threading.active_count()); go.set()",
 	"Signal":        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
 	"Interrupt":     "import os, signal; os.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(5)",
 	"Handlers":      "import signal; print([(s, signal.getsignal(s)) for s in sorted(signal.valid_signals())], signal.pthread_sigmask(signal.SIG_BLOCK, []))",
@@ -66,6 +66,7 @@ var forkPrograms = map[string]string{
 	"CommandLine":   "print(open('/proc/self/cmdline').read().split('\\0')[:3], open('/proc/self/comm').read())",
 	"Kill":          "import os\ntry: os.kill(1, 9); print('no effect')\nexcept OSError as e: print(e.errno)",
 	"Clock":         "import time; print(time.process_time() < 1, time.thread_time() < 1, time.perf_counter() > 0)",
+	"Rseq":          "import ctypes, os\nb = ctypes.create_string_buffer(64)\nnr = 334 if os.uname().machine == 'x86_64' else 293\nprint(ctypes.CDLL(None, use_errno=True).syscall(nr, ctypes.c_void_p(ctypes.addressof(b) + 31 & ~31), 32, 0, 0x53053053), ctypes.get_errno())", // fails if the C library's is registered
 	"Files":         "open('out.txt','w').write('kept'); import os; print(os.listdir('.'), os.stat('out.txt').st_uid)",
 	"BigOutput":     "print('x' * 3000000)",
 	"ClosedOutput":  "import sys; sys.stdout.close()",

@@ -49,6 +49,10 @@ func testMain(m *testing.M) int {
 			return 1
 		}
 	}
+	if err := skipExamples(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "goroutines are left behind:", err)

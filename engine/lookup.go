@@ -15,7 +15,7 @@ import (
 // running and the request's id; [Engine.Lookup] returns the result. The run goes on after
 // ctx ends, until it ends, is cancelled or the engine closes.
 func (e *Engine) Start(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-	x, err := e.begin(ctx, c, req, true)
+	x, err := e.begin(ctx, order{who: c, req: req, background: true})
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
@@ -34,7 +34,7 @@ func (e *Engine) pending(x *execution) sandboxmcp.Result {
 	e.mu.Unlock()
 	meta := map[string]any{}
 	if len(x.clamped) > 0 {
-		meta["clamped"] = x.clamped
+		meta["clamped"], meta["clamped_values"] = x.clamped, x.clampedValues()
 	}
 	if place := ticket.Place(); place > 0 {
 		meta["queue_place"] = place
@@ -135,13 +135,24 @@ func (e *Engine) Output(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.
 }
 
 // ArtifactContent returns an artifact of a request with its content. path is relative to
-// /mnt/data.
+// /mnt/data. The id of a session that has ended returns the newest artifact of that name.
 func (e *Engine) ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
 	c, err := e.caller(c)
 	if err != nil {
 		return sandboxmcp.Artifact{}, err
 	}
-	return e.keeper.Content(ctx, c.Namespace, id, path)
+	a, err := e.keeper.Content(ctx, c.Namespace, id, path)
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
+		return a, err
+	}
+	session := sandboxmcp.SessionID(id)
+	if _, live := e.sessions.Find(ctx, c.Namespace, session); live == nil {
+		return a, err // the file itself may be newer than its artifacts
+	}
+	if kept, none := e.keeper.OfSession(ctx, c.Namespace, session, path); none == nil {
+		return kept, nil
+	}
+	return a, err
 }
 
 // Runtimes lists the languages and backends, and why any of them is unavailable.
@@ -172,6 +183,12 @@ func (e *Engine) Runtimes(ctx context.Context) (sandboxmcp.Runtimes, error) {
 		r.Backends = append(r.Backends, sandboxmcp.BackendInfo{Name: name, Reason: sandboxmcp.AsError(e.cfg.Absent[name]).Message})
 	}
 	return r, nil
+}
+
+// Packages returns the names of the packages that Python programs can import besides their own
+// library.
+func (e *Engine) Packages(ctx context.Context) ([]string, error) {
+	return e.interps.Names(ctx, e.backends[e.cfg.DefaultBackend])
 }
 
 // Stats returns counts since the engine was opened, and what it uses now.

@@ -9,15 +9,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/note"
 )
 
 // openEgress makes what decides which hosts programs may reach, and connects to them.
 func (e *Engine) openEgress() {
 	c := e.cfg
 	e.egress = gateway.New(e.ctx, gateway.Config{
-		Store: e.store, Audit: e.audit, Events: e.events, Network: c.Network, Operator: c.Operator, NoAsking: c.NoAsking, Hold: c.Hold,
-		Private: c.Private, Detours: c.Detours, Resolver: c.Resolver, Notices: c.Notices, Now: c.Now, Logger: c.Logger,
+		Store: e.store, Audit: e.audit, Events: e.events, Rules: networkRules(&c), Detours: c.Detours, Resolver: c.Resolver, Notices: c.Notices, Invocation: c.Invocation, Now: c.Now, Logger: c.Logger,
 	})
+}
+
+// networkRules are what a configuration says about the network.
+func networkRules(c *Config) gateway.Rules {
+	return gateway.Rules{Network: c.Network, Operator: c.Operator, NoAsking: c.NoAsking, Hold: c.Hold, Private: c.Private}
 }
 
 // mayReach is the gate: it returns which hosts a run may reach. It fails if the request
@@ -33,7 +38,7 @@ func (e *Engine) networkRequest(x *execution) gateway.Request {
 	n := gateway.Request{
 		Caller: x.who, ID: r.ID, SessionID: r.SessionID, Backend: r.Backend,
 		Offline: r.Offline || x.newborn && r.Session.Offline || x.live != nil && x.live.offline,
-		Domains: r.AllowedDomains, Grant: r.GrantDomains, Hold: r.Hold, Names: e.guard.Secrets(x.who.Namespace, nil),
+		Domains: r.AllowedDomains, Grant: r.GrantDomains, Hold: r.Hold, Reader: r.Reader, Asks: note.For(r).Asks(), Names: e.guard.Secrets(x.who.Namespace, nil),
 	}
 	if x.session != nil {
 		n.Born = x.session.Info().CreatedAt
@@ -41,21 +46,25 @@ func (e *Engine) networkRequest(x *execution) gateway.Request {
 	return n
 }
 
-// connect opens the network of a sandbox if its run needs one. The run's policy applies
-// only after letOut.
+// connect gives a sandbox its gateway, and opens the network if its run may reach a host. The
+// run's policy applies only after letOut.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 	var have *gateway.Gateway
 	if x.live != nil {
 		have = x.live.currentGateway()
 	}
-	if err := x.network.Connect(x.ctx, sb, have); err != nil {
+	changed := func() {}
+	if x.live != nil {
+		changed = x.live.Changed // the last report may say that there is no network
+	}
+	if err := x.network.Connect(x.ctx, sb, have, changed); err != nil {
 		if x.ctx.Err() != nil {
 			return cancelledError(x.ctx)
 		}
 		return err
 	}
-	if w := x.network.Gateway(); w != nil && x.live != nil && x.live.adopt(w) {
-		x.live.Changed() // the last report may say that there is no network
+	if w := x.network.Gateway(); w != nil && x.live != nil {
+		x.live.adopt(w)
 	}
 	return nil
 }
@@ -77,14 +86,15 @@ func (x *execution) environ() map[string]string {
 }
 
 // cellEnv returns the variables that a cell gets in addition to those of its interpreter:
-// those of the network, then those of the caller, which win.
-func (x *execution) cellEnv() map[string]string {
+// paths, those of the network, then those of the caller, which win.
+func (x *execution) cellEnv(paths map[string]string) map[string]string {
 	env := x.environ()
-	if env == nil {
+	if env == nil && len(paths) == 0 {
 		return x.req.Env
 	}
-	maps.Copy(env, x.req.Env)
-	return env
+	maps.Copy(paths, env)
+	maps.Copy(paths, x.req.Env)
+	return paths
 }
 
 // reportNetwork puts the run's network use into its result, as the proxy observed it.
@@ -94,6 +104,19 @@ func (e *Engine) reportNetwork(x *execution, res *sandboxmcp.Result) {
 	}
 	if note := x.network.Note(); note != "" {
 		res.Metadata["network"] = note
+	}
+	if opened := x.network.Opened(); len(opened) > 0 {
+		res.Metadata["network_opened"] = opened
+	}
+	if wall := x.network.Wall(); wall != "" && res.Isolation != nil {
+		iso := *res.Isolation
+		iso.Walls = slices.Clone(iso.Walls)
+		for i, w := range iso.Walls {
+			if w == sandboxmcp.WallNoNetwork || w == sandboxmcp.WallTold {
+				iso.Walls[i] = wall
+			}
+		}
+		res.Isolation = &iso
 	}
 	if weak := e.egress.Weak(); len(weak) > 0 && res.Isolation != nil {
 		iso := *res.Isolation
@@ -107,12 +130,12 @@ func (e *Engine) reportNetwork(x *execution, res *sandboxmcp.Result) {
 // approvals are turned off, any other domain is denied. It fails with invalid_argument or
 // blocked_address for a domain that cannot be opened, and with queue_full if too many
 // approvals are pending.
-func (e *Engine) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
+func (e *Engine) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.AccessAnswer, error) {
 	c, err := e.caller(c)
 	if err != nil {
-		return sandboxmcp.EgressAnswer{}, err
+		return sandboxmcp.AccessAnswer{}, err
 	}
-	q, err := e.egress.Question(ctx, c, ask)
+	q, err := e.egress.Question(ctx, c, ask, e.born(c.Namespace, ask.SessionID))
 	if err != nil || q.Answered {
 		return q.Answer, err
 	}
@@ -120,26 +143,29 @@ func (e *Engine) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask san
 	if err != nil {
 		return q.Answer, err
 	}
-	return e.egress.Ask(ctx, q, masks)
+	return e.egress.Ask(ctx, q, masks, ask.Wait)
 }
 
-// FindEgress returns an approval and its state. It fails with request_not_found.
-func (e *Engine) FindEgress(ctx context.Context, c sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
-	return e.egress.Find(ctx, e.listed(c), id)
+// FindApproval returns an approval of any kind and its state. It fails with request_not_found. It
+// accepts EveryNamespace.
+func (e *Engine) FindApproval(ctx context.Context, c sandboxmcp.Caller, id string) (a sandboxmcp.Approval, err error) {
+	for _, find := range []func(context.Context, sandboxmcp.Namespace, string) (sandboxmcp.Approval, error){e.egress.Find, e.host.Find, e.asks.Find} {
+		if a, err = find(ctx, e.listed(c), id); sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
+			return a, err
+		}
+	}
+	return a, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no approval %s is known", sandboxmcp.Quote(id)).
+		WithHint("it may have been dropped, which happens a week after its end")
 }
 
 // DecideEgress carries out a decision of a person: it answers an approval, or opens a
 // domain that was not asked for. The audit entry is written in the same transaction, so a
 // decision that cannot be recorded has no effect. An MCP tool may call it only with an
 // answer that the client got from a person.
-func (e *Engine) DecideEgress(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
-	if c.Namespace != sandboxmcp.EveryNamespace || d.ID == "" {
-		var err error
-		if c, err = e.caller(c); err != nil {
-			return sandboxmcp.EgressAnswer{}, err
-		}
-	} else if c.Actor == "" {
-		c.Actor = e.cfg.Actor
+func (e *Engine) DecideEgress(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
+	c, err := e.decider(c, d)
+	if err != nil {
+		return sandboxmcp.AccessAnswer{}, err
 	}
 	return e.egress.Decide(ctx, c, d)
 }
@@ -147,16 +173,16 @@ func (e *Engine) DecideEgress(ctx context.Context, c sandboxmcp.Caller, d sandbo
 // RevokeEgress closes a domain that persons opened in one namespace. Grants of other
 // domains, such as a wildcard above it, stay. It fails with request_not_found if there is
 // no such grant.
-func (e *Engine) RevokeEgress(ctx context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.EgressRevoked, error) {
+func (e *Engine) RevokeEgress(ctx context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.AccessRevoked, error) {
 	c, err := e.caller(c)
 	if err != nil {
-		return sandboxmcp.EgressRevoked{}, err
+		return sandboxmcp.AccessRevoked{}, err
 	}
 	return e.egress.Revoke(ctx, c, domain)
 }
 
 // Egress lists pending approvals and grants. It accepts EveryNamespace.
-func (e *Engine) Egress(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.EgressList, error) {
+func (e *Engine) Egress(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.AccessList, error) {
 	return e.egress.List(ctx, e.listed(c))
 }
 

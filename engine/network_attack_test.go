@@ -64,13 +64,13 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 	want("granted for one run", run("s", got, grant), "True")
 	want("the run is over", run("s", cut, nil), "True")
 
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test", Scope: sandboxmcp.GrantOnce}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}, Scope: sandboxmcp.GrantOnce}); err != nil {
 		t.Fatal(err)
 	}
 	want("opened for one run", run("s", got, nil), "True")
 	want("that run is over", run("s", cut, nil), "True")
 
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}}); err != nil {
 		t.Fatal(err)
 	}
 	want("open", run("s", got, nil), "True")
@@ -107,19 +107,19 @@ func TestPortsThatAreOpen(t *testing.T) {
 	})
 	grant := func(d string) {
 		t.Helper()
-		if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: d}); err != nil {
+		if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: d}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	grant("api.site.test:53")
-	grant("api.site.test:3128")
+	grant("api.site.test:312")
 	grant("api.site.test:443")
 	for port := range 40 {
 		grant(fmt.Sprintf("api.site.test:%d", 9000+port))
 	}
-	res := execute(t, e, shell("api.site.test:53\napi.site.test:3128\napi.site.test:9039\napi.site.test:80"))
-	wantOut(t, res, "api.site.test:53 200", "api.site.test:3128 200", "api.site.test:9039 200", "api.site.test:80 403")
-	if len(asked) != 24 || slices.Contains(asked, 53) || slices.Contains(asked, 3128) || slices.Contains(asked, 443) || asked[0] != 9000 {
+	res := execute(t, e, shell("api.site.test:53\napi.site.test:312\napi.site.test:9039\napi.site.test:80"))
+	wantOut(t, res, "api.site.test:53 200", "api.site.test:312 200", "api.site.test:9039 200", "api.site.test:80 403")
+	if len(asked) != 24 || slices.Contains(asked, 53) || slices.Contains(asked, 312) || slices.Contains(asked, 443) || asked[0] != 9000 {
 		t.Errorf("ports opened: got %v, want 24 from 9000 on, and none that is always open", asked)
 	}
 	if text := fmt.Sprint(res.Metadata["network"]); text != "18 open ports can be reached through the proxy only" {
@@ -185,7 +185,7 @@ func TestRealPortsOfSession(t *testing.T) {
 // The caller that asked learns that a grant is for one session only.
 func TestApprovedForOneSession(t *testing.T) {
 	e := open(t, connected(t))
-	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
+	wait := background(t, func() (sandboxmcp.AccessAnswer, error) {
 		return e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
 	})
 	var asked []sandboxmcp.Approval
@@ -196,7 +196,7 @@ func TestApprovedForOneSession(t *testing.T) {
 		}
 		asked = l.Pending
 	}
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: asked[0].ID, Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{ID: asked[0].ID, Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := wait()
@@ -215,7 +215,7 @@ func TestRealHeldBeyondItsRun(t *testing.T) {
 	if err != nil || len(l.Pending) != 1 || res.Status != sandboxmcp.StatusCompleted {
 		t.Fatalf("got %+v, %v, %s; want a completed run with one question left", l, err, res.Stderr)
 	}
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: l.Pending[0].ID, Scope: sandboxmcp.GrantOnce}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{ID: l.Pending[0].ID, Scope: sandboxmcp.GrantOnce}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond) // a held connection looks for grants ten times a second, and must not take this one

@@ -50,11 +50,11 @@ func TestRealSessionNetwork(t *testing.T) {
 		}
 		return res
 	}
-	const closed, opened = "no network", "no network but egress"
+	const closed, opened = sandboxmcp.WallTold, sandboxmcp.WallEgress
 	if res := try("s"); answers(res) != "NOT NOT" || !slices.Contains(res.Isolation.Walls, closed) {
 		t.Errorf("before a host is open: got %s, %q; want NOT NOT behind the closed wall", answers(res), res.Isolation.Walls)
 	}
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}}); err != nil {
 		t.Fatal(err)
 	}
 	res := try("s")
@@ -88,7 +88,7 @@ func TestRealSessionNetwork(t *testing.T) {
 	if got := answers(try("s")); got != "NOT NOT" {
 		t.Errorf("revoked: %s", got)
 	}
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test", Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}, Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := answers(try("s")); got != "GOT NOT" {

@@ -126,9 +126,9 @@ func TestNoNetworkIsFree(t *testing.T) {
 	if slices.Contains(f.seen(), "network") {
 		t.Errorf("calls of the backend: got %v, want no network", f.seen())
 	}
-	for _, kv := range f.started[0].Env {
-		if strings.Contains(strings.ToLower(kv), "proxy") {
-			t.Errorf("environment: got %s, want no proxy", kv)
+	for _, kv := range f.started[0].Env { // http_proxy names the one that refuses
+		if strings.HasPrefix(kv, "HTTP_PROXY=") || strings.HasPrefix(kv, "SSL_CERT") {
+			t.Errorf("environment: got %s, want nothing of an open network", kv)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestOperatorsDomains(t *testing.T) {
 	if !slices.ContainsFunc(res.Isolation.Weak, func(s string) bool { return strings.Contains(s, "tests") }) {
 		t.Errorf("weak: got %q, want the settings for tests named", res.Isolation.Weak)
 	}
-	if !slices.Contains(f.started[0].Env, "HTTP_PROXY=http://127.0.0.1:3128") {
+	if !slices.Contains(f.started[0].Env, "HTTP_PROXY=http://127.0.0.1:312") {
 		t.Errorf("environment: got %q, want the proxy", f.started[0].Env)
 	}
 	var got []string
@@ -177,6 +177,25 @@ func TestNetworkWithNothingOpen(t *testing.T) {
 }
 
 // A caller that may not open hosts can only narrow the list.
+// TestNotesOfClosedDomainsFitTheReader: the note of a refused host says what its reader can do.
+func TestNotesOfClosedDomainsFitTheReader(t *testing.T) {
+	for _, c := range []struct {
+		request sandboxmcp.Request
+		off     bool
+		want    string
+	}{
+		{sandboxmcp.Request{}, false, "Call request_egress with it"},
+		{sandboxmcp.Request{Unoffered: []string{"request_egress"}}, false, "The user can open it with `sandboxmcp egress other.site.test`"},
+		{sandboxmcp.Request{Reader: sandboxmcp.ReaderREST}, false, "POST /approvals"},
+		{sandboxmcp.Request{}, true, "Only the operator's settings open domains"},
+	} {
+		e := open(t, connected(t), func(cfg *engine.Config) { cfg.Network, cfg.NoAsking = true, c.off })
+		r := shell("other.site.test")
+		r.Reader, r.Unoffered = c.request.Reader, c.request.Unoffered
+		wantNote(t, execute(t, e, r), c.want)
+	}
+}
+
 func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	f := connected(t)
 	e := open(t, f, func(c *engine.Config) {
@@ -305,10 +324,10 @@ func TestApprovals(t *testing.T) {
 		t.Errorf("state: got %+v, %v; want api.site.test pending", st.Egress, err)
 	}
 	wantOut(t, execute(t, e, shell("api.site.test")), "api.site.test no network")
-	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
+	wait := background(t, func() (sandboxmcp.AccessAnswer, error) {
 		return e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
 	})
-	done, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: a.ApprovalID})
+	done, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{ID: a.ApprovalID})
 	if err != nil || !done.Approved {
 		t.Fatalf("got %+v, %v", done, err)
 	}
@@ -346,7 +365,7 @@ func TestNoAsking(t *testing.T) {
 	if got, err := e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test"}); err != nil || !got.Approved {
 		t.Errorf("what the settings open: %+v, %v", got, err)
 	}
-	_, err = e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "x.site.test"})
+	_, err = e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "x.site.test"}})
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	r := shell("x")
 	r.Hold = time.Second
@@ -388,7 +407,7 @@ func TestApprovalDuringARun(t *testing.T) {
 		}
 	}
 	try("403")
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}}); err != nil {
 		t.Fatal(err)
 	}
 	try("200")
@@ -432,7 +451,7 @@ func TestHeldConnections(t *testing.T) {
 			if asked.Domain != "api.site.test" || asked.RequestID == "" {
 				t.Errorf("question: got %+v, want api.site.test with a request id", asked)
 			}
-			if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: asked.ID, Deny: deny}); err != nil {
+			if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{ID: asked.ID, Deny: deny}); err != nil {
 				t.Fatal(err)
 			}
 			res, err := wait()
@@ -501,7 +520,7 @@ func TestRevokedWhileInUse(t *testing.T) {
 	e := open(t, connected(t), func(c *engine.Config) {
 		c.Detours = map[sandboxmcp.Domain]netip.AddrPort{{Host: "slow.site.test"}: netip.MustParseAddrPort(s.Listener.Addr().String())}
 	})
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "slow.site.test"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "slow.site.test"}}); err != nil {
 		t.Fatal(err)
 	}
 	wait := executeIn(t.Context(), t, e, shell("slow.site.test"))
@@ -541,11 +560,23 @@ func TestHeldConnectionGoesOn(t *testing.T) {
 		}
 		return id != ""
 	})
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: id}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{ID: id}); err != nil {
 		t.Fatal(err)
 	}
 	res, err := wait()
 	if err != nil || len(res.Network.Denied) != 0 || !slices.Equal(res.Network.Allowed, []string{"slow.site.test:80"}) {
 		t.Errorf("network: got %+v, %v; want slow.site.test:80 allowed and nothing denied", res.Network, err)
 	}
+}
+
+// TestIndexesAreTold: a program that asks a package index is told how packages are installed. No
+// person is to open its host.
+func TestIndexesAreTold(t *testing.T) {
+	f := connected(t)
+	e := open(t, f, func(c *engine.Config) {
+		c.Network, c.Operator, c.Detours = true, domains(t, "api.site.test"), site(t)
+		c.ClientEnv = []string{"PIP_INDEX_URL=https://index.site.test/simple"}
+	})
+	wantNote(t, execute(t, e, shell("index.site.test")), "No connection to index.site.test. Packages are installed by install_package")
+	wantNote(t, execute(t, e, shell("other.site.test")), "No connection to other.site.test: the domain is not open.")
 }

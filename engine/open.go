@@ -1,21 +1,63 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/docker"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
+// Settings says where the settings of an engine come from. Values win over Env, that over
+// File, and that over the defaults. The settings are those of docs/config.md.
+type Settings struct {
+	Values map[string]any // by key, such as "max_ram_mb": text, a bool, a number or a list of texts
+	Env    []string       // KEY=value, as os.Environ returns it; variables that are no settings are ignored
+	File   string         // path of a YAML file; empty: none
+}
+
+// load reads the settings.
+func (s Settings) load() (*config.Config, error) {
+	flags := make(map[string]string, len(s.Values))
+	for key, v := range s.Values {
+		text, err := textOf(key, v)
+		if err != nil {
+			return nil, err
+		}
+		flags[key] = text
+	}
+	return config.Load(config.Sources{Env: s.Env, File: s.File, Flags: flags})
+}
+
+// textOf returns a value as the environment would have it.
+func textOf(key string, v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case []string:
+		return strings.Join(v, ","), nil
+	case bool, int, int64, float64:
+		return fmt.Sprint(v), nil
+	case fmt.Stringer:
+		return v.String(), nil
+	}
+	return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the value of %s is a %T; it has to be text, a bool, a number or a list of texts", key, v)
+}
+
 // Options opens an engine from settings.
 type Options struct {
-	Config  *config.Config
+	Settings  Settings
+	Namespace sandboxmcp.Namespace // empty: that of the settings
+
 	Env     []string // PATH and the variables that version managers need; nil: this process's environment
 	Actor   string
 	Version string
@@ -23,73 +65,152 @@ type Options struct {
 	Warm    []sandboxmcp.Language // see Config
 	Server  bool                  // see Config
 	Notices io.Writer             // see Config
+
+	Invocation sandboxmcp.Invocation // see Config
 }
 
-// Open opens an engine with the settings in o.Config.
+// Open opens an engine with the settings of o.
 func Open(ctx context.Context, o Options) (*Engine, error) {
-	c := o.Config
+	c, err := o.Settings.load()
+	if err != nil {
+		return nil, err
+	}
 	env := o.Env
 	if env == nil {
 		env = config.Environ()
 	}
+	o.Env = env
+	if err = checkWorkspace(c); err != nil {
+		return nil, err
+	}
+	host := processConfig(c, o.Logger, env)
+	host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json") // remembers which interpreters it found
+	cfg := o.configured(c)
+	cfg.Backends = []backend.Backend{process.New(host), docker.For(dockerConfig(c, host, env))}
+	e, err := New(ctx, cfg)
+	if err == nil {
+		e.reloads = &reloads{from: o, last: c}
+	}
+	return e, err
+}
+
+// configured returns the configuration that settings say, without backends.
+func (o Options) configured(c *config.Config) Config {
 	sqlite := c.SQLitePath
 	if c.Audit == "memory" {
 		sqlite = ":memory:"
 	}
-	host := processConfig(c, o.Logger, env)
-	host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json") // remembers which interpreters it found
-	return New(ctx, Config{
-		StateDir: c.StateDir, SQLitePath: sqlite, Synchronous: c.Synchronous,
-		Backends: []backend.Backend{process.New(host)}, DefaultBackend: c.DefaultBackend,
-		Absent:    map[string]error{"docker": sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the docker backend is not built yet").WithHint("use the process backend")},
-		Namespace: c.Namespace, Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
+	return Config{
+		StateDir: c.StateDir, SQLitePath: sqlite, Synchronous: c.Synchronous, DefaultBackend: c.DefaultBackend,
+		Namespace: cmp.Or(o.Namespace, c.Namespace), Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		MaxSessions: c.Tools.MaxSessions, SessionTTL: time.Duration(c.Tools.SessionTTLMinutes * float64(time.Minute)),
 		Network: c.EnableNetwork, Operator: c.AllowedDomains, NoAsking: !c.EgressApprovals, Hold: time.Duration(c.EgressHoldSeconds * float64(time.Second)),
-		Private: c.EgressPrivateHosts, Detours: c.Detours(), Resolver: c.EgressTestDNS, Notices: o.Notices,
-		Vault: c.Vault, VaultKeyring: c.VaultKey == "keyring", VaultInject: c.VaultInject, VaultEnv: env, AllowSecretArtifacts: c.AllowSecretArtifacts, RedactPII: c.RedactPII,
+		Private: c.EgressPrivateHosts, Detours: c.Detours(), Resolver: c.EgressTestDNS, Notices: o.Notices, Invocation: o.Invocation,
+		Vault: c.Vault, VaultKeyring: c.VaultKey == "keyring", VaultInject: c.VaultInject, VaultEnv: o.Env, AllowSecretArtifacts: c.AllowSecretArtifacts, RedactPII: c.RedactPII,
 		Namespaces:          c.KeyNamespaces(),
 		AuditCheckpointFile: c.AuditCheckpointFile, AuditKeep: time.Duration(c.AuditKeepDays) * 24 * time.Hour,
 		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
+		NoWeb: !c.EnableWebAccess, WebAllow: c.WebAllowHosts, SearXNG: c.SearxngURL.Reveal(), SearchEngines: c.SearchEngines,
+		HostAccess: c.EnableHostAccess, HostAutoApprove: c.HostAutoApprove, HostAllowed: c.HostAllowedCommands, HostBlocked: c.HostBlockedCommands, HostRoots: c.HostRoots, Workspace: c.WorkspacePath,
+		Packages: c.Packages, PackagesAllow: c.PackagesAllow, PackagesDeny: c.PackagesDeny, PackagesMinAge: time.Duration(c.PackagesMinAgeDays) * 24 * time.Hour, ClientEnv: o.Env,
+		RejectDangerous: c.RejectDangerous, UncheckedRules: c.ValidationDisabled,
 		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, Server: o.Server,
-	})
+	}
+}
+
+// DockerBackend returns the docker backend of the settings, if it is the default; otherwise nil. The
+// caller closes it.
+func DockerBackend(o Options) (docker.Checker, error) {
+	c, err := o.Settings.load()
+	if err != nil || c.DefaultBackend != docker.Name {
+		return nil, err
+	}
+	env := o.Env
+	if env == nil {
+		env = config.Environ()
+	}
+	return docker.For(dockerConfig(c, processConfig(c, o.Logger, env), env)), nil
 }
 
 // ProcessBackend returns the process backend of the settings. It keeps nothing in the state
 // directory. The caller closes it.
-func ProcessBackend(o Options) *process.Backend {
-	return process.New(processConfig(o.Config, o.Logger, o.Env))
+func ProcessBackend(o Options) (*process.Backend, error) {
+	c, err := o.Settings.load()
+	if err != nil {
+		return nil, err
+	}
+	return process.New(processConfig(c, o.Logger, o.Env)), nil
 }
 
 func processConfig(c *config.Config, logger *slog.Logger, env []string) process.Config {
 	return process.Config{
 		MinTier: c.IsolationMin, TempDir: config.Lookup(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger,
-		CertFile:   config.Lookup(env, "SSL_CERT_FILE"),
+		Root: c.RootFS, CertFile: config.Lookup(env, "SSL_CERT_FILE"),
+		Shown: c.WorkspacePath, Writable: c.WorkspaceMode == "rw",
 		SearchPath: config.Lookup(env, "PATH"), ShimEnv: env,
+	}
+}
+
+// dockerDir holds what containers need of their servers while they start. Only root uses it.
+const dockerDir = "/run/sandboxmcp/docker"
+
+func dockerConfig(c *config.Config, host process.Config, env []string) docker.Config {
+	host.Root = "" // the image is the root file system
+	return docker.Config{
+		Process: host, Runtime: c.DockerRuntime, Image: c.Image, Dir: dockerDir, Idle: c.DefaultBackend != docker.Name, Logger: host.Logger,
+		Host: cmp.Or(c.DockerHost, config.Lookup(env, "DOCKER_HOST")),
 	}
 }
 
 // Default opens an engine with default settings. Of the environment it reads only where
 // the state directory is; it reads no files.
-func Default(ctx context.Context) (*Engine, error) {
-	return load(ctx, config.Sources{Env: config.OnlyPlaces(config.Environ())})
+func Default(ctx context.Context) (*Engine, error) { return Create(ctx, nil) }
+
+// Create opens an engine with settings given in code, by their keys:
+//
+//	engine.Create(ctx, map[string]any{"max_ram_mb": 256, "allowed_domains": []string{"api.example.com"}})
+//
+// The others have their defaults. Of the environment it reads only where the state directory
+// is. It fails with invalid_argument if a key is unknown or a value is not legal.
+func Create(ctx context.Context, values map[string]any) (*Engine, error) {
+	return load(ctx, Settings{Values: values, Env: config.OnlyPlaces(config.Environ())})
 }
 
 // FromEnv opens an engine with the settings of the environment (SANDBOXMCP_…).
 func FromEnv(ctx context.Context) (*Engine, error) {
-	return load(ctx, config.Sources{Env: config.Environ()})
+	return load(ctx, Settings{Env: config.Environ()})
 }
 
 // FromYAML opens an engine with the settings of a file. Settings in the environment win
 // over those of the file.
 func FromYAML(ctx context.Context, path string) (*Engine, error) {
-	return load(ctx, config.Sources{Env: config.Environ(), File: path})
+	return load(ctx, Settings{Env: config.Environ(), File: path})
 }
 
-func load(ctx context.Context, src config.Sources) (*Engine, error) {
-	c, err := config.Load(src)
-	if err != nil {
-		return nil, err
+func load(ctx context.Context, s Settings) (*Engine, error) {
+	return Open(ctx, Options{Settings: s, Actor: "library"})
+}
+
+// fillPlaces sets the state directory and the backend of a Config that has none, as for
+// [Default].
+func (c *Config) fillPlaces() error {
+	if c.StateDir != "" && len(c.Backends) > 0 {
+		return nil
 	}
-	return Open(ctx, Options{Config: c, Actor: "library"})
+	env := config.Environ()
+	def, err := config.Load(config.Sources{Env: config.OnlyPlaces(env)})
+	if err != nil {
+		return err
+	}
+	if c.StateDir == "" {
+		c.StateDir = def.StateDir
+	}
+	if len(c.Backends) == 0 {
+		host := processConfig(def, c.Logger, env)
+		host.MinTier = c.MinTier
+		host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json")
+		c.Backends = []backend.Backend{process.New(host)}
+	}
+	return nil
 }

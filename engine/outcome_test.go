@@ -349,6 +349,10 @@ func TestClamped(t *testing.T) {
 	if diff := cmp.Diff([]string{"max_ram_mb", "max_output_bytes"}, res.Metadata["clamped"]); diff != "" {
 		t.Errorf("clamped (-want +got):\n%s", diff)
 	}
+	values := map[string]map[string]float64{"max_ram_mb": {"asked": 257, "given": 256}, "max_output_bytes": {"asked": 1 << 40, "given": 1000}}
+	if diff := cmp.Diff(values, res.Metadata["clamped_values"]); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
 	if f.specs[1].MemoryBytes != 256<<20 {
 		t.Errorf("the sandbox got %d bytes", f.specs[1].MemoryBytes)
 	}

@@ -36,15 +36,21 @@ func withPythonOn(t *testing.T, modules map[string]string, change ...func(*engin
 	t.Helper()
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
-	var python environment.Python
+	python := pythonOf(t, e)
+	state := filepath.Join(t.TempDir(), "state")
+	plantSet(t, state, python, modules)
+	return openReal(t, append(change, at(state))...)
+}
+
+// pythonOf returns the Python of an engine.
+func pythonOf(t *testing.T, e *engine.Engine) (python environment.Python) {
+	t.Helper()
 	for _, r := range languages(t, e) {
 		if r.Language == sandboxmcp.Python {
 			python = environment.Python{Path: r.Path, Version: r.Version}
 		}
 	}
-	state := filepath.Join(t.TempDir(), "state")
-	plantSet(t, state, python, modules)
-	return openReal(t, append(change, at(state))...)
+	return python
 }
 
 // TestSessionImportsAhead: if the first cell of a session imports a package of a hashed set,

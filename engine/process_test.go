@@ -94,6 +94,39 @@ func TestRealLanguages(t *testing.T) {
 	}
 }
 
+// TestRealMissingImport: a program that never imports a well-known module gets it, and the result says so.
+func TestRealMissingImport(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	session, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := "print(json.dumps({'a': 1}))"
+	for name, r := range map[string]sandboxmcp.Request{
+		"plain":    {Code: code},
+		"as REPL":  {Code: code, Display: sandboxmcp.DisplayStdout},
+		"own line": {Code: code + "\njson.dumps(2)", Display: sandboxmcp.DisplayResults},
+		"session":  {Code: code, SessionID: session.ID},
+	} {
+		res := execute(t, e, r)
+		v, _ := res.Metadata["validation"].(map[string]any)
+		fixes, _ := v["fixes_applied"].([]string)
+		if !res.Success || res.Stdout != "{\"a\": 1}\n" || v["verdict"] != "fixed" || !slices.Equal(fixes, []string{"added import json"}) {
+			t.Errorf("%s: got %s, %q, %q, metadata %v; want the output and the added import", name, res.Status, res.Stdout, res.Stderr, res.Metadata)
+		}
+	}
+	for name, r := range map[string]sandboxmcp.Request{
+		"five tools": {Code: code, Display: sandboxmcp.DisplayFigures},
+		"tested":     {Code: "try:\n    json\nexcept NameError:\n    raise"},
+	} {
+		if res := execute(t, e, r); res.Success || !strings.HasSuffix(res.Stderr, "NameError: name 'json' is not defined\n") || res.Metadata["validation"] != nil {
+			t.Errorf("%s: got %s, %q, metadata %v; want the NameError", name, res.Status, res.Stderr, res.Metadata)
+		}
+	}
+}
+
 // TestRealError: the result has the exception of a program, with the program's own lines.
 func TestRealError(t *testing.T) {
 	t.Parallel()

@@ -290,3 +290,75 @@ func TestRefusedRequestsLeaveTheQueueAsItWas(t *testing.T) {
 	close(g.next)
 	eventually(t, "all have run", func() bool { return len(g.order.list()) == 3 })
 }
+
+// TestARequestThatWaitsTellsItsPlace: its caller can ask for the place until it runs; one that runs
+// at once is not asked about.
+func TestARequestThatWaitsTellsItsPlace(t *testing.T) {
+	g := newGate()
+	e := open(t, &g.fake, one)
+	places := make(chan func() int, 2)
+	queued := func(place func() int) { places <- place }
+	request := shell("first")
+	request.Queued = queued
+	executeIn(t.Context(), t, e, request)
+	eventually(t, "the first runs", func() bool { return len(g.order.list()) == 1 })
+	start(t, e, "", "second")
+	request = shell("third")
+	request.Queued = queued
+	executeIn(t.Context(), t, e, request)
+	place := <-places
+	if got := place(); got != 2 {
+		t.Errorf("got place %d, want 2", got)
+	}
+	g.next <- struct{}{}
+	eventually(t, "it is next", func() bool { return place() == 1 })
+	g.next <- struct{}{}
+	eventually(t, "it waits no longer", func() bool { return place() == 0 })
+	g.next <- struct{}{}
+	if len(places) != 0 {
+		t.Error("got a call for the first request, which did not wait")
+	}
+}
+
+// TestARunGivenUpAtItsTurnIsNotRecorded: a caller gives up a request that waits, and the request is
+// admitted at the same moment. It has then not been taken: another process may execute it.
+func TestARunGivenUpAtItsTurnIsNotRecorded(t *testing.T) {
+	g := newGate()
+	e := open(t, &g.fake, one)
+	start(t, e, "", "runs")
+	eventually(t, "the first runs", func() bool { return len(g.order.list()) == 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := shell("waits")
+	r.ID, r.Queued = "second", func(place func() int) {
+		g.next <- struct{}{}
+		eventually(t, "the second is admitted", func() bool { return place() == 0 })
+		cancel()
+	}
+	_, err := e.Execute(ctx, sandboxmcp.Caller{}, r)
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+	wantNoEntries(t, e, r.ID)
+	if got := g.order.list(); len(got) != 1 {
+		t.Errorf("programs that ran: got %q, want the first", got)
+	}
+	g.mu.Lock()
+	if len(g.specs) != 1 {
+		t.Errorf("sandboxes that were asked for: got %d, want that of the first", len(g.specs))
+	}
+	g.mu.Unlock()
+	eventually(t, "its place is free", func() bool { s := stats(e).Queue; return s.Active == 0 && s.Queued == 0 && s.TotalProcessed == 1 })
+}
+
+// wantNoEntries fails if the audit log of the default namespace has an entry of a request.
+func wantNoEntries(t *testing.T, e *engine.Engine, id sandboxmcp.RequestID) {
+	t.Helper()
+	all, err := e.Audit(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range all.Entries {
+		if entry.RequestID == id {
+			t.Errorf("audit log: got the entry %+v, want none of request %s", entry, id)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/note"
 	"github.com/sandboxmcp/sandboxmcp/internal/run"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -83,10 +84,14 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, o *run.Outcome, res *
 		x.live.Learn(got.States)
 	}
 	res.Artifacts = got.Artifacts
+	x.files = note.Files{Kept: len(got.Artifacts), Beyond: got.Beyond, Partial: got.Partial, Large: got.Large}
 	x.secrets.Describe(res.Metadata)
 	if len(got.Skipped) > 0 {
 		res.Metadata["skipped"] = got.Skipped
 		res.Metadata["skipped_total"] = got.SkippedTotal
+	}
+	if got.Partial { // skipped_total is a lower bound
+		res.Metadata["skipped_partial"] = true
 	}
 	return nil
 }

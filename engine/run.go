@@ -9,7 +9,7 @@ import (
 
 // The steps of a request, in their order:
 //
-//	validate → session → gate → queue → intent, beside interpreter and sandbox → network → vault → execute (streams masked) → collect → sign → audit → event → result
+//	validate → session → gate → packages → queue → intent, beside interpreter and sandbox → network → vault → execute (streams masked) → collect → sign → audit → event → result
 //
 // Every step undoes itself by a defer. A Request goes in, a Result comes out.
 
@@ -20,7 +20,8 @@ import (
 // while the program runs, the program and everything that it started are killed within 2
 // s, and the Result has the status cancelled. All errors are *[sandboxmcp.Error].
 func (e *Engine) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-	x, err := e.begin(ctx, c, req, false)
+	growStack(0)
+	x, err := e.begin(ctx, order{who: c, req: req})
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
@@ -43,16 +44,17 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	defer e.unclaim(x)
-	// gate: which hosts it may reach; a domain that is not open fails before anything waits
-	if x.network, err = e.mayReach(x); err != nil {
+	// gate: a dangerous cell, or a domain that is not open, fails before the request waits; which hosts it may reach
+	if x.network, err = e.permit(x); err != nil {
+		return res, err
+	}
+	// packages: find or install what the request asks for; pip and npm take a place in the queue themselves
+	if err = e.fetchPackages(x); err != nil {
 		return res, err
 	}
 	// queue: wait for a place and for the sandbox's kernel tasks; both are released at the end
-	if err = e.enter(x); err != nil {
+	if err = e.admit(x); err != nil {
 		return res, err
-	}
-	if x.ticket.Wait(x.ctx, x.tasks()) != nil {
-		return res, cancelledError(x.ctx)
 	}
 	defer x.giveBack()
 	if e.ctx.Err() != nil { // Close ended another run and so freed this place; x.ctx may not have ended yet
@@ -69,7 +71,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	intent := e.recordIntent(x)
 	interp, sb, openErr := e.place(x)
 	if openErr == nil && x.session == nil {
-		defer e.discard(x.ctx, sb)
+		defer e.discard(x.ctx, sb, x.holds)
 	}
 	// network: opened if the run may reach any host; the gate is asked again at each connection
 	if openErr == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -11,6 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/note"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
@@ -22,7 +24,7 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	if r.SessionID == "" && r.Session == nil {
 		return nil
 	}
-	own, err := session.Complete(r, e.cfg.SessionTTL)
+	own, err := session.Complete(r, e.settings().SessionTTL)
 	if err != nil {
 		return err
 	}
@@ -59,6 +61,7 @@ func (x *execution) sessionID() *sandboxmcp.SessionID {
 type claimed struct {
 	session *session.Session // nil: a single run
 	newborn bool             // this request creates the session
+	another bool             // it is the session's first in its language, and not the session's first
 	share   *queue.Share     // tasks reserved for a session that is being created; nil: none
 	live    *liveSession     // nil: no session, or not created yet
 }
@@ -77,7 +80,7 @@ func (e *Engine) claim(x *execution) error {
 		}
 	}
 	if err != nil {
-		return err
+		return e.busyWith(x, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,6 +89,35 @@ func (e *Engine) claim(x *execution) error {
 		x.live, _ = s.Room().(*liveSession)
 	}
 	return nil
+}
+
+// busyWith adds to session_busy which request is running in the session.
+func (e *Engine) busyWith(x *execution, err error) error {
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionBusy {
+		return err
+	}
+	busy := *sandboxmcp.AsError(err)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, other := range e.live {
+		if other.session != nil && other.who.Namespace == x.who.Namespace && other.req.SessionID == x.req.SessionID {
+			busy.Fields = maps.Clone(busy.Fields)
+			return busy.With("request_id", id).WithHint(note.Busy(note.For(&x.req), id))
+		}
+	}
+	return busy.WithHint(note.Busy(note.For(&x.req), ""))
+}
+
+// isCell reports whether the request runs in an interpreter that keeps its state. It is called after claim.
+func (x *execution) isCell() bool {
+	switch {
+	case x.session == nil:
+		return false
+	case x.live == nil:
+		return !x.req.Session.Fresh
+	default:
+		return !x.live.Fresh()
+	}
 }
 
 // unclaim removes the entry of a new session whose sandbox was not made.
@@ -99,19 +131,38 @@ func (e *Engine) unclaim(x *execution) {
 // place returns the interpreter and the sandbox of a request. It makes the sandbox for a
 // single run or a new session. interp is empty for a session that keeps its interpreter.
 func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend.Sandbox, err error) {
-	if x.live == nil || x.live.Fresh() {
+	if x.live == nil || x.live.Fresh() || !x.live.Has(x.req.Language) {
 		if interp, err = e.interps.Find(x.ctx, e.backends[x.req.Backend], x.req.Language); err != nil {
 			return interp, nil, err
 		}
 	}
 	if x.session == nil {
-		sb, err = e.open(x, interp, nil)
+		trees, failed := e.shownTrees(x)
+		if failed != nil {
+			return interp, nil, failed
+		}
+		if x.holds, err = e.holdTrees(trees); err != nil {
+			return interp, nil, err
+		}
+		interp = e.interps.WithInstalled(interp, trees)
+		if sb, err = e.open(x, interp, opening{}); err != nil {
+			x.holds()
+		}
 		return interp, sb, err
 	}
 	if x.newborn {
-		if err = e.furnish(x, interp); err != nil {
-			return interp, nil, err
-		}
+		err = e.furnish(x, interp)
+	} else if !x.live.Fresh() && !x.live.Has(x.req.Language) {
+		err, x.another = x.live.add(x.req.Language, interp), true
+	}
+	if err == nil {
+		err = e.showPackages(x)
+	}
+	if err != nil {
+		return interp, nil, err
+	}
+	if x.live.Fresh() {
+		interp = e.interps.WithInstalled(interp, x.live.installed())
 	}
 	x.live.Survey(x.ctx)
 	return interp, x.live.Sandbox(), nil
@@ -120,19 +171,35 @@ func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend
 // furnish makes the sandbox of a new session.
 func (e *Engine) furnish(x *execution, interp interpreter.Interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
-	prog := interp.Program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.egress.OpenTo(x.ctx, e.networkRequest(x)))}}, nil)
+	env := map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.egress.OpenTo(x.ctx, e.networkRequest(x)))}
+	interp = e.interps.Beside(x.ctx, e.backends[x.req.Backend], interp)
+	prog := interp.Program(sandboxmcp.Request{Language: x.req.Language, Env: env}, nil)
 	prog.Preload, prog.Loaded = e.interps.Preload(x.req, interp)
 	var first *backend.Prestart
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // if it fails, so does the run, with this error
 		first = plan.Prestart
 	}
-	sb, err := e.open(x, interp, first)
+	trees, err := e.shownTrees(x)
+	var sb backend.Sandbox
+	release := func() {}
+	if err == nil {
+		if release, err = e.holdTrees(trees); err == nil {
+			defer func() {
+				if x.live == nil {
+					release()
+				}
+			}()
+		}
+	}
+	if err == nil { // packages are no part of prog, so that sessions share what their interpreters are forked from
+		sb, err = e.open(x, e.interps.WithInstalled(interp, trees), opening{first: first})
+	}
 	if err != nil {
 		return errors.Join(err, x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	iso, err := sb.Isolation(x.ctx)
 	if err == nil {
-		err = e.bridged.Provide(x.ctx, x.who.Namespace, sb)
+		err = e.bridged.Prepare(x.ctx, x.who.Namespace, sb)
 	}
 	if err != nil {
 		if x.ctx.Err() != nil {
@@ -141,8 +208,12 @@ func (e *Engine) furnish(x *execution, interp interpreter.Interpreter) error {
 		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	x.share.Take(x.ticket)
-	live := session.NewLive(x.session, session.LiveConfig{Sandbox: sb, Program: prog, Fresh: x.req.Session.Fresh, Logger: e.log})
-	r := &liveSession{Live: live, share: x.share, interp: interp, offline: x.req.Session.Offline}
+	live := session.NewLive(x.session, session.LiveConfig{Sandbox: sb, Program: prog, Fresh: x.req.Session.Fresh, Copies: e.copies, Logger: e.log})
+	r := &liveSession{
+		Live: live, share: x.share, trees: interp.Trees, env: env, offline: x.req.Session.Offline,
+		interps:  map[sandboxmcp.Language]interpreter.Interpreter{x.req.Language: interp},
+		attached: trees, hold: e.holdTrees, releases: []func(){release},
+	}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
 	// A session that cannot be recorded is not created.
@@ -227,7 +298,7 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 		return sandboxmcp.Session{}, sandboxmcp.AsError(err)
 	}
 	info := x.session.Info()
-	info.Status, info.Clamped = sandboxmcp.SessionActive, x.clamped
+	info.Status, info.Clamped = sandboxmcp.SessionIdle, x.clamped
 	return info, nil
 }
 

@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"io"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/note"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
@@ -45,6 +47,9 @@ func (e *Engine) Upload(ctx context.Context, c sandboxmcp.Caller, u sandboxmcp.U
 	}
 	name, err := session.ParsePath(u.Name)
 	if err != nil {
+		return "", "", err
+	}
+	if u.Content, err = e.contentOf(u); err != nil {
 		return "", "", err
 	}
 	r, err := e.liveFor(ctx, c, &u)
@@ -124,6 +129,38 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	return f, data, nil
 }
 
+// OpenFile returns a file of a session as a copy on disk, however large it is, up to limit bytes.
+// The caller closes it. It fails as ReadFile does, and with session_busy if the file changes
+// meanwhile. It works during a run.
+func (e *Engine) OpenFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, p string, limit int64) (sandboxmcp.SessionFile, io.ReadSeekCloser, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	name, err := session.ParsePath(p)
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	files, masks, err := e.filesOf(ctx, c.Namespace, id)
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	f, content, err := files.Copy(ctx, name, min(limit, int64(e.settings().WorkQuotaMB)<<20)) // a sparse file may claim more
+	if err != nil {
+		return f, nil, guard.Masked(masks, err)
+	}
+	return f, content, nil
+}
+
+// copiesConfig bounds the copies of large files to two of the largest that a session can hold.
+func (e *Engine) copiesConfig() session.CopiesConfig {
+	c := session.CopiesConfig{Temp: e.store.Temp, Bytes: 2 * int64(e.settings().WorkQuotaMB) << 20}
+	if !e.cfg.AllowSecretArtifacts {
+		c.Refuse = guard.FileError
+	}
+	return c
+}
+
 // RemoveFile removes a file of a session.
 func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, p string) error {
 	c, err := e.caller(c)
@@ -150,7 +187,9 @@ func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.B
 	}
 	var to *liveSession
 	if err == nil && b.To != "" {
-		to, err = e.liveOf(ctx, c.Namespace, b.To)
+		if to, err = e.liveOf(ctx, c.Namespace, b.To); sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound {
+			err = sandboxmcp.AsError(err).WithHint("make the session first, by a run in it; without to_session the values wait for sessions that are made later")
+		}
 	}
 	if err == nil && b.From != "" {
 		b.Data, err = e.published(ctx, c.Namespace, b)
@@ -168,6 +207,9 @@ func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.B
 		err = to.Provide(ctx, out.Data)
 	}
 	out.Bridged = err == nil
+	if b.From != "" && len(out.Keys) == 0 {
+		out.Note = "The session has put out no values. " + note.Bridge("df")
+	}
 	return out, err
 }
 
@@ -185,7 +227,11 @@ func (e *Engine) published(ctx context.Context, ns sandboxmcp.Namespace, b sandb
 	}
 	data, err := r.Published(ctx, b.Keys)
 	if err != nil {
-		return nil, guard.Failure(masks, sandboxmcp.AsError(err))
+		failed := *sandboxmcp.AsError(err)
+		if key, ok := failed.Fields["key"].(string); ok {
+			failed.Fields, failed.Hint = nil, note.Bridge(key)
+		}
+		return nil, guard.Failure(masks, &failed)
 	}
 	guard.Bridge(masks, data)
 	return data, nil

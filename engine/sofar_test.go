@@ -47,7 +47,7 @@ func TestResultsHaveNotes(t *testing.T) {
 	r := in("brandnew", "sleep 30")
 	r.Language, r.Limits.TimeoutSeconds = sandboxmcp.Shell, 0.5
 	first := execute(t, e, r)
-	want := "Session brandnew is new and empty. Existing sessions: " + string(old) + ". Stopped after 0.5 s. Pass timeout_seconds (up to 3600), above 45 s with background. Variables and files are kept."
+	want := "Session brandnew was new and empty. Existing sessions: " + string(old) + ". Stopped after 0.5 s. Pass timeout_seconds (up to 3600), above 45 s with background. Variables and files are kept."
 	if !first.SessionCreated || first.Note != want {
 		t.Errorf("first run: got created %t and %q, want %q", first.SessionCreated, first.Note, want)
 	}

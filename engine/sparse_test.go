@@ -15,7 +15,7 @@ func TestSparseFilesAreNotAllRead(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	id := create(t, e, sandboxmcp.SessionSpec{})
-	made := execute(t, e, in(id, "import os\nfor i in range(64):\n    with open('sparse%02d' % i, 'wb') as f: f.truncate(60 << 20)\nwith open('small.txt', 'w') as f: _ = f.write('x')\nos.makedirs('.bridge')\nfor i in range(20):\n    with open('.bridge/k%d.json' % i, 'wb') as f: f.truncate(4 << 20)\n"))
+	made := execute(t, e, in(id, "import os\nfor i in range(64):\n    with open('sparse%02d' % i, 'wb') as f: f.truncate(60 << 20)\nwith open('small.txt', 'w') as f: _ = f.write('x')\nos.makedirs('.bridge', exist_ok=True)\nfor i in range(20):\n    with open('.bridge/k%d.json' % i, 'wb') as f: f.truncate(4 << 20)\n"))
 	if !made.Success {
 		t.Fatal(made.Stderr)
 	}

@@ -72,7 +72,7 @@ func (e *Engine) sweepAll(ctx context.Context) bool {
 		}
 		return false
 	}
-	if n, err := e.audit.Drop(ctx, e.cfg.AuditKeep); err != nil && ctx.Err() == nil {
+	if n, err := e.audit.Drop(ctx, e.settings().AuditKeep); err != nil && ctx.Err() == nil {
 		e.log.Warn("drop old audit entries", "error", err)
 	} else if n > 0 {
 		e.log.Info("old audit entries are dropped", "count", n)

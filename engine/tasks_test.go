@@ -167,3 +167,35 @@ func TestTaskLimitsOfLivingSandboxes(t *testing.T) {
 		t.Errorf("active and queued: %s, want 0 0", got)
 	}
 }
+
+// TestARunIsToldThatItWaitsForTasks: a request that is admitted while its tasks do not fit has to wait,
+// too. If its caller then gives it up, it does not wait for them.
+func TestARunIsToldThatItWaitsForTasks(t *testing.T) {
+	e, g := openTasked(t)
+	for _, name := range []string{"a", "b"} { // 160 each
+		start(t, e, "x", name)
+	}
+	eventually(t, "two run", func() bool { return len(g.order.list()) == 2 })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var places []int
+	r := shell("c")
+	r.ID, r.Queued = "third", func(place func() int) {
+		places = append(places, place())
+		cancel()
+	}
+	wait := executeIn(ctx, t, e, r)
+	if _, err := wait(); code(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("a run that was given up when it was told to wait: got %v, want cancelled", err)
+	}
+	if !slices.Equal(places, []int{1}) {
+		t.Errorf("places that it was told: got %v, want 1 once", places)
+	}
+	if s := stats(e).Queue; s.Queued != 0 || s.Active != 2 {
+		t.Errorf("the queue afterwards: got %+v, want two active and none queued", s)
+	}
+	wantNoEntries(t, e, r.ID)
+	for range 2 {
+		g.next <- struct{}{}
+	}
+}

@@ -56,7 +56,7 @@ func TestTextsOfTheModelAreMaskedWhereverTheyGo(t *testing.T) {
 		if err != nil || got.Status != sandboxmcp.ApprovalPending {
 			t.Fatalf("got %+v and %v, want it to wait", got, err)
 		}
-		asked, err := e.FindEgress(t.Context(), sandboxmcp.Caller{}, got.ApprovalID)
+		asked, err := e.FindApproval(t.Context(), sandboxmcp.Caller{}, got.ApprovalID)
 		if err != nil || !strings.Contains(asked.Reason, "because "+mask+" and "+mask) {
 			t.Errorf("got the reason %s and %v, want it masked", asked.Reason, err)
 		}

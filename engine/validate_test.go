@@ -35,7 +35,6 @@ func TestValidate(t *testing.T) {
 		says string
 	}{
 		"UnknownLanguage":   {sandboxmcp.Request{Code: "x", Language: "cobol"}, sandboxmcp.CodeUnsupportedLanguage, "cobol"},
-		"LanguageCase":      {sandboxmcp.Request{Code: "x", Language: "Python"}, sandboxmcp.CodeUnsupportedLanguage, "Python"},
 		"NoCode":            {sandboxmcp.Request{}, sandboxmcp.CodeInvalidArgument, "code is empty"},
 		"WhiteCode":         {sandboxmcp.Request{Code: " \n\t\r\n"}, sandboxmcp.CodeInvalidArgument, "code is empty"},
 		"TooLarge":          {sandboxmcp.Request{Code: strings.Repeat("x", mib+1)}, sandboxmcp.CodeCodeTooLarge, "1048577"},
@@ -182,9 +181,6 @@ func TestMissingInterpreter(t *testing.T) {
 
 // TestNew: an engine that cannot be opened returns the reason.
 func TestNew(t *testing.T) {
-	if _, err := engine.New(t.Context(), engine.Config{StateDir: t.TempDir()}); err == nil {
-		t.Error("New without a backend: got an engine, want an error")
-	}
 	file := filepath.Join(searchPath, "bash")
 	_, err := engine.New(t.Context(), engine.Config{StateDir: filepath.Join(file, "state"), Backends: []backend.Backend{&fake{}}})
 	if bad := asCode(t, err, sandboxmcp.CodeBackendUnavailable); !strings.Contains(bad.Message, file) {

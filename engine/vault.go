@@ -17,10 +17,15 @@ func (e *Engine) openVault() (err error) {
 	cfg := e.cfg
 	e.vault, err = vault.Open(vault.Config{
 		Kind: cfg.Vault, Keyring: cfg.VaultKeyring, Store: e.store, Audit: e.audit, Volatile: cfg.SQLitePath == store.MemoryPath,
-		Env: cfg.VaultEnv, Namespaces: append([]sandboxmcp.Namespace{cfg.Namespace}, cfg.Namespaces...), Check: guard.CheckSecret, Now: cfg.Now,
+		Env: cfg.VaultEnv, Namespaces: cfg.namespaces(), Check: guard.CheckSecret, Now: cfg.Now,
 	})
 	e.guard = guard.New(guard.Config{Vault: e.vault, Inject: cfg.VaultInject, PII: cfg.RedactPII, AllowFiles: cfg.AllowSecretArtifacts})
 	return err
+}
+
+// namespaces returns the namespaces that are known to be in use.
+func (c *Config) namespaces() []sandboxmcp.Namespace {
+	return append([]sandboxmcp.Namespace{c.Namespace}, c.Namespaces...)
 }
 
 // VaultAdd adds a secret to a namespace, or replaces the one with that key. Every later

@@ -61,7 +61,7 @@ func TestSecretsInFilesOfSessions(t *testing.T) {
 t = os.environ['TOKEN']
 open('/mnt/data/holds.txt', 'w').write(t)
 open('/mnt/data/of ' + t, 'w').write('fine')
-os.makedirs('/mnt/data/.bridge'); json.dump({'a': [t, 1]}, open('/mnt/data/.bridge/k.json', 'w'))
+os.makedirs('/mnt/data/.bridge', exist_ok=True); json.dump({'a': [t, 1]}, open('/mnt/data/.bridge/k.json', 'w'))
 open('/mnt/data/.bridge/' + t + '.json', 'w').write('1'); open('/mnt/data/.bridge/' + t.encode().hex() + '.json', 'w').write('1')`))
 		named := ""
 		for _, a := range res.Artifacts {

@@ -52,7 +52,7 @@ func says(stdout, stderr string) func(r *fakeRun) backend.Exit {
 func TestSecretsReachProgramsAndNothingElse(t *testing.T) {
 	f := &fake{program: says("[@]", "@ and "+base64.StdEncoding.EncodeToString([]byte(secret))+"\n")}
 	e := open(t, f)
-	if res := execute(t, e, shell("x")); res.Stdout != "[(none)]" || res.Metadata["secrets_exposed"] != nil {
+	if res := execute(t, e, shell("x")); res.Stdout != "[(none)]" || res.Metadata["secrets_available"] != nil {
 		t.Errorf("without a secret: got %q, %v; want none exposed", res.Stdout, res.Metadata)
 	}
 	addSecret(t, e, "TOKEN", secret)
@@ -69,8 +69,8 @@ func TestSecretsReachProgramsAndNothingElse(t *testing.T) {
 	if !strings.HasPrefix(res.Stderr, mask+" and "+mask) || strings.Contains(res.Stderr, base64.StdEncoding.EncodeToString([]byte(secret))[:12]) {
 		t.Errorf("stderr: got %q, want the secret masked in every form", res.Stderr)
 	}
-	if got := fmt.Sprint(res.Metadata["secrets_exposed"]); got != "[TOKEN]" {
-		t.Errorf("secrets_exposed: %s", got)
+	if got := fmt.Sprint(res.Metadata["secrets_available"]); got != "[TOKEN]" {
+		t.Errorf("secrets_available: %s", got)
 	}
 	payload, err := base64.StdEncoding.DecodeString(res.Receipt.Payload)
 	if err != nil || !strings.Contains(string(payload), `"secrets":["TOKEN"]`) {

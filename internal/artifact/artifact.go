@@ -7,6 +7,7 @@
 package artifact
 
 import (
+	"cmp"
 	"net/url"
 	"path"
 	"strings"
@@ -35,6 +36,8 @@ type Keeper struct {
 	shard atomic.Uint32 // shard of the blobs at which the last sweep stopped
 	left  leftBlobs
 
+	maxAge, maxBytes atomic.Int64 // see Config; set by SetBounds
+
 	roomMu sync.Mutex
 	room   map[sandboxmcp.Namespace]roomSeen
 
@@ -48,12 +51,6 @@ const maxLoading = 2
 // NewKeeper makes a Keeper on an open state directory. It does not sign: the caller signs
 // the artifacts that Collect returns, and Save stores the signatures.
 func NewKeeper(s *store.Store, cfg Config) *Keeper {
-	if cfg.MaxAge == 0 {
-		cfg.MaxAge = 24 * time.Hour
-	}
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = 1 << 30
-	}
 	if cfg.Look == 0 {
 		cfg.Look = 20_000
 	}
@@ -61,8 +58,16 @@ func NewKeeper(s *store.Store, cfg Config) *Keeper {
 		cfg.Now = time.Now
 	}
 	k := &Keeper{store: s, cfg: cfg, room: map[sandboxmcp.Namespace]roomSeen{}, loading: make(chan struct{}, maxLoading)}
+	k.SetBounds(cmp.Or(cfg.MaxAge, 24*time.Hour), cmp.Or(cfg.MaxBytes, 1<<30))
 	k.shard.Store(firstShard())
 	return k
+}
+
+// SetBounds replaces [Config.MaxAge] and [Config.MaxBytes]. What exceeds them is dropped by the next
+// Sweep, or when its namespace keeps another result.
+func (k *Keeper) SetBounds(maxAge time.Duration, maxBytes int64) {
+	k.maxAge.Store(int64(maxAge))
+	k.maxBytes.Store(maxBytes)
 }
 
 // absolute returns an artifact's path in the sandbox.

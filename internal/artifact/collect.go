@@ -88,8 +88,17 @@ type Collection struct {
 	// listed.
 	Skipped []sandboxmcp.SkippedFile
 
-	// SkippedTotal is how many files were not taken, named or not.
+	// SkippedTotal is how many files were not taken, named or not, of those that were looked at.
 	SkippedTotal int
+
+	// Beyond is how many of these would have been taken but for the number or the size of all.
+	Beyond int
+
+	// Large reports that a file was not taken because of its own size.
+	Large bool
+
+	// Partial reports that not all directory entries were looked at.
+	Partial bool
 
 	// States are the files whose content was read.
 	States map[string]State
@@ -149,13 +158,13 @@ func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	if c.unnamed > 0 {
 		c.skipped = append(c.skipped, sandboxmcp.SkippedFile{Name: "…", Reason: fmt.Sprintf("and %d more", c.unnamed)})
 	}
-	skipped := min(len(c.skipped), maxSkipped) + c.unnamed
+	skipped := min(len(c.skipped), maxSkipped) + c.unnamed - c.marks
 	c.rename()
 	if c.artifacts == nil {
 		c.artifacts = []sandboxmcp.Artifact{}
 	}
 	slices.SortFunc(c.artifacts, func(a, b sandboxmcp.Artifact) int { return strings.Compare(a.Name, b.Name) })
-	return Collection{Artifacts: c.artifacts, Skipped: c.skipped, SkippedTotal: skipped, States: c.states}, nil
+	return Collection{Artifacts: c.artifacts, Skipped: c.skipped, SkippedTotal: skipped, Beyond: c.beyond, Large: c.large, Partial: c.partial, States: c.states}, nil
 }
 
 // rename sets the artifacts' names to those of Source.Rename, and makes them unique.
@@ -194,6 +203,10 @@ type collector struct {
 	artifacts []sandboxmcp.Artifact
 	skipped   []sandboxmcp.SkippedFile
 	unnamed   int // skipped files that are only counted
+	marks     int // rows of skipped that are no file, but say where not all files were looked at
+	beyond    int // see Collection, as large and partial
+	large     bool
+	partial   bool
 	states    map[string]State
 }
 
@@ -215,6 +228,7 @@ func (c *collector) directory(ctx context.Context, dir string, depth int) error 
 		return nil
 	}
 	if c.entries <= 0 {
+		c.partial = true
 		c.skip(dir+"/", fmt.Sprintf("not looked into: more than %d entries in all", c.bounds.Entries))
 		return nil
 	}
@@ -246,6 +260,8 @@ func (c *collector) directory(ctx context.Context, dir string, depth int) error 
 		}
 	}
 	if more {
+		c.partial = true
+		c.marks++
 		c.skip(strings.TrimPrefix(dir+"/…", "./"), fmt.Sprintf("the rest was not looked at: more than %d entries in all", c.bounds.Entries))
 	}
 	return nil
@@ -274,16 +290,22 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 	if was && known.same(info) {
 		return nil
 	}
-	reason := c.unfit(info)
-	if reason == "" && len(c.artifacts) >= c.bounds.Files {
-		reason = fmt.Sprintf("more than %d files", c.bounds.Files)
+	if reason := c.unfit(info); reason != "" {
+		c.skip(name, reason)
+		if n := len(c.skipped); info.Mode.IsRegular() && info.Size > c.bounds.FileBytes {
+			c.large = true
+			if c.unnamed == 0 {
+				c.skipped[n-1].SizeBytes = info.Size
+			}
+		}
+		return nil
 	}
-	if reason == "" && c.total+info.Size > c.bounds.TotalBytes {
-		reason = fmt.Sprintf("all files together are larger than %d bytes", c.bounds.TotalBytes)
+	if reason := c.full(info); reason != "" {
+		c.beyond++
+		c.skip(name, reason)
+		return nil
 	}
-	if reason == "" {
-		reason = c.stopped(ctx)
-	}
+	reason := c.stopped(ctx)
 	if reason == "" && info.Size > c.unread {
 		reason = c.tooMuch()
 	}
@@ -292,6 +314,17 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 		return nil
 	}
 	return c.take(ctx, name, info, known)
+}
+
+// full returns why no further file of that size is taken, or "".
+func (c *collector) full(info backend.FileInfo) string {
+	switch {
+	case len(c.artifacts) >= c.bounds.Files:
+		return fmt.Sprintf("more than %d files", c.bounds.Files)
+	case c.total+info.Size > c.bounds.TotalBytes:
+		return fmt.Sprintf("all files together are larger than %d bytes", c.bounds.TotalBytes)
+	}
+	return ""
 }
 
 // unfit returns why a file cannot be an artifact, judged by its directory entry, or "".

@@ -213,6 +213,9 @@ func TestCollectBounds(t *testing.T) {
 	if d := cmp.Diff([]string{"fits", "n0", "n1"}, artifactNames(c)); d != "" {
 		t.Error(d)
 	}
+	if c.Beyond != 4 || !c.Large || c.Partial || c.Skipped[0].SizeBytes != 101 {
+		t.Errorf("got %d files beyond, large %v, partial %v, %+v; want 4, a large file with its size, and all looked at", c.Beyond, c.Large, c.Partial, c.Skipped[0])
+	}
 	want := map[string]string{"1/2/3/": "deeper than 3 levels", "big": "larger than 100 bytes", "n2": "all files together are larger than 230 bytes"}
 	got := reasons(c)
 	for name, reason := range want {
@@ -225,6 +228,9 @@ func TestCollectBounds(t *testing.T) {
 		t.Errorf("got artifacts %v, skipped %v; want 2, and the others skipped as more than 2 files", artifactNames(c), c.Skipped)
 	}
 	c = k.collect(t, artifact.Source{Files: &dir{root: root}, Bounds: artifact.Bounds{Entries: 5}})
+	if !c.Partial {
+		t.Error("got that all entries were looked at, want that more than 5 are there")
+	}
 	if len(c.Artifacts)+len(c.Skipped) > 8 || !strings.Contains(fmt.Sprint(c.Skipped), "more than 5 entries") {
 		t.Errorf("got artifacts %v, skipped %v; want at most 8 rows, one of them for more than 5 entries", artifactNames(c), c.Skipped)
 	}

@@ -298,6 +298,20 @@ func (k *Keeper) Content(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 	return a, err
 }
 
+// OfSession returns the newest artifact of that name among the runs of a session, with its
+// content. If there is none, it fails with not_found.
+func (k *Keeper) OfSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, name string) (sandboxmcp.Artifact, error) {
+	var newest sandboxmcp.RequestID
+	err := k.store.DB().QueryRowContext(ctx, selectNewestOf, ns, id, name).Scan(&newest)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandboxmcp.Artifact{}, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "no run of the session left a file %s", sandboxmcp.Quote(name))
+	}
+	if err != nil {
+		return sandboxmcp.Artifact{}, fmt.Errorf("load artifact: %w", err)
+	}
+	return k.Content(ctx, ns, newest, name)
+}
+
 func (k *Keeper) text(o output) ([]byte, error) {
 	if !o.blob.Valid {
 		return o.inline, nil

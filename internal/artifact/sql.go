@@ -39,6 +39,10 @@ const (
 	// request, name, name; an empty name selects all artifacts
 	selectArtifacts = `SELECT name, path, mime_type, size_bytes, sha256, signature, created_at FROM artifacts WHERE request_id = ? AND (? = '' OR name = ?) ORDER BY name`
 
+	// namespace, session, name
+	selectNewestOf = `SELECT e.request_id FROM executions e JOIN artifacts a USING (request_id)
+		WHERE e.namespace = ? AND e.session_id = ? AND a.name = ? ORDER BY e.ended_at DESC LIMIT 1`
+
 	deleteArtifacts = `DELETE FROM artifacts WHERE request_id = ?`
 )
 

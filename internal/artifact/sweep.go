@@ -86,7 +86,7 @@ func (k *Keeper) hasRoom(ns sandboxmcp.Namespace, size int64) bool {
 func (k *Keeper) sawRoom(ns sandboxmcp.Namespace, used int64) {
 	k.roomMu.Lock()
 	defer k.roomMu.Unlock()
-	k.room[ns] = roomSeen{(k.cfg.MaxBytes - used) / otherProcesses, k.cfg.Now()}
+	k.room[ns] = roomSeen{(k.maxBytes.Load() - used) / otherProcesses, k.cfg.Now()}
 }
 
 // makeRoom drops the oldest results of a namespace that exceeds MaxBytes, but never newest.
@@ -96,7 +96,7 @@ func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespa
 	if err := tx.QueryRowContext(ctx, selectKeptBytes, ns).Scan(&sum); err != nil {
 		return fmt.Errorf("read how much is kept: %w", err)
 	}
-	if k.sawRoom(ns, sum); sum <= k.cfg.MaxBytes {
+	if k.sawRoom(ns, sum); sum <= k.maxBytes.Load() {
 		return nil
 	}
 	var due []Dropped
@@ -105,7 +105,7 @@ func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespa
 		return fmt.Errorf("list results: %w", err)
 	}
 	defer rows.Close()
-	for sum > k.cfg.MaxBytes-k.cfg.MaxBytes/spareShare && rows.Next() {
+	for sum > k.maxBytes.Load()-k.maxBytes.Load()/spareShare && rows.Next() {
 		d := Dropped{Namespace: ns, Reason: tooMuch}
 		if err := rows.Scan(&d.RequestID, &d.Bytes); err != nil {
 			return fmt.Errorf("list results: %w", err)
@@ -144,7 +144,7 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 		return nil, fmt.Errorf("list results: %w", err)
 	}
 	defer rows.Close()
-	oldest := store.FormatTime(k.cfg.Now().Add(-k.cfg.MaxAge))
+	oldest := store.FormatTime(k.cfg.Now().Add(-time.Duration(k.maxAge.Load())))
 	var ns sandboxmcp.Namespace
 	var sum int64
 	for rows.Next() {
@@ -160,7 +160,7 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 		switch {
 		case created < oldest:
 			d.Reason = tooOld
-		case sum > k.cfg.MaxBytes:
+		case sum > k.maxBytes.Load():
 			d.Reason = tooMuch
 		default:
 			continue

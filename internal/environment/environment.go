@@ -88,7 +88,7 @@ func (s Set) Packages() []string {
 	var all []string
 	for _, name := range s.Requested {
 		for _, w := range s.Wheels {
-			if w.Name == normal(name) {
+			if w.Name == Normal(name) {
 				all = append(all, w.Name+"=="+w.Version)
 			}
 		}
@@ -119,7 +119,7 @@ func (l *Library) Active(p Python) []Set {
 	}
 	var whole []Set
 	for _, s := range sets[p.Tag()] {
-		if err := private(s.Dir); err != nil { // it may have changed since look
+		if err := Private(s.Dir); err != nil { // it may have changed since look
 			l.log.Warn("package set is not used", "set", s.Name, "error", err)
 			continue
 		}
@@ -182,7 +182,7 @@ func (l *Library) All() ([]Set, error) {
 
 func (l *Library) readActive() (active, error) {
 	none := active{Version: activeVersion, Active: map[string]map[string]string{}}
-	if err := private(l.dir); err != nil {
+	if err := Private(l.dir); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return none, nil
 		}
@@ -213,7 +213,7 @@ func (l *Library) open(digest string) (Set, error) {
 	}
 	s := Set{Digest: digest, Dir: filepath.Join(l.dir, digest)}
 	for _, dir := range []string{s.Dir, filepath.Join(s.Dir, sitePackages), filepath.Join(s.Dir, cacheName)} {
-		if err := private(dir); err != nil {
+		if err := Private(dir); err != nil {
 			return s, err
 		}
 	}
@@ -261,7 +261,7 @@ func (l *Library) activate(name, tag, digest string) error {
 // Remove deletes the sets of a name for every interpreter and returns them. Running
 // programs can no longer import their packages.
 func (l *Library) Remove(ctx context.Context, name string) ([]Set, error) {
-	if err := private(l.dir); errors.Is(err, fs.ErrNotExist) {
+	if err := Private(l.dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, notThere(name)
 	}
 	unlock, err := l.lock(ctx)
@@ -324,7 +324,7 @@ func (l *Library) sweep() error {
 	}
 	for _, e := range entries {
 		if name := e.Name(); strings.HasPrefix(name, stagePrefix) || isDigest(name) && !used[name] {
-			err = errors.Join(err, removeTree(filepath.Join(l.dir, name)))
+			err = errors.Join(err, RemoveTree(filepath.Join(l.dir, name)))
 		}
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -72,7 +73,7 @@ func (l *Library) Install(ctx context.Context, o Order) (Report, error) {
 	if err != nil {
 		return Report{}, broken(err)
 	}
-	defer func() { _ = removeTree(stage) }()
+	defer func() { _ = RemoveTree(stage) }()
 	r, err := l.build(ctx, o, pins, stage)
 	if err != nil {
 		return Report{}, err
@@ -128,7 +129,7 @@ func (l *Library) build(ctx context.Context, o Order, pins []pin, stage string) 
 	if err = p.install(ctx, fetched, r.Lock, site); err != nil {
 		return Report{}, failed(ctx, err)
 	}
-	if err = removeTree(filepath.Join(site, "bin")); err != nil { // command line programs, which are not in PATH
+	if err = RemoveTree(filepath.Join(site, "bin")); err != nil { // command line programs, which are not in PATH
 		return Report{}, broken(err)
 	}
 	o.Say("compiling")
@@ -153,7 +154,7 @@ func wheelsIn(dir string) ([]Wheel, int64, error) {
 	var wheels []Wheel
 	var all int64
 	for _, e := range entries {
-		w, err := parseWheel(e.Name())
+		w, err := ParseWheel(e.Name())
 		if err != nil {
 			return nil, 0, err
 		}
@@ -174,7 +175,7 @@ func wheelsIn(dir string) ([]Wheel, int64, error) {
 // seal writes the listing and the manifest of a set, makes it read-only, and moves it to the
 // directory that its digest names.
 func (l *Library) seal(ctx context.Context, m Manifest, set string) (Set, error) {
-	files, err := list(ctx, set)
+	files, err := List(ctx, set, sitePackages)
 	if err != nil {
 		return Set{}, err
 	}
@@ -185,18 +186,18 @@ func (l *Library) seal(ctx context.Context, m Manifest, set string) (Set, error)
 	}
 	s := Set{Manifest: m, Digest: digestOf(text)}
 	s.Dir = filepath.Join(l.dir, s.Digest)
-	err = errors.Join(put(filepath.Join(set, filesName), files.text, 0o444), put(filepath.Join(set, manifestName), text, 0o444))
+	err = errors.Join(put(filepath.Join(set, filesName), files.Text, 0o444), put(filepath.Join(set, manifestName), text, 0o444))
 	if err != nil {
 		return Set{}, err
 	}
-	if err := protect(set); err != nil {
+	if err := Protect(set); err != nil {
 		return Set{}, err
 	}
 	if err := os.Chmod(set, 0o755); err != nil { //nolint:gosec // to be moved; every sandbox reads it
 		return Set{}, err
 	}
 	if _, err := os.Lstat(s.Dir); err == nil { // a damaged set with the same digest
-		if err := removeTree(s.Dir); err != nil {
+		if err := RemoveTree(s.Dir); err != nil {
 			return Set{}, err
 		}
 	}
@@ -208,14 +209,14 @@ func (l *Library) seal(ctx context.Context, m Manifest, set string) (Set, error)
 
 // cacheForm matches the files that Keep accepts: only matplotlib's font list, which every
 // run that draws would otherwise rebuild.
-var cacheForm = regexp.MustCompile(`^fontlist-v[0-9.]{1,20}\.json$`)
+var cacheForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^fontlist-v[0-9.]{1,20}\.json$`) })
 
 const maxCache = 4 << 20 // bytes
 
 // Keep adds a file to the caches of a set, for later programs. The file comes from a sandbox
 // and is shown only in sandboxes, so it need not be trusted.
 func (l *Library) Keep(s Set, name string, data []byte) error {
-	if !cacheForm.MatchString(name) || len(data) > maxCache {
+	if !cacheForm().MatchString(name) || len(data) > maxCache {
 		return fmt.Errorf("%q is not a cache file that may be kept", name)
 	}
 	dir := filepath.Join(s.Dir, cacheName)

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -25,11 +26,11 @@ func writeLock(name string, b Built, wheels []Wheel) []byte {
 	return []byte(text.String())
 }
 
-var lockHead = regexp.MustCompile(`^# sandboxmcp setup \S+, for (\S+) on (\S+)`)
+var lockHead = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^# sandboxmcp setup \S+, for (\S+) on (\S+)`) })
 
 // madeFor returns the Python.Tag in the first line of a lock, or "".
 func madeFor(lock []byte) string {
-	if m := lockHead.FindSubmatch(lock); m != nil {
+	if m := lockHead().FindSubmatch(lock); m != nil {
 		return string(m[1])
 	}
 	return ""
@@ -41,7 +42,9 @@ type pin struct {
 	hashes        []string
 }
 
-var pinForm = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9._!+]*)((?:\s+--hash=sha256:[0-9a-f]{64})+)$`)
+var pinForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9._!+]*)((?:\s+--hash=sha256:[0-9a-f]{64})+)$`)
+})
 
 // readLock parses a lock. It refuses everything else that a requirements file may have:
 // options, URLs, references to files.
@@ -54,11 +57,11 @@ func readLock(data []byte) ([]pin, error) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		m := pinForm.FindStringSubmatch(line)
+		m := pinForm().FindStringSubmatch(line)
 		if m == nil {
 			return nil, fmt.Errorf("line %d, %s, is not NAME==VERSION --hash=sha256:…", i+1, sandboxmcp.Quote(line))
 		}
-		p := pin{name: normal(m[1]), version: m[2]}
+		p := pin{name: Normal(m[1]), version: m[2]}
 		for h := range strings.FieldsSeq(m[3]) {
 			p.hashes = append(p.hashes, strings.TrimPrefix(h, "--hash=sha256:"))
 		}

@@ -8,6 +8,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 const manifestVersion = 1
@@ -60,9 +61,9 @@ func digestOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var digestForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 
-func isDigest(s string) bool { return digestForm.MatchString(s) }
+func isDigest(s string) bool { return digestForm().MatchString(s) }
 
 // Python is an interpreter.
 type Python struct {
@@ -87,18 +88,20 @@ func (p Python) Tag() string {
 }
 
 var (
-	separators = regexp.MustCompile(`[-_.]+`)
-	wheelForm  = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._]*)-([A-Za-z0-9][A-Za-z0-9._!+]*)(-[0-9][^-/]*)?-[^-/]+-[^-/]+-[^-/]+\.whl$`)
+	separators = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[-_.]+`) })
+	wheelForm  = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._]*)-([A-Za-z0-9][A-Za-z0-9._!+]*)(-[0-9][A-Za-z0-9._+]*)?(?:-[A-Za-z0-9._]+){3}\.whl$`)
+	})
 )
 
-// normal returns the normalized name of a package, by which names are compared.
-func normal(name string) string { return strings.ToLower(separators.ReplaceAllString(name, "-")) }
+// Normal returns the normalized name of a package, by which names are compared.
+func Normal(name string) string { return strings.ToLower(separators().ReplaceAllString(name, "-")) }
 
-// parseWheel parses the file name of a wheel.
-func parseWheel(file string) (Wheel, error) {
-	m := wheelForm.FindStringSubmatch(file)
+// ParseWheel parses the file name of a wheel.
+func ParseWheel(file string) (Wheel, error) {
+	m := wheelForm().FindStringSubmatch(file)
 	if m == nil {
 		return Wheel{}, fmt.Errorf("%q is not the name of a wheel", file)
 	}
-	return Wheel{Name: normal(m[1]), Version: m[2], File: file}, nil
+	return Wheel{Name: Normal(m[1]), Version: m[2], File: file}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -52,7 +53,7 @@ func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	for _, argv := range tried {
 		// A pip before 22.3 does not know --python and fails here.
 		out, err := p.capture(ctx, append(argv, "--version")...)
-		if m := pipVersion.FindSubmatch(out); err == nil && m != nil {
+		if m := pipVersion().FindSubmatch(out); err == nil && m != nil {
 			p.argv, p.version = argv, string(m[1])
 			return p, nil
 		}
@@ -67,7 +68,7 @@ func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	return nil, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the interpreter %s has no pip", o.Python.Path).WithHint(hint)
 }
 
-var pipVersion = regexp.MustCompile(`^pip (\d+(?:\.\d+)*)`)
+var pipVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^pip (\d+(?:\.\d+)*)`) })
 
 func isProgram(path string) bool {
 	info, err := os.Stat(path)
@@ -240,7 +241,7 @@ func failed(ctx context.Context, err error) error {
 	case strings.Contains(text, "DO NOT MATCH THE HASHES"):
 		e.Message = "a package that was fetched is not the one in the lock: " + err.Error()
 		return e.WithHint("do not use the package; choose others with --upgrade or another lock")
-	case unreachable.MatchString(text):
+	case unreachable().MatchString(text):
 		e.Message = "the package index cannot be reached"
 		return e.WithHint("check index and proxy in `pip config list`, or install later; everything else works without it")
 	case strings.Contains(text, "(from versions: none)"): // without retries pip prints only this if the index cannot be reached
@@ -249,7 +250,9 @@ func failed(ctx context.Context, err error) error {
 	return e.WithHint("check index and proxy in `pip config list`")
 }
 
-var unreachable = regexp.MustCompile(`(?i)connection broken|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError|Name or service not known|Temporary failure in name resolution|Network is unreachable|Could not fetch URL|SSLError`)
+var unreachable = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)connection broken|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError|Name or service not known|Temporary failure in name resolution|Network is unreachable|Could not fetch URL|SSLError`)
+})
 
 func cancelled(ctx context.Context) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the installation was cancelled").WithCause(context.Cause(ctx))

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -19,7 +20,7 @@ type Recipe struct {
 
 // preload lists the modules that a program needs if imports matches its code.
 type preload struct {
-	imports *regexp.Regexp
+	imports func() *regexp.Regexp
 	modules []string
 }
 
@@ -31,7 +32,7 @@ func (s Set) Preload(code string) []string {
 		return nil
 	}
 	for _, p := range r.preload {
-		if p.imports.MatchString(code) {
+		if p.imports().MatchString(code) {
 			return p.modules
 		}
 	}
@@ -39,9 +40,11 @@ func (s Set) Preload(code string) []string {
 }
 
 // importing returns an expression that matches code with an import of one of the packages,
-// which are separated by "|".
-func importing(packages string) *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^[ \t]*(?:import|from)[ \t]+(?:[\w., ]+,[ \t]*)?(?:` + packages + `)\b`)
+// which are separated by "|". It is compiled when it is first used.
+func importing(packages string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^[ \t]*(?:import|from)[ \t]+(?:[\w., ]+,[ \t]*)?(?:` + packages + `)\b`)
+	})
 }
 
 // Recipes returns all recipes.

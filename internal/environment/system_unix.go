@@ -52,7 +52,7 @@ func (l *Library) lock(ctx context.Context) (unlock func(), err error) {
 	if err = os.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, broken(err)
 	}
-	if err = private(l.dir); err != nil {
+	if err = Private(l.dir); err != nil {
 		return nil, broken(err)
 	}
 	f, err := os.OpenFile(filepath.Join(l.dir, lockName), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)

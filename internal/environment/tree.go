@@ -19,20 +19,22 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// listing describes all files below a set's site-packages.
-type listing struct {
+// Listing describes all files below a directory.
+type Listing struct {
 	Files
-	text []byte // content of files.sha256
+
+	Text []byte // one line per file, in the format of sha256sum: the content of files.sha256
 }
 
 const maxFiles = 200_000
 
-// list hashes every file of a set. It fails on anything that is neither a regular file nor a
-// directory, and on names that files.sha256 cannot represent.
-func list(ctx context.Context, set string) (listing, error) {
+// List hashes every file below a directory of a set. It fails on anything that is neither a
+// regular file nor a directory, and on names that a line cannot represent. Names are relative
+// to the set.
+func List(ctx context.Context, set, below string) (Listing, error) {
 	var paths []string
-	var l listing
-	err := filepath.WalkDir(filepath.Join(set, sitePackages), func(p string, d fs.DirEntry, err error) error {
+	var l Listing
+	err := filepath.WalkDir(filepath.Join(set, below), func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -62,8 +64,8 @@ func list(ctx context.Context, set string) (listing, error) {
 		text.WriteString(sums[i].hex + "  " + rel + "\n")
 		l.Bytes += sums[i].size
 	}
-	l.Count, l.text = len(paths), text.Bytes()
-	l.SHA256 = digestOf(l.text)
+	l.Count, l.Text = len(paths), text.Bytes()
+	l.SHA256 = digestOf(l.Text)
 	return l, nil
 }
 
@@ -128,11 +130,11 @@ func (l *Library) Verify(ctx context.Context, s Set) error {
 	if err = onlyOurs(s.Dir); err != nil {
 		return err
 	}
-	got, err := list(ctx, s.Dir)
+	got, err := List(ctx, s.Dir, sitePackages)
 	if err != nil || got.SHA256 == s.Files.SHA256 {
 		return err
 	}
-	return errors.New(differs(want, got.text))
+	return errors.New(differs(want, got.Text))
 }
 
 // onlyOurs fails if another user can write to anything below a directory: files could then
@@ -173,9 +175,9 @@ func differs(want, got []byte) string {
 	return "the files are listed in another order"
 }
 
-// protect makes everything below a directory read-only, and readable for all users, because
+// Protect makes everything below a directory read-only, and readable for all users, because
 // code in a sandbox runs as another user.
-func protect(dir string) error {
+func Protect(dir string) error {
 	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -186,12 +188,12 @@ func protect(dir string) error {
 		} else if d.IsDir() || info.Mode()&0o111 != 0 {
 			mode = 0o555
 		}
-		return os.Chmod(p, mode) //nolint:gosec // no other user can change dir before it is renamed, and list has refused links
+		return os.Chmod(p, mode) //nolint:gosec // no other user can change dir before it is renamed, and List has refused links
 	})
 }
 
-// removeTree removes a directory that may have read-only directories in it.
-func removeTree(dir string) error {
+// RemoveTree removes a directory that may have read-only directories in it.
+func RemoveTree(dir string) error {
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
@@ -224,8 +226,8 @@ func readOwn(name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// private fails if dir is not a directory or if others can write it.
-func private(dir string) error {
+// Private fails if dir is not a directory or if others can write it.
+func Private(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {
 	case err != nil:

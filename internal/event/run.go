@@ -14,7 +14,7 @@ const maxRefusals = 32
 // Run makes the events of a run. They have names, numbers and sizes, and never code, output
 // or secrets.
 type Run struct {
-	ID        sandboxmcp.RequestID
+	ID        sandboxmcp.RequestID // empty: the event belongs to a session between two runs
 	SessionID sandboxmcp.SessionID // empty: none
 	Language  sandboxmcp.Language
 	Namespace sandboxmcp.Namespace
@@ -22,7 +22,10 @@ type Run struct {
 
 // event returns an event with the data that every event of a run has, and more.
 func (r Run) event(t sandboxmcp.EventType, message string, more map[string]any) sandboxmcp.Event {
-	data := map[string]any{"request_id": r.ID, "language": r.Language}
+	data := map[string]any{}
+	if r.ID != "" {
+		data["request_id"], data["language"] = r.ID, r.Language
+	}
 	if r.SessionID != "" {
 		data["session_id"] = r.SessionID
 	}
@@ -68,13 +71,13 @@ func (r Run) Ended(res *sandboxmcp.Result, limits sandboxmcp.Limits) []sandboxmc
 	if n := len(res.Artifacts); n > 0 {
 		all = append(all, r.event(sandboxmcp.EventArtifactSigned, strconv.Itoa(n)+" files of a "+run+" were signed", map[string]any{"artifacts": n}))
 	}
-	all = append(all, r.refused(res.Network.Denied)...)
+	all = append(all, r.Refused(res.Network.Denied)...)
 	return append(all, r.event(kind, run+how, map[string]any{"status": res.Status, "exit_code": res.ExitCode, "duration_ms": res.DurationMS}))
 }
 
-// refused returns an event for each refused destination. The last one, after maxRefusals,
+// Refused returns an event for each refused destination. The last one, after maxRefusals,
 // counts the rest.
-func (r Run) refused(denied []sandboxmcp.DeniedRequest) []sandboxmcp.Event {
+func (r Run) Refused(denied []sandboxmcp.DeniedRequest) []sandboxmcp.Event {
 	var all []sandboxmcp.Event
 	for i, d := range denied {
 		if n := len(denied) - i; i == maxRefusals-1 && n > 1 {
@@ -92,6 +95,19 @@ func Secrets(ns sandboxmcp.Namespace, access string, keys []string) sandboxmcp.E
 		Type: sandboxmcp.EventVaultAccessed, Namespace: ns, Message: access + " of " + strconv.Itoa(len(keys)) + " secrets",
 		Data: map[string]any{"keys": keys, "access": access},
 	}
+}
+
+// Installed is the event of packages that were installed. session is empty if all later runs of
+// the namespace see them.
+func Installed(ns sandboxmcp.Namespace, session sandboxmcp.SessionID, l sandboxmcp.Language, packages []string) sandboxmcp.Event {
+	e := sandboxmcp.Event{
+		Type: sandboxmcp.EventPackageInstalled, Namespace: ns, Message: strconv.Itoa(len(packages)) + " " + string(l) + " packages were installed",
+		Data: map[string]any{"language": l, "packages": packages},
+	}
+	if session != "" {
+		e.Data["session_id"] = session
+	}
+	return e
 }
 
 // Reasons of the end of a session.

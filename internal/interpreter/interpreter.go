@@ -22,7 +22,12 @@ import (
 type Interpreter struct {
 	backend.Interpreter
 
-	Sets []string // directories of the package sets, as programs see them
+	Sets    []string // directories of the package sets, as programs see them
+	Modules []string // directories of Node.js packages likewise
+	Python  string   // another language's: the Python that its programs start by its name; empty: none
+	Names   []string // names of Python that do not lead to it on the PATH of programs
+
+	installed []Installed // see WithInstalled
 }
 
 // With returns an interpreter with package sets added. minTier is the weakest isolation that its
@@ -31,8 +36,8 @@ func With(found backend.Interpreter, sets []environment.Set, minTier sandboxmcp.
 	i := Interpreter{Interpreter: found}
 	i.Trees = slices.Clone(i.Trees)
 	for _, s := range sets {
-		inside := path.Join(backend.PackageDir, s.Name)
-		i.Sets, i.Trees = append(i.Sets, inside), append(i.Trees, backend.Tree{Host: s.Dir, Inside: inside})
+		tree := treeOf(s)
+		i.Sets, i.Trees = append(i.Sets, tree.Inside), append(i.Trees, tree)
 		if minTier == sandboxmcp.TierL1 { // a sandbox of that tier may have no mounts, so programs use the host's path
 			i.Sets = append(i.Sets, s.Dir)
 		}
@@ -43,24 +48,21 @@ func With(found backend.Interpreter, sets []environment.Set, minTier sandboxmcp.
 // Shows returns the tree of the interpreter that contains p, as a path of the host. It returns ""
 // if no tree contains p.
 func (i Interpreter) Shows(p string) string {
+	p = resolved(p)
 	for _, t := range i.Trees {
-		if within(t.Host, p) {
+		if rel, err := filepath.Rel(resolved(t.Host), p); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
 			return t.Host
 		}
 	}
 	return ""
 }
 
-// within reports whether p is dir or lies below it, after symbolic links are resolved.
-func within(dir, p string) bool {
+// resolved returns a path without symbolic links, or the path as it is if that fails.
+func resolved(p string) string {
 	if real, err := filepath.EvalSymlinks(p); err == nil {
-		p = real
+		return real
 	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	}
-	rel, err := filepath.Rel(dir, p)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+	return p
 }
 
 // Program returns what the kernel driver needs to start the program of a request. driver is the
@@ -68,7 +70,8 @@ func within(dir, p string) bool {
 func (i Interpreter) Program(r sandboxmcp.Request, driver []byte) kernel.Program {
 	p := kernel.Program{
 		Driver: driver, Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display,
-		Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Trusted: i.TrustedForPreload, Sets: i.Sets, Env: r.Env,
+		Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Trusted: i.TrustedForPreload, Sets: i.Sets, Modules: i.Modules, Env: r.Env,
+		Python: i.Python, Names: i.Names,
 	}
 	if len(i.Sets) > 0 {
 		p.Defaults = environment.Variables()
@@ -88,6 +91,7 @@ type Finder struct {
 	cfg   Config
 	sets  *environment.Library
 	ahead *environment.Preloader
+	names sync.Map // path of a Python to the names that do not lead to it
 
 	ctx  context.Context //nolint:containedctx // context of background work, which outlives the calls that start it
 	work sync.WaitGroup
@@ -105,28 +109,64 @@ func New(ctx context.Context, c Config) *Finder {
 func (f *Finder) Wait() { f.work.Wait() }
 
 // Find returns the interpreter of a language on a backend, with the package sets that its
-// programs see.
+// programs see. Programs of another language see the Python of the backend, with its sets.
 func (f *Finder) Find(ctx context.Context, b backend.Backend, l sandboxmcp.Language) (Interpreter, error) {
 	i, err := b.Interpreter(ctx, l)
 	if err != nil {
 		return Interpreter{}, err
 	}
-	return With(i, f.setsFor(ctx, b, i), f.cfg.MinTier), nil
-}
-
-// setsFor returns the package sets that programs of an interpreter see. Programs of another
-// language see the sets of the Python that they would start as python3.
-func (f *Finder) setsFor(ctx context.Context, b backend.Backend, i backend.Interpreter) []environment.Set {
-	if i.Language != sandboxmcp.Python {
-		if all, _ := f.sets.All(); len(all) == 0 {
-			return nil
-		}
-		var err error
-		if i, err = b.Interpreter(ctx, sandboxmcp.Python); err != nil || !startedAs("python3", i.Path) {
-			return nil
+	python := i
+	if l != sandboxmcp.Python {
+		python, err = b.Interpreter(ctx, sandboxmcp.Python)
+		if err != nil || (Interpreter{Interpreter: python}).Shows(f.cfg.StateDir) != "" {
+			return Interpreter{Interpreter: i}, nil //nolint:nilerr // its programs go without Python
 		}
 	}
-	return f.active(i)
+	found := With(i, f.active(python), f.cfg.MinTier)
+	found.Names = f.namesFor(python)
+	if l != sandboxmcp.Python {
+		found.Python, found.Trees = python.Path, joined(python.Trees, found.Trees)
+	}
+	return found, nil
+}
+
+// Beside returns i with the trees of the interpreters of all other languages, so that they can
+// run in the same sandbox.
+func (f *Finder) Beside(ctx context.Context, b backend.Backend, i Interpreter) Interpreter {
+	for _, l := range sandboxmcp.Languages() {
+		if other, err := b.Interpreter(ctx, l); err == nil && (Interpreter{Interpreter: other}).Shows(f.cfg.StateDir) == "" {
+			i.Trees = joined(i.Trees, other.Trees)
+		}
+	}
+	return i
+}
+
+// joined returns the trees of two lists, each once.
+func joined(a, b []backend.Tree) []backend.Tree {
+	all := slices.Clone(a)
+	for _, t := range b {
+		if !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// namesFor returns those of the names of Python that do not lead to an interpreter on the PATH of
+// its programs.
+func (f *Finder) namesFor(python backend.Interpreter) []string {
+	if known, ok := f.names.Load(python.Path); ok {
+		names, _ := known.([]string)
+		return names
+	}
+	var names []string
+	for _, name := range []string{"python", "python3"} {
+		if !startedAs(name, python) {
+			names = append(names, name)
+		}
+	}
+	f.names.Store(python.Path, names)
+	return names
 }
 
 func (f *Finder) active(i backend.Interpreter) []environment.Set { return f.sets.Active(python(i)) }
@@ -135,38 +175,61 @@ func python(i backend.Interpreter) environment.Python {
 	return environment.Python{Path: i.Path, Version: i.Version}
 }
 
-// startedAs reports whether looking up name on the sandbox's PATH finds the binary.
-func startedAs(name, binary string) bool {
-	for dir := range strings.SplitSeq(kernel.SearchPath, ":") {
+// startedAs reports whether looking up name on the PATH of programs finds an interpreter.
+func startedAs(name string, i backend.Interpreter) bool {
+	own := filepath.Dir(i.Path)
+	dirs := strings.Split(kernel.SearchPath, ":")
+	if !slices.Contains(dirs, own) {
+		dirs = append([]string{own}, dirs...)
+	}
+	for _, dir := range dirs {
 		if p, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
-			return p == binary
+			real, err := filepath.EvalSymlinks(i.Path)
+			return err == nil && p == real && (dir == own || !i.Virtual)
 		}
 	}
 	return false
 }
 
 // Plan returns how to start the program of a request on a backend. network holds the environment
-// variables that describe the network; nil: none.
-func (f *Finder) Plan(b backend.Backend, r sandboxmcp.Request, i Interpreter, network map[string]string) (backend.Process, error) {
+// variables that describe the network; nil: none. guard is the text of Program.Guard in package kernel;
+// empty: none.
+func (f *Finder) Plan(b backend.Backend, r sandboxmcp.Request, i Interpreter, network map[string]string, guard string) (backend.Process, error) {
 	var driver []byte
-	if c, ok := b.(backend.Compiler); ok && r.Language == sandboxmcp.Python {
+	if r.Language == sandboxmcp.Python {
 		name, text := kernel.PythonDriver()
-		var prepare func(context.Context)
-		if driver, prepare = c.Compiled(i.Interpreter, name, text); prepare != nil { // compile for later runs in the background
-			f.work.Go(func() { prepare(context.WithoutCancel(f.ctx)) })
-		}
+		driver = f.Compiled(b, i, name, text)
 	}
 	p := i.Program(r, driver)
+	if r.Language == sandboxmcp.Python && guard != "" {
+		if p.Guard = f.Compiled(b, i, "guard.py", []byte(guard)); p.Guard == nil {
+			p.Guard = []byte(guard)
+		}
+	}
 	p.Preload, p.Loaded = f.Preload(r, i)
 	p.Network = network
 	return kernel.Plan(p)
+}
+
+// Compiled returns a text of the product as a Python has compiled it, in the form of a .pyc file. nil:
+// there is none yet. name is the text's file name in tracebacks.
+func (f *Finder) Compiled(b backend.Backend, i Interpreter, name string, text []byte) []byte {
+	c, ok := b.(backend.Compiler)
+	if !ok {
+		return nil
+	}
+	code, prepare := c.Compiled(i.Interpreter, name, text)
+	if prepare != nil { // compile for later runs in the background
+		f.work.Go(func() { prepare(context.WithoutCancel(f.ctx)) })
+	}
+	return code
 }
 
 // Preload returns the modules that may be imported in advance for a program, in a sandbox that runs
 // no code of a caller. The caller must call whole after the import: it hashes the files again. A
 // set is imported in advance only if all its files were hashed since New.
 func (f *Finder) Preload(r sandboxmcp.Request, i Interpreter) (modules []string, whole func(context.Context) error) {
-	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite {
+	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite || i.hides(f.active(i.Interpreter)) {
 		return nil, nil
 	}
 	return f.ahead.Modules(python(i.Interpreter), r.Code)
@@ -178,26 +241,46 @@ func (f *Finder) Packages(r sandboxmcp.Request, i Interpreter) string {
 		return ""
 	}
 	var all []string
-	for _, s := range f.active(i.Interpreter) {
+	sets := f.active(i.Interpreter)
+	if i.hides(sets) {
+		return ""
+	}
+	for _, s := range sets {
 		all = append(all, s.Preload(r.Code)...)
 	}
 	return strings.Join(all, ",")
 }
 
 // Names lists the names of the packages of sets that Python programs on a backend can import.
-func (f *Finder) Names(ctx context.Context, b backend.Backend) []string {
+// It fails if the backend has no Python.
+func (f *Finder) Names(ctx context.Context, b backend.Backend) ([]string, error) {
+	names, _, err := f.Shown(ctx, b, func(backend.Tree) bool { return true })
+	return names, err
+}
+
+// Shown is Names for a sandbox, of which shows reports what it shows. It also lists the packages of
+// the sets that the sandbox does not show.
+func (f *Finder) Shown(ctx context.Context, b backend.Backend, shows func(backend.Tree) bool) (names, others []string, err error) {
 	i, err := b.Interpreter(ctx, sandboxmcp.Python)
 	if err != nil {
-		return nil
+		return nil, nil, err
 	}
-	var all []string
 	for _, s := range f.active(i) {
+		into := &names
+		if !shows(treeOf(s)) {
+			into = &others
+		}
 		for _, p := range s.Packages() {
 			name, _, _ := strings.Cut(p, "==")
-			all = append(all, name)
+			*into = append(*into, name)
 		}
 	}
-	return all
+	return names, others, nil
+}
+
+// treeOf returns a package set as programs see it.
+func treeOf(s environment.Set) backend.Tree {
+	return backend.Tree{Host: s.Dir, Inside: path.Join(backend.PackageDir, s.Name)}
 }
 
 // Installed lists the packages of sets that programs of a runtime can import.

@@ -78,7 +78,7 @@ func systemPython(t *testing.T) string {
 }
 
 // TestFindAddsTheSetsOfAnInterpreter: programs see the sets that fit the interpreter, and those
-// that another language starts as python3 do.
+// of another language the sets of the backend's Python.
 func TestFindAddsTheSetsOfAnInterpreter(t *testing.T) {
 	const science = "/opt/sandboxmcp/science"
 	state, site := withSet(t)
@@ -95,9 +95,9 @@ func TestFindAddsTheSetsOfAnInterpreter(t *testing.T) {
 		"Python":            {language: sandboxmcp.Python, python: python("/opt/a/python3"), want: []string{science}, asked: []sandboxmcp.Language{sandboxmcp.Python}},
 		"PythonOfNoSet":     {language: sandboxmcp.Python, python: other, asked: []sandboxmcp.Language{sandboxmcp.Python}},
 		"Node":              {language: sandboxmcp.Node, python: python(real), want: []string{science}, asked: []sandboxmcp.Language{sandboxmcp.Node, sandboxmcp.Python}},
-		"NodeAnotherPython": {language: sandboxmcp.Node, python: python(real + "-of-another"), asked: []sandboxmcp.Language{sandboxmcp.Node, sandboxmcp.Python}},
+		"NodeAnotherPython": {language: sandboxmcp.Node, python: python(real + "-of-another"), want: []string{science}, asked: []sandboxmcp.Language{sandboxmcp.Node, sandboxmcp.Python}},
 		"NodeNoPython":      {language: sandboxmcp.Node, asked: []sandboxmcp.Language{sandboxmcp.Node, sandboxmcp.Python}},
-		"NodeNoSets":        {language: sandboxmcp.Node, python: python(real), none: true, asked: []sandboxmcp.Language{sandboxmcp.Node}},
+		"NodeNoSets":        {language: sandboxmcp.Node, python: python(real), none: true, asked: []sandboxmcp.Language{sandboxmcp.Node, sandboxmcp.Python}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := state
@@ -123,6 +123,50 @@ func TestFindAddsTheSetsOfAnInterpreter(t *testing.T) {
 				t.Errorf("languages that the backend was asked for (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// TestFindLeadsToPython: programs of other languages see the files of the backend's Python, and
+// the names that the PATH does not lead to it. All see what all need, if they are to share a sandbox.
+func TestFindLeadsToPython(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"python3.11", "other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("python3.11", filepath.Join(dir, "python3")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("other", filepath.Join(dir, "python")); err != nil {
+		t.Fatal(err)
+	}
+	py, js := python(filepath.Join(dir, "python3.11")), node()
+	py.Trees, js.Trees = backend.Trees(dir), backend.Trees("/opt/node", dir)
+	m := &machine{has: map[sandboxmcp.Language]backend.Interpreter{sandboxmcp.Python: py, sandboxmcp.Node: js, sandboxmcp.Shell: {Language: sandboxmcp.Shell, Path: "/bin/bash"}}}
+	f := finder(t, interpreter.Config{StateDir: t.TempDir(), MinTier: sandboxmcp.TierL3})
+	for language, want := range map[sandboxmcp.Language][]backend.Tree{
+		sandboxmcp.Shell: backend.Trees(dir), sandboxmcp.Node: backend.Trees(dir, "/opt/node"), sandboxmcp.Python: backend.Trees(dir),
+	} {
+		i, err := f.Find(t.Context(), m, language)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := py.Path
+		if language == sandboxmcp.Python {
+			path = ""
+		}
+		if d := cmp.Diff([]any{path, []string{"python"}, want}, []any{i.Python, i.Names, i.Trees}); d != "" {
+			t.Errorf("%s: Python, names and trees (-want +got):\n%s", language, d)
+		}
+		if d := cmp.Diff(backend.Trees(dir, "/opt/node"), f.Beside(t.Context(), m, i).Trees); d != "" {
+			t.Errorf("%s beside the others: trees (-want +got):\n%s", language, d)
+		}
+	}
+	// A Python whose files would show the state directory stays out of other languages' sandboxes.
+	f = finder(t, interpreter.Config{StateDir: dir, MinTier: sandboxmcp.TierL3})
+	if i, err := f.Find(t.Context(), m, sandboxmcp.Shell); err != nil || i.Python != "" || len(i.Trees) > 0 {
+		t.Errorf("got %+v, %v, want a shell without Python", i, err)
 	}
 }
 

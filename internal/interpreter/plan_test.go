@@ -55,7 +55,7 @@ func TestPlanCompilesTheDriver(t *testing.T) {
 	plan := func(b backend.Backend, l sandboxmcp.Language) backend.Process {
 		t.Helper()
 		i := interpreter.Interpreter{Interpreter: map[sandboxmcp.Language]backend.Interpreter{sandboxmcp.Python: python("/usr/bin/python3"), sandboxmcp.Node: node()}[l]}
-		p, err := f.Plan(b, sandboxmcp.Request{Language: l, Code: "1"}, i, nil)
+		p, err := f.Plan(b, sandboxmcp.Request{Language: l, Code: "1"}, i, nil, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestPlanCompilesTheDriver(t *testing.T) {
 // sets them itself.
 func TestPlanOfANetwork(t *testing.T) {
 	r := sandboxmcp.Request{Language: sandboxmcp.Python, Env: map[string]string{"NO_PROXY": "mine"}}
-	p, err := finder(t, interpreter.Config{StateDir: t.TempDir()}).Plan(&machine{}, r, interpreter.Interpreter{Interpreter: python("/usr/bin/python3")}, map[string]string{"HTTP_PROXY": "theirs", "NO_PROXY": "theirs"})
+	p, err := finder(t, interpreter.Config{StateDir: t.TempDir()}).Plan(&machine{}, r, interpreter.Interpreter{Interpreter: python("/usr/bin/python3")}, map[string]string{"HTTP_PROXY": "theirs", "NO_PROXY": "theirs"}, "")
 	if err != nil || !slices.Contains(p.Env, "HTTP_PROXY=theirs") || !slices.Contains(p.Env, "NO_PROXY=mine") {
 		t.Errorf("got %v and %v, want HTTP_PROXY=theirs and NO_PROXY=mine", p.Env, err)
 	}
@@ -108,7 +108,7 @@ func TestPlanRefuses(t *testing.T) {
 		"NoSuchLanguage":   {sandboxmcp.Request{Language: "cobol"}, "/usr/bin/cobol", sandboxmcp.CodeUnsupportedLanguage},
 		"NothingIsRefused": {sandboxmcp.Request{Language: sandboxmcp.Shell}, "/bin/bash", ""},
 	} {
-		_, err := f.Plan(&machine{}, c.r, interpreter.Interpreter{Interpreter: backend.Interpreter{Language: c.r.Language, Path: c.path}}, nil)
+		_, err := f.Plan(&machine{}, c.r, interpreter.Interpreter{Interpreter: backend.Interpreter{Language: c.r.Language, Path: c.path}}, nil, "")
 		if got := sandboxmcp.CodeOf(err); got != c.want {
 			t.Errorf("%s: got %v with the code %q, want %q", name, err, got, c.want)
 		}
@@ -155,7 +155,7 @@ func TestOnlyHashedSetsAreImportedAhead(t *testing.T) {
 				if err := whole(t.Context()); err != nil {
 					t.Errorf("a whole set: got %v, want no error", err)
 				}
-				p, err := f.Plan(&machine{}, imports(), i, nil)
+				p, err := f.Plan(&machine{}, imports(), i, nil, "")
 				if err != nil || p.Prestart == nil || p.Prestart.Fork == nil || !strings.Contains(string(p.Prestart.Fork.Load), `"pandas"`) || p.Prestart.Fork.Loaded == nil {
 					t.Errorf("got the plan %+v and %v, want a fork that loads pandas and is checked", p.Prestart, err)
 				}

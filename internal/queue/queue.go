@@ -16,6 +16,8 @@ type Config struct {
 	MaxConcurrent int // admitted requests at a time; at least 1
 	MaxWaiting    int // waiting requests of one namespace; at least 1
 	MaxTasks      int // kernel tasks of all sandboxes together; 0: not bounded
+
+	MaxBytes int64 // bytes of the waiting requests of one namespace, if more than one waits; 0: not bounded
 }
 
 // MostTasks returns the largest task limit that one sandbox may have: half of MaxTasks, or
@@ -47,10 +49,20 @@ func New(cfg Config) *Queue {
 // bounded.
 func (q *Queue) MostTasks() int { return q.cfg.MostTasks() }
 
+// SetBounds replaces MaxConcurrent and MaxWaiting. Requests that are admitted or wait already stay
+// so.
+func (q *Queue) SetBounds(maxConcurrent, maxWaiting int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cfg.MaxConcurrent, q.cfg.MaxWaiting = max(maxConcurrent, 1), max(maxWaiting, 1)
+	q.admitLocked()
+}
+
 // Ticket is a place in the queue, and later the admission itself.
 type Ticket struct {
 	q        *Queue
 	ns       sandboxmcp.Namespace
+	bytes    int64 // memory that the request holds while it waits
 	admitted chan struct{}
 
 	// Guarded by q.mu.
@@ -60,12 +72,13 @@ type Ticket struct {
 	fits   chan struct{} // closed when the ticket holds its tasks; nil: none were requested
 }
 
-// Enter adds a request of the namespace to the queue. It does not wait. If too many
-// requests of the namespace wait already, it fails with queue_full.
-func (q *Queue) Enter(ns sandboxmcp.Namespace) (*Ticket, error) {
+// Enter adds a request of the namespace, which holds so many bytes of memory, to the queue.
+// It does not wait. If too many requests of the namespace wait already, or they hold too many
+// bytes, it fails with queue_full.
+func (q *Queue) Enter(ns sandboxmcp.Namespace, bytes int64) (*Ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t := &Ticket{q: q, ns: ns, admitted: make(chan struct{})}
+	t := &Ticket{q: q, ns: ns, bytes: bytes, admitted: make(chan struct{})}
 	if q.active < q.cfg.MaxConcurrent && len(q.turn) == 0 {
 		q.active++
 		close(t.admitted)
@@ -76,11 +89,22 @@ func (q *Queue) Enter(ns sandboxmcp.Namespace) (*Ticket, error) {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests of namespace %s are waiting already and %d run; this one would be number %d", len(line), ns, q.active, len(line)+1).
 			WithHint("ask again in a few seconds").With("place", len(line)+1).With("retry_after_seconds", 2)
 	}
+	if held := bytesOf(line); len(line) > 0 && q.cfg.MaxBytes > 0 && held+bytes > q.cfg.MaxBytes {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests of namespace %s with %d MiB of code and input are waiting already; with the %d MiB of this one they would exceed %d MiB", len(line), ns, held>>20, bytes>>20, q.cfg.MaxBytes>>20).
+			WithHint("ask again in a few seconds, or put large input into files of a session").With("place", len(line)+1).With("retry_after_seconds", 2)
+	}
 	if len(line) == 0 {
 		q.turn = append(q.turn, ns)
 	}
 	q.waiting[ns] = append(line, t)
 	return t, nil
+}
+
+func bytesOf(line []*Ticket) (sum int64) {
+	for _, t := range line {
+		sum += t.bytes
+	}
+	return sum
 }
 
 // EnterBeside returns a ticket that takes none of the MaxConcurrent places. Its Wait waits
@@ -94,7 +118,11 @@ func (q *Queue) EnterBeside(ns sandboxmcp.Namespace) *Ticket {
 // Wait waits for admission, and then until a sandbox with that task limit fits. If ctx ends
 // first, the ticket leaves the queue and the error is that of ctx. If Wait returns nil, the
 // caller calls Release when the request has ended.
-func (t *Ticket) Wait(ctx context.Context, tasks int) error {
+func (t *Ticket) Wait(ctx context.Context, tasks int) error { return t.WaitTold(ctx, tasks, nil) }
+
+// WaitTold is Wait that calls short if the request is admitted and the sandbox does not fit at once. If
+// short ends ctx, the request does not wait. A nil short is not called.
+func (t *Ticket) WaitTold(ctx context.Context, tasks int, short func()) error {
 	select {
 	case <-t.admitted:
 	default:
@@ -107,6 +135,9 @@ func (t *Ticket) Wait(ctx context.Context, tasks int) error {
 	case <-fits:
 		return nil
 	default:
+	}
+	if short != nil {
+		short()
 	}
 	select {
 	case <-fits:
@@ -217,6 +248,11 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 		q.processed++
 	}
 	q.active--
+	q.admitLocked()
+}
+
+// admitLocked admits waiting requests while there is room.
+func (q *Queue) admitLocked() {
 	for q.active < q.cfg.MaxConcurrent && len(q.turn) > 0 {
 		ns := q.turn[0]
 		line := q.waiting[ns]

@@ -13,7 +13,7 @@ import (
 
 func enter(t *testing.T, q *queue.Queue, ns sandboxmcp.Namespace) *queue.Ticket {
 	t.Helper()
-	tk, err := q.Enter(ns)
+	tk, err := q.Enter(ns, 0)
 	if err != nil {
 		t.Fatalf("enter %s: got %v, want a ticket", ns, err)
 	}
@@ -74,7 +74,7 @@ func TestRefusesWhenFull(t *testing.T) {
 	for range 3 {
 		enter(t, q, "x")
 	}
-	_, err := q.Enter("x")
+	_, err := q.Enter("x", 0)
 	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
 		t.Fatalf("err %v, want queue_full", err)
 	}
@@ -82,6 +82,33 @@ func TestRefusesWhenFull(t *testing.T) {
 		t.Errorf("got body %v, want place 3 and retry_after_seconds", b)
 	}
 	enter(t, q, "y") // another namespace still has room
+}
+
+// TestRefusesTooManyWaitingBytes: requests that wait may hold so many bytes together. One may
+// always wait, whatever its size, and those that run do not count.
+func TestRefusesTooManyWaitingBytes(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 10, MaxBytes: 100})
+	into := func(ns sandboxmcp.Namespace, bytes int64) (*queue.Ticket, error) { return q.Enter(ns, bytes) }
+	run, err := into("x", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = into("x", 90); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = into("x", 10); err != nil {
+		t.Errorf("up to the bound: got %v, want it to wait", err)
+	}
+	if _, err = into("x", 1); sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
+		t.Errorf("above the bound: got %v, want queue_full", err)
+	}
+	if _, err = into("y", 1000); err != nil {
+		t.Errorf("first of another namespace: got %v, want it to wait", err)
+	}
+	run.Leave() // the one with 90 bytes runs
+	if _, err = into("x", 90); err != nil {
+		t.Errorf("after one was admitted: got %v, want it to wait", err)
+	}
 }
 
 func TestGivingUpFreesThePlace(t *testing.T) {
@@ -114,7 +141,7 @@ func TestManyAtOnce(t *testing.T) {
 	now, most := 0, 0
 	for i := range n {
 		wg.Go(func() {
-			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b"}[i%2]))
+			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b"}[i%2]), 0)
 			if err != nil || tk.Wait(t.Context(), 0) != nil {
 				t.Error("got a ticket that is not admitted, want it admitted")
 				return
@@ -162,4 +189,40 @@ func TestLeaveFreesNoPlaceOfAnother(t *testing.T) {
 	}
 	var none *queue.Ticket
 	none.Leave()
+}
+
+// TestSetBounds: more requests are admitted at once when there is room for them, and fewer wait.
+func TestSetBounds(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 2})
+	enter := func() *queue.Ticket {
+		t.Helper()
+		k, err := q.Enter("a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	first, second, third := enter(), enter(), enter()
+	q.SetBounds(2, 1)
+	for _, k := range []*queue.Ticket{first, second} {
+		if err := k.Wait(t.Context(), 0); err != nil {
+			t.Errorf("got %v, want it admitted", err)
+		}
+	}
+	if got := third.Place(); got != 1 {
+		t.Errorf("the third: got place %d, want 1", got)
+	}
+	if _, err := q.Enter("a", 0); sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
+		t.Errorf("the fourth: got %v, want queue_full", err)
+	}
+	q.SetBounds(1, 1)
+	first.Release()
+	if got := third.Place(); got != 1 {
+		t.Errorf("with fewer places: got place %d, want the third to wait", got)
+	}
+	second.Release()
+	if got := third.Place(); got != 0 {
+		t.Errorf("at the end: got place %d, want the third admitted", got)
+	}
+	third.Release()
 }

@@ -138,7 +138,7 @@ func TestTasksAreNeverExceeded(t *testing.T) {
 	now, peak := 0, 0
 	for i := range n {
 		wg.Go(func() {
-			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b", "c"}[i%3]))
+			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b", "c"}[i%3]), 0)
 			tasks := 1 + i%9
 			if err != nil || tk.Wait(t.Context(), tasks) != nil {
 				t.Error("got a ticket that is not admitted, want it admitted")

@@ -283,48 +283,9 @@ func (a *automaton) whole(s uint32) *node {
 // find returns the owner of a pattern in data, or -1. It searches data unchanged, without
 // soft line breaks, and as a dump.
 func (a *automaton) find(data []byte) int {
-	i := a.findPlain(data)
-	if i < 0 {
-		if joined := withoutBreaks(data); joined != nil {
-			i = a.findPlain(joined)
-		}
-	}
-	if i < 0 {
-		d, out := a.dumps(), []byte(nil)
-		for len(data) > 0 && d.found < 0 {
-			part := data[:min(len(data), findPart)]
-			data = data[len(part):]
-			d.through(&out, part)
-		}
-		d.close(nil)
-		i = d.found
-	}
-	return i
-}
-
-// findPart is how many bytes find passes to the search in dumps at once.
-const findPart = 64 << 10
-
-func (a *automaton) findPlain(data []byte) int {
-	s := uint32(0)
-	for i := 0; i < len(data); {
-		if s < a.sparse {
-			var n int
-			if s, n = a.skim(s, data[i:]); s < a.sparse {
-				return -1
-			}
-			i += n
-		} else {
-			s = a.step(s, data[i])
-			i++
-		}
-		if s >= a.sparse {
-			if n := a.whole(s); n != nil {
-				return int(n.owner)
-			}
-		}
-	}
-	return -1
+	s := a.search()
+	_, _ = s.Write(data) // never fails
+	return s.close()
 }
 
 // skim steps from a state with a table row until it reaches one without, and returns how

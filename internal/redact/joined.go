@@ -74,30 +74,6 @@ func nextBreak(p []byte) int {
 	}
 }
 
-// withoutBreaks returns data without soft line breaks, or nil if it has none.
-func withoutBreaks(data []byte) []byte {
-	if !bytes.Contains(data, breaks[0]) && !bytes.Contains(data, breaks[1]) {
-		return nil
-	}
-	out := make([]byte, 0, len(data))
-	for behind := false; ; { // behind: directly after a skipped break
-		i := bytes.IndexByte(data, '=')
-		if i < 0 {
-			return append(out, data...)
-		}
-		out, data = append(out, data[:i]...), data[i:]
-		behind = behind && i == 0
-		switch {
-		case !behind && bytes.HasPrefix(data, breaks[0]):
-			data, behind = data[len(breaks[0]):], true
-		case !behind && bytes.HasPrefix(data, breaks[1]):
-			data, behind = data[len(breaks[1]):], true
-		default:
-			out, data, behind = append(out, '='), data[1:], false
-		}
-	}
-}
-
 // join takes the byte at pos. before is the state of the stream before that byte.
 func (s *stream) join(c byte, before uint32, pos int64) {
 	j := &s.joined

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Masks of personal data.
@@ -68,14 +69,20 @@ var kinds = func() (k [256]uint8) {
 func joins(a, b byte) bool { return kinds[a]&kinds[b] != 0 }
 
 var (
-	email  = regexp.MustCompile(`[A-Za-z0-9_%+-][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}`)
-	card   = regexp.MustCompile(`^(?:[2-6]\d{3}(?:[ -]?\d{4}){2}[ -]?\d{1,7}|3\d{3}[ -]?\d{6}[ -]?\d{4,5}|[2-6]\d{12,18})`)
-	ssn    = regexp.MustCompile(`^\d{3}[- ]\d{2}[- ]\d{4}`)
-	phones = []*regexp.Regexp{
-		regexp.MustCompile(`^\+\d{1,3}[ .-]?\(?\d{3}\)?[ .-]?\d{3}[ .-]?\d{4}`),
-		regexp.MustCompile(`^\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}`),
-		regexp.MustCompile(`^(?:1[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}`),
-	}
+	email = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`[A-Za-z0-9_%+-][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}`)
+	})
+	card = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:[2-6]\d{3}(?:[ -]?\d{4}){2}[ -]?\d{1,7}|3\d{3}[ -]?\d{6}[ -]?\d{4,5}|[2-6]\d{12,18})`)
+	})
+	ssn    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\d{3}[- ]\d{2}[- ]\d{4}`) })
+	phones = sync.OnceValue(func() []*regexp.Regexp {
+		return []*regexp.Regexp{
+			regexp.MustCompile(`^\+\d{1,3}[ .-]?\(?\d{3}\)?[ .-]?\d{3}[ .-]?\d{4}`),
+			regexp.MustCompile(`^\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}`),
+			regexp.MustCompile(`^(?:1[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}`),
+		}
+	})
 )
 
 // maskPiece masks one piece.
@@ -88,7 +95,7 @@ func maskPiece(b []byte) []byte {
 		}
 	}
 	if at {
-		b = email.ReplaceAllLiteral(b, []byte(maskEmail))
+		b = email().ReplaceAllLiteral(b, []byte(maskEmail))
 	}
 	if digits < 7 {
 		return b
@@ -119,13 +126,13 @@ func number(b []byte, i int) (mask string, n int) {
 		}
 		return m
 	}
-	if m := whole(card); m != nil && luhn(m) {
+	if m := whole(card()); m != nil && luhn(m) {
 		return maskCard, len(m)
 	}
-	if m := whole(ssn); m != nil && m[0] != '9' && string(m[:3]) != "000" && string(m[:3]) != "666" && m[3] == m[6] {
+	if m := whole(ssn()); m != nil && m[0] != '9' && string(m[:3]) != "000" && string(m[:3]) != "666" && m[3] == m[6] {
 		return maskSSN, len(m)
 	}
-	for _, p := range phones {
+	for _, p := range phones() {
 		if m := whole(p); m != nil && count(m) >= 8 && count(m) <= 15 {
 			return maskPhone, len(m)
 		}

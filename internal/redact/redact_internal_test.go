@@ -482,6 +482,17 @@ func FuzzStream(f *testing.F) {
 		if found := m.Find(body) != ""; found == bytes.Equal(want, body) {
 			t.Fatalf("Find: got %v for %q, want what masking says", found, body)
 		}
+		for name, next := range map[string]func() int{"bytes": func() int { return 1 }, "parts": func() int { return r.IntN(40) }} {
+			search := m.Search()
+			for rest := body; m != nil && len(rest) > 0; {
+				n := min(next(), len(rest))
+				_, _ = search.Write(rest[:n])
+				rest = rest[n:]
+			}
+			if found := search.Close() != ""; found == bytes.Equal(want, body) {
+				t.Fatalf("Search in %s: got %v for %q, want what masking says", name, found, body)
+			}
+		}
 	})
 }
 

@@ -18,10 +18,12 @@ type Outcome struct {
 	Stopped   bool  // it was interrupted or killed, because of Cause
 	Cause     error // why its context ended; nil: it has not
 	StateLost bool  // an interpreter has ended: the variables of earlier cells are lost
-	Isolation *sandboxmcp.Isolation
-	Usage     backend.Usage
-	Started   time.Time
-	Ended     time.Time
+
+	StateLostIn []sandboxmcp.Language // languages of which that is true; nil: all that were used
+	Isolation   *sandboxmcp.Isolation
+	Usage       backend.Usage
+	Started     time.Time
+	Ended       time.Time
 }
 
 // Result returns what the run determines of its result; the caller adds the rest. It is called
@@ -29,6 +31,11 @@ type Outcome struct {
 func (r *Run) Result(o *Outcome) sandboxmcp.Result {
 	status, code, signal := r.classify(o)
 	meta := map[string]any{}
+	if len(o.Report.Fixes) > 0 {
+		meta["validation"] = map[string]any{
+			"valid": true, "verdict": "fixed", "fixes_applied": o.Report.Fixes, "language": r.Language, "issues": []map[string]any{},
+		}
+	}
 	switch status { //nolint:exhaustive // other statuses add nothing to stderr
 	case sandboxmcp.StatusTimedOut:
 		r.Stderr.Line("Execution timed out after " + strconv.FormatFloat(r.Limits.TimeoutSeconds, 'f', -1, 64) + "s")
@@ -49,7 +56,7 @@ func (r *Run) Result(o *Outcome) sandboxmcp.Result {
 		meta["oom_kills"] = o.Usage.OOMKills // only child processes were killed
 	}
 	return sandboxmcp.Result{
-		Success: status == sandboxmcp.StatusCompleted, Status: status, ExitCode: code, Signal: signal, StateLost: o.StateLost,
+		Success: status == sandboxmcp.StatusCompleted, Status: status, ExitCode: code, Signal: signal, StateLost: o.StateLost, StateLostIn: o.StateLostIn,
 		Stdout: r.Stdout.Text(), Stderr: r.Stderr.Text(), StdoutTruncated: r.Stdout.Cut(), StderrTruncated: r.Stderr.Cut(),
 		Results: o.Report.Results, Error: o.Report.Error, Isolation: o.Isolation, Language: r.Language, Metadata: meta,
 		Usage: sandboxmcp.ResourceUsage{
@@ -74,7 +81,7 @@ func (r *Run) classify(o *Outcome) (status sandboxmcp.Status, code int, signal s
 		return sandboxmcp.StatusCancelled, sandboxmcp.ExitStopped, ""
 	case o.Exit.Signal != 0:
 		return sandboxmcp.StatusSignalled, sandboxmcp.ExitSignalBase + o.Exit.Signal, signalName(o.Exit.Signal)
-	case o.Report.Syntax != nil && r.Display != sandboxmcp.DisplayNone:
+	case o.Report.Syntax != nil && r.Display.ShowsValues():
 		return sandboxmcp.StatusRejected, 1, ""
 	case o.Exit.Code == 0:
 		return sandboxmcp.StatusCompleted, 0, ""

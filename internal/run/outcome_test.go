@@ -41,6 +41,10 @@ func TestAnExitIsClassified(t *testing.T) {
 		"valid": false, "verdict": "reject", "fixes_applied": []string{}, "language": sandboxmcp.Shell,
 		"issues": []map[string]any{{"line": 3, "col": 7, "message": "SyntaxError: bad", "severity": "error", "rule": "syntax"}},
 	}}
+	fixed := map[string]any{"validation": map[string]any{
+		"valid": true, "verdict": "fixed", "fixes_applied": []string{"added import json"}, "language": sandboxmcp.Shell,
+		"issues": []map[string]any{},
+	}}
 	late := "Execution timed out after 60s\n"
 	for name, c := range map[string]struct {
 		run.Outcome
@@ -48,6 +52,7 @@ func TestAnExitIsClassified(t *testing.T) {
 		want    told
 	}{
 		"Exit0":          {Outcome: run.Outcome{Exit: exit(0)}, want: told{"completed", 0, "", "", none}},
+		"Fixed":          {Outcome: run.Outcome{Exit: exit(0), Report: kernel.Report{Fixes: []string{"added import json"}}}, want: told{"completed", 0, "", "", fixed}},
 		"Exit1":          {Outcome: run.Outcome{Exit: exit(1)}, want: told{"failed", 1, "", "", none}},
 		"LikeATimeout":   {Outcome: run.Outcome{Exit: exit(124)}, want: told{"failed", 124, "", "", none}},
 		"LikeAKill":      {Outcome: run.Outcome{Exit: exit(137)}, want: told{"failed", 137, "", "", none}},

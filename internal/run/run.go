@@ -20,7 +20,7 @@ import (
 // Config configures a Run.
 type Config struct {
 	Language sandboxmcp.Language
-	Display  sandboxmcp.Display // of the request; with DisplayNone, a syntax error is the interpreter's own failure
+	Display  sandboxmcp.Display // of the request; if it shows no values, a syntax error is the interpreter's own failure
 	Limits   sandboxmcp.Limits
 	MinTier  sandboxmcp.Tier // a run with weaker isolation fails
 	Now      func() time.Time

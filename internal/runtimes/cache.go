@@ -23,7 +23,7 @@ const (
 	cacheAge     = 24 * time.Hour
 	failureAge   = 10 * time.Minute // a failed entry, such as a shim without a chosen version, is examined again after this time
 	cacheEntries = 64
-	maxCodes     = 8 // interpreters whose compiled code is kept
+	maxCodes     = 16 // texts whose compiled code is kept, of all interpreters
 	cacheBytes   = 1 << 20
 )
 
@@ -37,7 +37,7 @@ type entry struct {
 }
 
 // cacheDisk is the content of the cache file: {"version": 3, "entries": {"<language> <path>
-// <choice>": entry}, "compiled": {"<path>": compiled}}.
+// <choice>": entry}, "compiled": {"<path> <name>": compiled}}.
 type cacheDisk struct {
 	Version  int                 `json:"version"`
 	Entries  map[string]entry    `json:"entries"`
@@ -115,24 +115,24 @@ func (c *cache) loadLocked() {
 	}
 }
 
-// compiled returns the cached code that the interpreter at path has compiled.
-func (c *cache) compiled(path string) (compiled, bool) {
+// compiled returns the cached code of a key.
+func (c *cache) compiled(key string) (compiled, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.loadLocked()
-	code, ok := c.codes[path]
+	code, ok := c.codes[key]
 	return code, ok
 }
 
 // keepCompiled caches compiled code and writes the file.
-func (c *cache) keepCompiled(path string, code compiled) {
+func (c *cache) keepCompiled(key string, code compiled) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.loadLocked()
 	if len(c.codes) >= maxCodes {
 		clear(c.codes)
 	}
-	c.codes[path] = code
+	c.codes[key] = code
 	c.saveLocked()
 }
 

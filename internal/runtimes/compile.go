@@ -32,7 +32,7 @@ type compiled struct {
 // compiler tracks which interpreters compile a Source.
 type compiler struct {
 	mu   sync.Mutex
-	busy map[string]bool // by path; an interpreter that failed stays, so that it is not tried again
+	busy map[string]bool // by path and name; an interpreter that failed stays, so that it is not tried again
 }
 
 // Source is a Python program of this product, such as a driver.
@@ -47,33 +47,37 @@ func NewSource(name string, text []byte) Source {
 }
 
 // Compiled returns src as compiled by the interpreter at path. Python starts a compiled
-// file faster than its text. If no compiled code is cached, code is nil.
+// file faster than its text. If no compiled code is cached, code is nil, as it is with Config.Root.
 //
 // If prepare is not nil, it compiles src for later calls. The caller that receives prepare
-// must call it, because no other caller gets one for this path. prepare starts a process.
+// must call it, because no other caller gets one for this path and name. prepare starts a process.
 func (s *Set) Compiled(path string, src Source) (code []byte, prepare func(context.Context)) {
+	if s.cfg.Root != "" { // the interpreter does not run on this machine
+		return nil, nil
+	}
 	real, ok := statID(path)
 	if !ok {
 		return nil, nil
 	}
-	if c, ok := s.cache.compiled(path); ok && c.Real == real && c.Source == src.sum {
+	key := path + " " + src.name
+	if c, ok := s.cache.compiled(key); ok && c.Real == real && c.Source == src.sum {
 		return c.Code, nil
 	}
 	s.compiler.mu.Lock()
 	defer s.compiler.mu.Unlock()
-	if s.compiler.busy[path] {
+	if s.compiler.busy[key] {
 		return nil, nil
 	}
-	s.compiler.busy[path] = true
+	s.compiler.busy[key] = true
 	return nil, func(ctx context.Context) {
 		code, err := s.compile(ctx, path, src)
 		if err != nil {
 			s.cfg.Logger.Debug("driver not compiled", "path", path, "error", err)
 			return
 		}
-		s.cache.keepCompiled(path, compiled{Real: real, Source: src.sum, Code: code})
+		s.cache.keepCompiled(key, compiled{Real: real, Source: src.sum, Code: code})
 		s.compiler.mu.Lock()
-		delete(s.compiler.busy, path)
+		delete(s.compiler.busy, key)
 		s.compiler.mu.Unlock()
 	}
 }

@@ -44,6 +44,16 @@ func TestCompiledRunsAsTheText(t *testing.T) {
 	if want := "h\u00e9llo where.py\n"; err != nil || string(out) != want {
 		t.Errorf("%q, %v; want %q", out, err, want)
 	}
+	beside := runtimes.NewSource("beside.py", []byte("pass"))
+	if _, prepare = set.Compiled(in.Path, beside); prepare == nil {
+		t.Fatal("a text of another name: got no function that compiles, want one")
+	}
+	prepare(t.Context())
+	for _, s := range []runtimes.Source{src, beside} {
+		if code, _ := set.Compiled(in.Path, s); code == nil {
+			t.Error("two texts: got no code of one, want both kept")
+		}
+	}
 	other := runtimes.NewSource("where.py", []byte("pass"))
 	if code, prepare := resolve(t, cfg).Compiled(in.Path, other); code != nil || prepare == nil {
 		t.Errorf("another text: got %d bytes, prepare %v; want none, and a function that compiles", len(code), prepare != nil)

@@ -90,31 +90,3 @@ func reduce(dirs []string) []string {
 	}
 	return kept
 }
-
-// trusted reports whether only root can change the paths and the directories above them. For
-// a path with links it checks both the path as given and the one that it leads to.
-func trusted(paths []string) bool {
-	for _, p := range paths {
-		real, err := filepath.EvalSymlinks(p)
-		if err != nil {
-			return false
-		}
-		for _, start := range []string{p, real} {
-			for at := start; ; at = filepath.Dir(at) {
-				info, err := os.Lstat(at)
-				if err != nil {
-					return false
-				}
-				// The permission bits of a symbolic link have no meaning. The directory
-				// that holds the link is checked.
-				if info.Mode()&os.ModeSymlink == 0 && !onlyRootWrites(info) {
-					return false
-				}
-				if at == "/" || at == "." {
-					break
-				}
-			}
-		}
-	}
-	return true
-}

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -70,11 +71,11 @@ func (s *Set) examine(ctx context.Context, lang sandboxmcp.Language, h hit, exac
 	return in, nil
 }
 
-var pythonMinor = regexp.MustCompile(`^python(3\.\d+)$`)
+var pythonMinor = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^python(3\.\d+)$`) })
 
 func (s *Set) examinePython(ctx context.Context, found, real string, exact bool) (Interpreter, error) {
 	virtual := isVirtualEnv(found)
-	if m := pythonMinor.FindStringSubmatch(filepath.Base(real)); m != nil && !exact && !virtual &&
+	if m := pythonMinor().FindStringSubmatch(filepath.Base(real)); m != nil && !exact && !virtual &&
 		inSystem(real) && !isShim(sandboxmcp.Python, found, real) {
 		if pythonTooOld(m[1]) {
 			return Interpreter{}, fmt.Errorf("python %s is older than 3.8", m[1])
@@ -124,7 +125,7 @@ func (s *Set) examineNode(ctx context.Context, found, _ string) (Interpreter, er
 	return in, nil
 }
 
-var bashVersion = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
+var bashVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\d+\.\d+(\.\d+)?`) })
 
 func (s *Set) examineShell(ctx context.Context, found, real string, exact bool) (Interpreter, error) {
 	in := Interpreter{Path: real}
@@ -139,7 +140,7 @@ func (s *Set) examineShell(ctx context.Context, found, real string, exact bool) 
 		if err != nil {
 			return Interpreter{}, err
 		}
-		in.Version = bashVersion.FindString(string(out))
+		in.Version = bashVersion().FindString(string(out))
 	}
 	return in, nil
 }

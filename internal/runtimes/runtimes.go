@@ -11,8 +11,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -22,8 +24,13 @@ import (
 type Config struct {
 	Path      string       // the PATH to search; relative entries are ignored
 	HomeEnv   []string     // environment, KEY=value, for shims and probes; programs in sandboxes never get it
+	Root      string       // root file system in which interpreters are found without starting one; empty: this machine's
 	CacheFile string       // file that caches results between processes; empty: no file. Its directory must exist and be private
 	Logger    *slog.Logger // nil: nothing is logged
+
+	// Remember is how long Find repeats an answer without looking at the files again. A change of
+	// an interpreter, or of who can change it, is seen after that time at the latest.
+	Remember time.Duration
 
 	// Now returns the time; nil: time.Now.
 	Now func() time.Time
@@ -66,6 +73,16 @@ type Set struct {
 	slots    map[sandboxmcp.Language]chan struct{} // held while a language is searched, by one goroutine at a time
 	cache    *cache
 	compiler compiler
+
+	mu     sync.Mutex
+	latest map[sandboxmcp.Language]finding
+}
+
+// finding is an interpreter that was found, and when.
+type finding struct {
+	Interpreter
+
+	at time.Time
 }
 
 // New makes a Set. It searches for nothing yet: Find searches for its language when it is
@@ -77,7 +94,7 @@ func New(cfg Config) *Set {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Set{cfg: cfg, slots: map[sandboxmcp.Language]chan struct{}{}, cache: newCache(cfg), compiler: compiler{busy: map[string]bool{}}}
+	s := &Set{cfg: cfg, slots: map[sandboxmcp.Language]chan struct{}{}, cache: newCache(cfg), compiler: compiler{busy: map[string]bool{}}, latest: map[sandboxmcp.Language]finding{}}
 	for _, l := range sandboxmcp.Languages() {
 		s.slots[l] = make(chan struct{}, 1)
 	}
@@ -88,7 +105,25 @@ func New(cfg Config) *Set {
 // version 3.8 or later; for node, then nodejs; for bash, then sh. If it finds none, the error
 // is runtime_unavailable, and its hint is the command that installs one.
 func (s *Set) Find(ctx context.Context, lang sandboxmcp.Language) (Interpreter, error) {
-	return s.find(ctx, lang, false)
+	if s.cfg.Remember <= 0 {
+		return s.find(ctx, lang, false)
+	}
+	now := s.cfg.Now()
+	s.mu.Lock()
+	known, ok := s.latest[lang]
+	s.mu.Unlock()
+	if age := now.Sub(known.at); ok && age >= 0 && age < s.cfg.Remember {
+		known.ReadOnlyDirs = slices.Clone(known.ReadOnlyDirs)
+		return known.Interpreter, nil
+	}
+	in, err := s.find(ctx, lang, false)
+	if err == nil {
+		s.mu.Lock()
+		s.latest[lang] = finding{in, now}
+		s.mu.Unlock()
+		in.ReadOnlyDirs = slices.Clone(in.ReadOnlyDirs)
+	}
+	return in, err
 }
 
 // List returns one row per language, in the order of sandboxmcp.Languages, with exact
@@ -123,8 +158,11 @@ func (s *Set) find(ctx context.Context, lang sandboxmcp.Language, exact bool) (I
 	case <-ctx.Done():
 		return Interpreter{}, cancelled(ctx)
 	}
+	if s.cfg.Root != "" {
+		return s.findBelow(lang)
+	}
 	tried := []string{}
-	for _, hit := range search(s.cfg.Path, names[lang]) {
+	for hit := range search(s.cfg.Path, names[lang]) {
 		e, ok := s.cache.look(lang, hit)
 		if !ok || (exact && e.Failure == "" && !isExact(e.Interpreter.Version)) {
 			in, err := s.examine(ctx, lang, hit, exact)

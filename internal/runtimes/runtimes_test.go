@@ -125,6 +125,47 @@ func TestShimIsFollowedOnce(t *testing.T) {
 	}
 }
 
+// TestFindRemembers: within Remember, Find does not look at the files. Afterwards it sees that
+// they have changed.
+func TestFindRemembers(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "bin")
+	count := filepath.Join(t.TempDir(), "count")
+	first, second := binary(t, filepath.Join(bin, "one/python3.12")), binary(t, filepath.Join(bin, "two/python3.12"))
+	path := shim(t, filepath.Join(bin, "python3"), filepath.Join(first, "python3.12"), "3.12.1", first, count)
+	now := time.Now()
+	s := resolve(t, runtimes.Config{Path: path, Remember: time.Second, Now: func() time.Time { return now }})
+	find := func() string {
+		t.Helper()
+		in, err := s.Find(t.Context(), sandboxmcp.Python)
+		if err != nil {
+			t.Fatalf("got %v, want an interpreter", err)
+		}
+		in.ReadOnlyDirs[0] = "changed by the caller"
+		return filepath.Dir(in.Path)
+	}
+	if got := find(); got != first {
+		t.Fatalf("got %s, want %s", got, first)
+	}
+	shim(t, filepath.Join(bin, "python3"), filepath.Join(second, "python3.12"), "3.12.1", second, count)
+	now = now.Add(time.Second - 1)
+	if got := find(); got != first {
+		t.Errorf("within Remember: got %s, want %s", got, first)
+	}
+	now = now.Add(1)
+	if got := find(); got != second {
+		t.Errorf("after Remember: got %s, want %s", got, second)
+	}
+	if err := os.RemoveAll(filepath.Join(bin, "python3")); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Second)
+	for range 2 {
+		if in, err := s.Find(t.Context(), sandboxmcp.Python); sandboxmcp.CodeOf(err) != sandboxmcp.CodeRuntimeUnavailable {
+			t.Errorf("with no interpreter: got %v and %v, want runtime_unavailable", in, err)
+		}
+	}
+}
+
 func TestPassesOver(t *testing.T) {
 	root := t.TempDir()
 	count := filepath.Join(root, "count")

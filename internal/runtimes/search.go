@@ -2,6 +2,7 @@ package runtimes
 
 import (
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,33 +24,45 @@ type fileID struct {
 	Inode uint64 `json:"inode"`
 }
 
-// search returns the executable files of the given names on a PATH, all of the first name
-// before those of the second. It lists each file once per name. It skips directories that
+// search yields the executable files of the given names on a PATH, all of the first name
+// before those of the second. It yields each file once per name. It skips directories that
 // cannot be read, and relative ones, because their meaning depends on where the server was
 // started.
-func search(path string, names []string) []hit {
-	var hits []hit
-	var dirs []string
-	for _, d := range filepath.SplitList(path) {
-		if filepath.IsAbs(d) && !slices.Contains(dirs, filepath.Clean(d)) {
-			dirs = append(dirs, filepath.Clean(d))
+func search(path string, names []string) iter.Seq[hit] {
+	return func(yield func(hit) bool) {
+		var dirs []string
+		for _, d := range filepath.SplitList(path) {
+			if filepath.IsAbs(d) && !slices.Contains(dirs, filepath.Clean(d)) {
+				dirs = append(dirs, filepath.Clean(d))
+			}
+		}
+		for _, name := range names {
+			seen := map[fileID]bool{} // the same file may be in a second directory, such as /bin and /usr/bin
+			for _, d := range dirs {
+				p := filepath.Join(d, name)
+				info, err := os.Stat(p)
+				if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+					continue
+				}
+				h := hit{path: p, id: identify(info)}
+				if seen[h.id] {
+					continue
+				}
+				seen[h.id] = true
+				if !yield(h) {
+					return
+				}
+			}
 		}
 	}
-	for _, name := range names {
-		for _, d := range dirs {
-			p := filepath.Join(d, name)
-			info, err := os.Stat(p)
-			if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-				continue
-			}
-			id := identify(info)
-			if slices.ContainsFunc(hits, func(h hit) bool { return h.id == id && filepath.Base(h.path) == name }) {
-				continue // the same file in a second directory, such as /bin and /usr/bin
-			}
-			hits = append(hits, hit{path: p, id: id})
-		}
+}
+
+// onPath reports whether a PATH has a program of a name.
+func onPath(path, name string) bool {
+	for range search(path, []string{name}) {
+		return true
 	}
-	return hits
+	return false
 }
 
 // statID returns the identity of the file at p. It follows links.
@@ -105,7 +118,7 @@ func installHint(path string, lang sandboxmcp.Language) string {
 		{"zypper", "zypper install "},
 		{"brew", "brew install "},
 	} {
-		if len(search(path, []string{m.program})) == 0 {
+		if !onPath(path, m.program) {
 			continue
 		}
 		switch {

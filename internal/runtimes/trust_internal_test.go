@@ -29,7 +29,7 @@ func TestWhoCanChangeAPython(t *testing.T) {
 	if err := os.WriteFile(in.Path, nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if !trusted([]string{root}) {
+	if !(trust{}).trusted([]string{root}) {
 		t.Skipf("%s is not root's alone", root)
 	}
 	check := func(what string, preload, site bool) {

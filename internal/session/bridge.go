@@ -17,6 +17,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
+// bridgeOut is the directory below the working directory into which programs put values.
+const bridgeOut = ".bridge"
+
 // Bounds of bridged values.
 const (
 	maxBridgeKey   = 128
@@ -83,7 +86,7 @@ func CleanValues(data map[string]json.RawMessage) (sandboxmcp.Bridged, error) {
 func (l *Live) Published(ctx context.Context, keys []string) (map[string]json.RawMessage, error) {
 	files := l.cfg.Sandbox.Files()
 	if len(keys) == 0 {
-		entries, _, err := files.List(ctx, ".bridge", maxBridgeKeys)
+		entries, _, err := files.List(ctx, bridgeOut, maxBridgeKeys)
 		if err != nil && ctx.Err() != nil {
 			return nil, run.Cancelled(ctx)
 		}
@@ -101,7 +104,7 @@ func (l *Live) Published(ctx context.Context, keys []string) (map[string]json.Ra
 	}
 	data, sum := map[string]json.RawMessage{}, 0
 	for _, k := range keys {
-		_, text, err := readFile(ctx, files, ".bridge/"+k+".json", maxBridgeBytes)
+		_, text, err := readFile(ctx, files, bridgeOut+"/"+k+".json", maxBridgeBytes)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, run.Cancelled(ctx)
@@ -112,7 +115,7 @@ func (l *Live) Published(ctx context.Context, keys []string) (map[string]json.Ra
 				return nil, gone
 			}
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "session %s has published no value %s", sandboxmcp.Quote(string(l.entry.key.id)), sandboxmcp.Quote(k)).
-				WithHint("in the session: sandbox.bridge[" + sandboxmcp.Quote(k) + "] = value")
+				With("key", k)
 		}
 		data[k] = text
 		if sum += len(text); sum > maxBridgeBytes { // bounds the memory that they take here
@@ -180,8 +183,12 @@ func (b *Values) Keep(ns sandboxmcp.Namespace, data map[string]json.RawMessage) 
 	return nil
 }
 
-// Provide hands the values of a namespace to the sandbox of a new session.
-func (b *Values) Provide(ctx context.Context, ns sandboxmcp.Namespace, sb backend.Sandbox) error {
+// Prepare makes the directory into which the programs of a new session put values, and hands
+// them those of the namespace.
+func (b *Values) Prepare(ctx context.Context, ns sandboxmcp.Namespace, sb backend.Sandbox) error {
+	if err := sb.Files().Mkdir(ctx, bridgeOut); err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the directory for bridged values could not be made").WithCause(err)
+	}
 	b.mu.Lock()
 	data := maps.Clone(b.all[ns])
 	b.mu.Unlock()

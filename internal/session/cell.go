@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -13,6 +14,7 @@ import (
 
 // Cell is a run in the interpreter of a session.
 type Cell struct {
+	Language    sandboxmcp.Language
 	kernel.Cell // Display is none or results: a session never prints the value of a last expression
 
 	// Preload returns what an interpreter that is started now may import ahead; see
@@ -32,33 +34,39 @@ type cellEnd struct {
 	mute   bool // its process did not end by itself and was killed
 }
 
-// Execute runs a cell in the session's interpreter, which it starts if it is not running. It
-// returns when the cell is done or the interpreter has ended. request is the context of the
-// whole request: the start of the interpreter fails when it ends. ctx is that of
-// run.Begin. If the sandbox has ended under the cell, the session is removed from its table,
-// and Execute fails with session_expired.
+// Execute runs a cell in the session's interpreter of a language that was added. It starts the
+// interpreter if it is not running, and returns when the cell is done or the interpreter has
+// ended. request is the context of the whole request: the start of the interpreter fails when it
+// ends. ctx is that of run.Begin. If the sandbox has ended under the cell, the session is removed
+// from its table, and Execute fails with session_expired.
 func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.Outcome, err error) {
 	o.Started = r.Started()
+	i := l.interps[c.Language]
 	before, err := run.Usage(ctx, l.cfg.Sandbox)
 	if err != nil {
 		return o, err
 	}
-	program := l.cfg.Program
-	if l.kernel == nil {
-		program.Preload, program.Loaded = c.Preload()
+	_ = l.notice(ctx) // output between runs belongs to no run
+	known := i.kernel != nil
+	if err = l.start(request, r, i, c); err != nil {
+		return o, err
 	}
-	if o.StateLost, err = l.ready(request, program); err != nil {
-		return o, run.StartError(request, err)
-	}
-	l.out[0].Turn(r.Stdout)
-	l.out[1].Turn(r.Stderr)
 	walls := l.walls.look(ctx, l.cfg.Sandbox)
 
-	end := l.cell(ctx, r, c)
+	end := l.cell(ctx, r, i, c)
+	if known && ctx.Err() == nil && i.endedBefore(end) {
+		if err = l.forget(ctx, i); err != nil {
+			return o, run.OutputLost(err)
+		}
+		if err = l.start(request, r, i, c); err != nil {
+			return o, err
+		}
+		end = l.cell(ctx, r, i, c)
+	}
 	o.Cause = context.Cause(ctx)
 	var unread error
 	if end.err == nil {
-		unread = l.proc.Flush(context.WithoutCancel(ctx))
+		unread = i.proc.Flush(context.WithoutCancel(ctx))
 	} else if errors.Is(end.err, kernel.ErrUnread) {
 		unread = end.err
 	}
@@ -70,27 +78,24 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 		o.Stopped = o.Cause != nil
 	case o.Cause != nil: // the interpreter was killed
 		o.Stopped = true
-		o.StateLost = true
 	case end.mute: // it was alive but its channel was unusable
-		o.StateLost = true
 		o.Exit = backend.Exit{Code: 1}
 	default:
-		o.StateLost = true
-		o.Exit = l.exit
+		o.Exit = i.exit
 	}
 	o.Isolation, err = (<-walls).Isolation(r.MinTier)
 	if end.err != nil || unread != nil {
-		unread = errors.Join(unread, l.forget(ctx))
+		unread = errors.Join(unread, l.forget(ctx, i))
 	}
-	l.out[0].Turn(nil)
-	l.out[1].Turn(nil)
+	i.out[0].Turn(nil)
+	i.out[1].Turn(nil)
 	if unread != nil {
 		return o, run.OutputLost(unread)
 	}
 	if end.mute && o.Cause == nil {
 		r.Stderr.Line("The program closed the interpreter's own channel (descriptors 3 and 4) or wrote to it, so the interpreter was ended")
 	}
-	l.lost = l.lost && request.Err() != nil // a caller that still waits gets the result, which reports it
+	l.report(request, ctx, &o)
 	o.Ended = r.Now()
 	used, lack := run.Usage(ctx, l.cfg.Sandbox)
 	if lack != nil {
@@ -101,32 +106,76 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 		o.Report.Results = []sandboxmcp.RichResult{}
 	}
 	if err == nil && o.Exit.Lost && !o.Stopped && o.Usage.OOMKills == 0 {
-		l.entry.t.Lost(l.entry) //nolint:contextcheck // the session ends whatever becomes of the request
-		err = sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "the session's sandbox ended under the program").WithHint("create a new session")
+		err = l.ended("under the program") //nolint:contextcheck // the session ends whatever becomes of the request
 	}
 	return o, err
+}
+
+// start starts the interpreter of a cell if it is not running, and connects its output with the run.
+func (l *Live) start(request context.Context, r *run.Run, i *interpreter, c Cell) error {
+	program := i.program
+	if i.kernel == nil {
+		program.Preload, program.Loaded = c.Preload()
+	}
+	if err := l.ready(request, i, program); errors.Is(err, fs.ErrClosed) && request.Err() == nil {
+		return l.ended("before the program started") //nolint:contextcheck // the session ends whatever becomes of the request
+	} else if err != nil {
+		return run.StartError(request, err)
+	}
+	i.out[0].Turn(r.Stdout)
+	i.out[1].Turn(r.Stderr)
+	return nil
+}
+
+// endedBefore reports whether the interpreter ended, by what an earlier run left behind, before it
+// tried the cell. The cell can then run in a new interpreter.
+func (i *interpreter) endedBefore(end cellEnd) bool {
+	began := end.report.Tried || end.report.Started || end.report.Syntax != nil
+	return end.err != nil && !errors.Is(end.err, kernel.ErrUnread) && !end.mute && !began && !i.exit.Lost
+}
+
+// ended removes the session, whose sandbox has ended by itself, and returns the error that says so.
+func (l *Live) ended(when string) error {
+	l.entry.t.Lost(l.entry)
+	return sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "the session's sandbox ended %s", when).WithHint("create a new session")
+}
+
+// report says in an outcome which interpreters have lost their state since the last result. A
+// caller that still waits gets that result.
+func (l *Live) report(request, ctx context.Context, o *run.Outcome) {
+	_ = l.notice(ctx) // one that has ended with this cell has written nothing for this run
+	lost, kept := l.lose()
+	if o.StateLost = len(lost) > 0; kept {
+		o.StateLostIn = lost
+	}
+	if request.Err() != nil {
+		return
+	}
+	for _, i := range l.interps {
+		i.lost = false
+	}
 }
 
 // cell has the interpreter run a cell. It returns when the cell is done or the
 // interpreter has ended. If ctx ends, it interrupts the cell, and kills the interpreter
 // if that does not help.
-func (l *Live) cell(ctx context.Context, r *run.Run, c Cell) cellEnd {
+func (l *Live) cell(ctx context.Context, r *run.Run, i *interpreter, c Cell) cellEnd {
 	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
 	done := make(chan cellEnd, 1)
 	go func() {
-		rep, err := l.kernel.Execute(talk, c.Cell, r.Show)
+		rep, err := i.kernel.Execute(talk, c.Cell, r.Show)
 		done <- cellEnd{report: rep, err: err}
 	}()
 	asked := ctx.Done()
-	gone := (<-chan struct{})(l.gone)
+	gone := (<-chan struct{})(i.gone)
 	var patience, again <-chan time.Time
 	times := 0
 	for {
 		select {
 		case end := <-done:
 			if end.err != nil { // the process may not be reaped yet
-				end.mute = !l.await(ctx)
+				end.mute = !l.await(ctx, i)
 			}
 			return end
 		case <-gone: // its last report may still be on the way
@@ -138,14 +187,14 @@ func (l *Live) cell(ctx context.Context, r *run.Run, c Cell) cellEnd {
 				hush()
 				continue
 			}
-			_ = l.proc.Interrupt(context.WithoutCancel(ctx))
+			_ = i.proc.Interrupt(context.WithoutCancel(ctx))
 			t, tick := time.NewTimer(interruptLimit), time.NewTicker(interruptLimit/20)
 			defer t.Stop()
 			defer tick.Stop()
 			patience, again = t.C, tick.C
 		case <-again:
 			times++
-			l.remind(context.WithoutCancel(ctx), times)
+			i.remind(context.WithoutCancel(ctx), times)
 		case <-patience:
 			patience = nil
 			hush()
@@ -156,37 +205,14 @@ func (l *Live) cell(ctx context.Context, r *run.Run, c Cell) cellEnd {
 // remind repeats an interrupt that may have come too early: just before Python began a
 // system call, which any signal that its driver handles interrupts, or while a shell was
 // starting a program. It is called every twentieth of interruptLimit.
-func (l *Live) remind(ctx context.Context, times int) {
+func (i *interpreter) remind(ctx context.Context, times int) {
 	switch {
-	case l.cfg.Program.Language == sandboxmcp.Python:
-		_ = l.proc.Signal(ctx, sigURG)
-	case l.cfg.Program.Language == sandboxmcp.Shell && times == 6: // once; Node's driver needs none, and a late one could end the next cell
-		_ = l.proc.Interrupt(context.WithoutCancel(ctx))
+	case i.program.Language == sandboxmcp.Python:
+		_ = i.proc.Signal(ctx, sigURG)
+	case i.program.Language == sandboxmcp.Shell && times == 6: // once; Node's driver needs none, and a late one could end the next cell
+		_ = i.proc.Interrupt(context.WithoutCancel(ctx))
 	}
 }
 
 // sigURG is SIGURG of Linux: sandboxes run Linux on every backend.
 const sigURG = 23
-
-// await waits for the interpreter's process to end. It gives the process a moment to end
-// by itself, unless ctx has ended, and then kills it. It reports whether the process
-// ended by itself.
-func (l *Live) await(ctx context.Context) bool {
-	t := time.NewTimer(interruptLimit / 2)
-	defer t.Stop()
-	if ctx.Err() == nil {
-		select {
-		case <-l.gone:
-			return true
-		case <-t.C:
-		}
-	}
-	l.clear(ctx)
-	t.Reset(endLimit)
-	select {
-	case <-l.gone:
-	case <-t.C:
-		l.cfg.Logger.Error("an interpreter does not end")
-	}
-	return false
-}

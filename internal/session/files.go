@@ -120,18 +120,29 @@ func (f Files) Read(ctx context.Context, p Path, limit int64) (sandboxmcp.Sessio
 	files := f.live.cfg.Sandbox.Files()
 	info, data, err := readFile(ctx, files, f.realName(ctx, p.name), limit)
 	info.Path, info.Filename = f.masks.Text(info.Path), f.masks.Text(info.Filename)
+	if err != nil {
+		return info, nil, f.readError(ctx, p, info.SizeBytes, limit, err)
+	}
+	return info, data, nil
+}
+
+// readError returns why a file of size bytes could not be read.
+func (f Files) readError(ctx context.Context, p Path, size, limit int64, err error) error {
 	if gone := f.live.goneError(ctx, err); gone != nil {
-		return info, nil, gone
+		return gone
+	}
+	if e, ok := errors.AsType[*sandboxmcp.Error](err); ok {
+		return e
 	}
 	switch {
-	case err == nil:
-		return info, data, nil
 	case ctx.Err() != nil:
-		return info, nil, run.Cancelled(ctx)
+		return run.Cancelled(ctx)
 	case errors.Is(err, errLarge):
-		return info, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "%s has %d bytes; %d are allowed", sandboxmcp.Quote(p.given), info.SizeBytes, limit).With("size_bytes", info.SizeBytes).With("limit_bytes", limit)
+		return sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "%s has %d bytes; %d are allowed", sandboxmcp.Quote(p.given), size, limit).With("size_bytes", size).With("limit_bytes", limit)
+	case errors.Is(err, errMoved):
+		return sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "%s changed while it was read", sandboxmcp.Quote(p.given)).WithHint("read it again when no program writes it")
 	default: // links and other irregular files count as missing
-		return info, nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", sandboxmcp.Quote(p.given)).WithCause(err)
+		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", sandboxmcp.Quote(p.given)).WithCause(err)
 	}
 }
 
@@ -167,17 +178,26 @@ func (f Files) realName(ctx context.Context, name string) string {
 // errLarge reports a file above the size limit.
 var errLarge = errors.New("too large")
 
+// openFile opens a regular file. The caller closes it.
+func openFile(ctx context.Context, files backend.FileReader, name string) (backend.File, backend.FileInfo, error) {
+	f, err := files.Open(ctx, name)
+	if err != nil {
+		return nil, backend.FileInfo{}, err
+	}
+	st, err := f.Stat(ctx)
+	if err != nil {
+		return nil, st, errors.Join(err, f.Close())
+	}
+	return f, st, nil
+}
+
 // readFile reads a regular file of at most limit bytes.
 func readFile(ctx context.Context, files backend.FileReader, name string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
-	f, err := files.Open(ctx, name)
+	f, st, err := openFile(ctx, files, name)
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat(ctx)
-	if err != nil {
-		return sandboxmcp.SessionFile{}, nil, err
-	}
 	out := sandboxmcp.SessionFile{Path: path.Join(backend.WorkDir, name), Filename: path.Base(name), SizeBytes: st.Size}
 	if st.Size > limit {
 		return out, nil, errLarge
@@ -203,19 +223,27 @@ const (
 	sniffed     = 4 << 10   // of a file, to detect its type
 )
 
+// unlisted returns the failure of a listing that ended with err; nil if err is nil.
+func (f Files) unlisted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return run.Cancelled(ctx)
+	}
+	if gone := f.live.goneError(ctx, err); gone != nil {
+		return gone
+	}
+	if err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the working directory cannot be listed").WithCause(err)
+	}
+	return nil
+}
+
 // List returns the regular files directly in the working directory by name, without hidden
 // ones. A file that is too large to hash has no SHA256.
 func (f Files) List(ctx context.Context) ([]sandboxmcp.SessionFile, error) {
 	files := f.live.cfg.Sandbox.Files()
-	entries, _, err := files.List(ctx, ".", maxListed)
-	if err != nil && ctx.Err() != nil {
-		return nil, run.Cancelled(ctx)
-	}
-	if gone := f.live.goneError(ctx, err); gone != nil {
-		return nil, gone
-	}
-	if err != nil {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the working directory cannot be listed").WithCause(err)
+	entries, more, err := files.List(ctx, ".", maxListed)
+	if err = f.unlisted(ctx, err); err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(entries, func(a, b backend.FileInfo) int { return cmp.Compare(a.Size, b.Size) })
 	list, left := []sandboxmcp.SessionFile{}, int64(hashedInAll)
@@ -235,6 +263,9 @@ func (f Files) List(ctx context.Context) ([]sandboxmcp.SessionFile, error) {
 		list = append(list, file)
 	}
 	slices.SortFunc(list, func(a, b sandboxmcp.SessionFile) int { return strings.Compare(a.Filename, b.Filename) })
+	if n := len(list); n > 0 {
+		list[n-1].More = more
+	}
 	return list, nil
 }
 

@@ -8,23 +8,24 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
-	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // LiveConfig configures a Live.
 type LiveConfig struct {
 	Sandbox backend.Sandbox // Live closes it
-	Program kernel.Program  // how the interpreter is started
+	Program kernel.Program  // how the interpreter of the session's own language is started
 	Fresh   bool            // each run starts its own interpreter
+	Copies  *Copies         // for [Files.Copy]; nil: it may not be called
 	Logger  *slog.Logger
 }
 
-// Live is a live session: a sandbox, and the interpreter that stays in it. Execute, Survey,
-// Known and Learn belong to the run that has claimed the session, and may not be called
-// concurrently. All other methods may be called at any time, also during a run.
+// Live is a live session: a sandbox, and an interpreter for each language that stays in it.
+// Execute, Add, Survey, Known and Learn belong to the run that has claimed the session, and may
+// not be called concurrently. All other methods may be called at any time, also during a run.
 type Live struct {
 	cfg   LiveConfig
 	entry *Session
@@ -32,20 +33,20 @@ type Live struct {
 
 	writing sync.RWMutex // read lock: a file is being written; write lock: processes are being killed
 
+	mu      sync.Mutex
+	running map[sandboxmcp.Language]bool // languages whose interpreter runs; guarded by mu
+
 	// The fields below belong to the current run.
-	kernel *kernel.Interpreter // nil: not started, or has ended
-	proc   backend.Running
-	gone   chan struct{}     // closed when proc has ended
-	exit   backend.Exit      // after gone
-	out    [2]*stream.Switch // destinations of its stdout and stderr
-	lost   bool              // an interpreter has ended, and no result has reported it yet
-	known  map[string]artifact.State
+	interps map[sandboxmcp.Language]*interpreter
+	known   map[string]artifact.State
 }
 
 // NewLive returns what a session that Claim has made holds. The caller hands it to Furnish,
 // as a Room or as a part of one.
 func NewLive(s *Session, cfg LiveConfig) *Live {
-	return &Live{cfg: cfg, entry: s, out: [2]*stream.Switch{stream.NewSwitch(), stream.NewSwitch()}}
+	l := &Live{cfg: cfg, entry: s, running: map[sandboxmcp.Language]bool{}, interps: map[sandboxmcp.Language]*interpreter{}}
+	l.Add(cfg.Program)
+	return l
 }
 
 // Sandbox returns the session's sandbox.
@@ -60,6 +61,7 @@ func (l *Live) Quiesce() { l.walls.close() }
 // Close closes the sandbox.
 func (l *Live) Close(ctx context.Context) error {
 	l.Quiesce()
+	defer l.cfg.Copies.drop(l)
 	return l.cfg.Sandbox.Close(ctx)
 }
 
@@ -101,62 +103,18 @@ func (l *Live) Environ() map[string]string {
 	return env
 }
 
-// ready starts the interpreter if it is not running. lost reports that one has ended
-// since the last run and that no result has said so yet.
-func (l *Live) ready(ctx context.Context, program kernel.Program) (lost bool, err error) {
-	if l.kernel != nil {
-		select {
-		case <-l.gone: // it ended between two runs
-			_ = l.forget(ctx) // output between runs belongs to no run
-		default:
-			return l.lost, nil
-		}
-	}
-	lost = l.lost
-	plan, err := kernel.PlanInterpreter(program)
-	if err != nil {
-		return lost, err
-	}
-	plan.Stdout, plan.Stderr = l.out[0], l.out[1]
-	proc, err := l.cfg.Sandbox.Start(ctx, plan)
-	if err != nil {
-		return lost, err
-	}
-	l.proc, l.gone = proc, make(chan struct{})
-	l.kernel = kernel.Attach(proc.Channel(0), l.cfg.Program.Language)
-	gone := l.gone
-	go func() {
-		exit, err := proc.Wait(context.WithoutCancel(ctx))
-		if err != nil {
-			exit = backend.Exit{Lost: true}
-		}
-		l.exit = exit
-		close(gone)
-	}()
-	return lost, nil
-}
-
-// forget kills an interpreter and everything that it started. It reads their output to
-// the end, so that a later run does not get it. The error says that some of it could not
-// be read.
-func (l *Live) forget(ctx context.Context) (err error) {
-	l.clear(ctx)
-	if l.proc != nil {
-		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
-		err = l.proc.Drain(down)
-		cancel()
-		_ = l.proc.Channel(0).Close()
-	}
-	l.kernel, l.proc = nil, nil
-	l.lost = true
-	return err
-}
-
-// clear kills every process in the sandbox. It first waits a moment for files that are
-// being written.
-func (l *Live) clear(ctx context.Context) {
+// clear kills the processes in the sandbox, except those of keep and what they have started, if
+// the backend can tell them apart. It first waits a moment for files that are being written.
+func (l *Live) clear(ctx context.Context, keep []backend.Running) {
 	if l.free() {
 		defer l.writing.Unlock()
+	}
+	if p, ok := l.cfg.Sandbox.(backend.Pruner); ok && len(keep) > 0 {
+		err := p.Prune(context.WithoutCancel(ctx), keep...)
+		if err == nil {
+			return
+		}
+		l.cfg.Logger.Debug("every interpreter of a session is ended", "session", l.entry.key.id, "error", err)
 	}
 	if err := l.cfg.Sandbox.Clear(context.WithoutCancel(ctx)); err != nil {
 		l.cfg.Logger.Warn("clear session", "session", l.entry.key.id, "error", err)

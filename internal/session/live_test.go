@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"io/fs"
 	"log/slog"
 	"strings"
@@ -25,7 +24,13 @@ type box struct {
 
 	files    map[string]string
 	provided map[string]string
+	made     []string // directories
 	closed   bool
+
+	mark   string   // of every file
+	marks  []string // in place of mark, one for each question
+	claims int64    // size that files say they have; 0: their own
+	onRead func()   // nil: nothing
 }
 
 func (b *box) Close(context.Context) error { b.closed = true; return nil }
@@ -48,6 +53,11 @@ type boxFiles struct {
 	b *box
 }
 
+func (f boxFiles) Mkdir(_ context.Context, name string) error {
+	f.b.made = append(f.b.made, name)
+	return nil
+}
+
 func (f boxFiles) Open(_ context.Context, name string) (backend.File, error) {
 	text, ok := f.b.files[name]
 	switch {
@@ -56,7 +66,7 @@ func (f boxFiles) Open(_ context.Context, name string) (backend.File, error) {
 	case !ok:
 		return nil, fs.ErrNotExist
 	}
-	return boxFile{bytes.NewReader([]byte(text))}, nil
+	return boxFile{bytes.NewReader([]byte(text)), f.b}, nil
 }
 
 func (f boxFiles) List(_ context.Context, dir string, _ int) ([]backend.FileInfo, bool, error) {
@@ -101,25 +111,46 @@ func (f boxFiles) Remove(_ context.Context, name string) error {
 	return nil
 }
 
-type boxFile struct{ *bytes.Reader }
+type boxFile struct {
+	r *bytes.Reader
+	b *box
+}
 
 func (f boxFile) Close() error { return nil }
 
-func (f boxFile) Stat(context.Context) (backend.FileInfo, error) {
-	return backend.FileInfo{Size: f.Size()}, nil
+func (f boxFile) Read(p []byte) (int, error) {
+	if f.b.onRead != nil {
+		f.b.onRead()
+	}
+	return f.r.Read(p)
 }
 
-var _ io.Reader = boxFile{}
+func (f boxFile) Stat(context.Context) (backend.FileInfo, error) {
+	info := backend.FileInfo{Size: f.r.Size(), Mark: f.b.mark}
+	if f.b.claims > 0 {
+		info.Size = f.b.claims
+	}
+	if len(f.b.marks) > 0 {
+		info.Mark, f.b.marks = f.b.marks[0], f.b.marks[1:]
+	}
+	return info, nil
+}
 
 // live makes a live session with files.
 func (k *kit) live(t *testing.T, id string, files map[string]string) (*session.Live, *box) {
+	t.Helper()
+	return k.liveWith(t, id, files, session.LiveConfig{})
+}
+
+func (k *kit) liveWith(t *testing.T, id string, files map[string]string, cfg session.LiveConfig) (*session.Live, *box) {
 	t.Helper()
 	s, fresh, err := k.Claim(t.Context(), info(id), time.Hour, true)
 	if err != nil || !fresh {
 		t.Fatalf("Claim %s: fresh %v, %v", id, fresh, err)
 	}
 	b := &box{files: files, provided: map[string]string{}}
-	l := session.NewLive(s, session.LiveConfig{Sandbox: b, Logger: slog.New(slog.DiscardHandler)})
+	cfg.Sandbox, cfg.Logger = b, slog.New(slog.DiscardHandler)
+	l := session.NewLive(s, cfg)
 	if err := s.Furnish(t.Context(), l, info(id)); err != nil {
 		t.Fatal(err)
 	}
@@ -261,11 +292,12 @@ func TestBridgedValues(t *testing.T) {
 	}
 	wantCode(t, "too many together", later.Keep("one", map[string]json.RawMessage{"y": large}), sandboxmcp.CodeFileTooLarge)
 	wantCode(t, "replaced", later.Keep("one", map[string]json.RawMessage{"x": json.RawMessage("7")}), "")
-	if err := later.Provide(t.Context(), "one", b); err != nil || !cmp.Equal(b.provided, map[string]string{"bridge/x.json": "7"}) {
+	if err := later.Prepare(t.Context(), "one", b); err != nil || !cmp.Equal(b.provided, map[string]string{"bridge/x.json": "7"}) {
 		t.Errorf("got %v and %v, want the value of the namespace", b.provided, err)
 	}
-	if err := later.Provide(t.Context(), "none", nil); err != nil {
-		t.Errorf("got %v for a namespace without values, want nothing done", err)
+	empty := &box{}
+	if err := later.Prepare(t.Context(), "none", empty); err != nil || !cmp.Equal(empty.made, []string{".bridge"}) || empty.provided != nil {
+		t.Errorf("namespace without values: got %v, directories %v and values %v, want the directory for values alone", err, empty.made, empty.provided)
 	}
 }
 
@@ -279,16 +311,17 @@ func TestARequestJoinsASessionOfItsKind(t *testing.T) {
 	for what, c := range map[string]struct {
 		r    sandboxmcp.Request
 		want sandboxmcp.Code
+		in   sandboxmcp.Language
 	}{
-		"no language":      {sandboxmcp.Request{}, ""},
-		"its language":     {sandboxmcp.Request{Language: sandboxmcp.Python}, ""},
-		"another language": {sandboxmcp.Request{Language: sandboxmcp.Node}, sandboxmcp.CodeInvalidArgument},
-		"another limit":    {sandboxmcp.Request{Limits: sandboxmcp.Limits{MaxRAMMB: 7}}, sandboxmcp.CodeInvalidArgument},
-		"a timeout":        {sandboxmcp.Request{Limits: sandboxmcp.Limits{TimeoutSeconds: 7}}, ""},
+		"no language":      {sandboxmcp.Request{}, "", sandboxmcp.Python},
+		"its language":     {sandboxmcp.Request{Language: sandboxmcp.Python}, "", sandboxmcp.Python},
+		"another language": {sandboxmcp.Request{Language: sandboxmcp.Node}, "", sandboxmcp.Node},
+		"another limit":    {sandboxmcp.Request{Limits: sandboxmcp.Limits{MaxRAMMB: 7}}, sandboxmcp.CodeInvalidArgument, ""},
+		"a timeout":        {sandboxmcp.Request{Limits: sandboxmcp.Limits{TimeoutSeconds: 7}}, "", sandboxmcp.Python},
 	} {
 		_, err := s.Join(&c.r)
-		if wantCode(t, what, err, c.want); err == nil && c.r.Language != sandboxmcp.Python {
-			t.Errorf("%s: got the language %q, want the session's", what, c.r.Language)
+		if wantCode(t, what, err, c.want); err == nil && c.r.Language != c.in {
+			t.Errorf("%s: got the language %q, want %q", what, c.r.Language, c.in)
 		}
 	}
 }

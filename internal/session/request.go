@@ -48,13 +48,9 @@ func Inherit(r *sandboxmcp.Request) {
 }
 
 // Join puts a request into a live session, and returns the session's limits. It fails with
-// invalid_argument if the request wants another language or other limits than the session has.
+// invalid_argument if the request wants other limits than the session has.
 func (s *Session) Join(r *sandboxmcp.Request) (sandboxmcp.Limits, error) {
 	info := s.Info()
-	if r.Language != "" && r.Language != info.Language {
-		return info.Limits, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s is one of %s, and the code is %s", sandboxmcp.Quote(string(info.ID)), info.Language, r.Language).
-			WithHint("use a session of that language; values go from one to the other over the bridge")
-	}
 	for _, l := range []struct {
 		name        string
 		asked, have float64
@@ -64,9 +60,13 @@ func (s *Session) Join(r *sandboxmcp.Request) (sandboxmcp.Limits, error) {
 		{"max_processes", float64(r.Limits.MaxProcesses), float64(info.Limits.MaxProcesses)},
 	} {
 		if l.asked != 0 && l.asked != l.have {
-			return info.Limits, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s of session %s is %g, and is set when the session is made", l.name, sandboxmcp.Quote(string(info.ID)), l.have)
+			return info.Limits, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s of session %s is %g, and is set when the session is made", l.name, sandboxmcp.Quote(string(info.ID)), l.have).
+				WithHint("leave it out, or make another session whose limits have it")
 		}
 	}
-	r.Language, r.Backend = info.Language, info.Backend
+	if r.Language == "" {
+		r.Language = info.Language
+	}
+	r.Backend = info.Backend
 	return info.Limits, nil
 }

@@ -15,6 +15,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -102,6 +103,13 @@ func New(ctx context.Context, cfg Config) *Table {
 	return t
 }
 
+// SetMax replaces the largest number of live sessions. Sessions that live already stay.
+func (t *Table) SetMax(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cfg.Max = max(n, 1)
+}
+
 // NewID makes an id for a session.
 func NewID() sandboxmcp.SessionID {
 	b := make([]byte, 12)
@@ -109,10 +117,10 @@ func NewID() sandboxmcp.SessionID {
 	return sandboxmcp.SessionID("sess_" + hex.EncodeToString(b))
 }
 
-var made = regexp.MustCompile(`^sess_[0-9a-f]{24}$`)
+var made = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^sess_[0-9a-f]{24}$`) })
 
 // IsMade reports whether an id has the form of those that NewID makes.
-func IsMade(id sandboxmcp.SessionID) bool { return made.MatchString(string(id)) }
+func IsMade(id sandboxmcp.SessionID) bool { return made().MatchString(string(id)) }
 
 // Claim takes a session for one run. The caller ends the run by Release. If there is no
 // session of that id, Claim makes one from info and fresh is true: the caller then calls
@@ -131,8 +139,12 @@ func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Dur
 			return gone
 		}
 		if len(t.live) >= t.cfg.Max {
-			return sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "there are %d sessions, and at most %d are allowed", len(t.live), t.cfg.Max).
-				WithHint("terminate one that is no longer needed, or ask the operator to raise SANDBOX_MAX_SESSIONS").With("limit", t.cfg.Max)
+			msg := fmt.Sprintf("there are %d sessions, and at most %d are allowed", len(t.live), t.cfg.Max)
+			if !IsMade(info.ID) { // it may be a mistyped one
+				msg = fmt.Sprintf("there is no session %s, and no other one can be made: %s", sandboxmcp.Quote(string(info.ID)), msg)
+			}
+			return sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "%s", msg).
+				WithHint("terminate one that is no longer needed, or ask the operator to raise SANDBOX_MAX_SESSIONS").With("limit", t.cfg.Max).With("sessions", t.idsLocked(info.Namespace))
 		}
 		s, fresh = &Session{t: t, key: k, info: info, ttl: ttl, busy: true}, true
 		t.live[k] = s
@@ -285,9 +297,13 @@ func (s *Session) Info() sandboxmcp.Session {
 
 func (s *Session) infoLocked() sandboxmcp.Session {
 	info := s.info
-	info.Status = sandboxmcp.SessionActive
+	info.Status = sandboxmcp.SessionIdle
 	if s.busy {
-		info.Status = sandboxmcp.SessionBusy
+		info.Status = sandboxmcp.SessionActive
+	}
+	info.Interpreters = []sandboxmcp.Language{}
+	if r, ok := s.room.(interface{ Interpreters() []sandboxmcp.Language }); ok {
+		info.Interpreters = r.Interpreters()
 	}
 	return info
 }
@@ -309,6 +325,18 @@ func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp
 		return notFound(id)
 	})
 	return found, err
+}
+
+// idsLocked returns the ids of a namespace's live sessions, in their order. t.mu is held.
+func (t *Table) idsLocked(ns sandboxmcp.Namespace) []sandboxmcp.SessionID {
+	ids := []sandboxmcp.SessionID{}
+	for k := range t.live {
+		if k.ns == ns {
+			ids = append(ids, k.id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func notFound(id sandboxmcp.SessionID) error {

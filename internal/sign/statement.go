@@ -21,7 +21,9 @@ const (
 	statementType = "https://in-toto.io/Statement/v1"
 	// artifactPredicateType identifies version 1 of an artifact's statement.
 	artifactPredicateType = "https://github.com/sandboxmcp/sandboxmcp/artifact/v1"
-	receiptVersion        = 1
+	// filePredicateType identifies version 1 of the statement of a file that a caller signs.
+	filePredicateType = "https://github.com/sandboxmcp/sandboxmcp/file/v1"
+	receiptVersion    = 1
 	// codeSubject is the subject of a receipt without artifacts.
 	codeSubject = "code"
 )
@@ -70,6 +72,11 @@ type (
 		SizeBytes  int64                 `json:"size_bytes"`
 		CodeSHA256 string                `json:"code_sha256"`
 		CreatedAt  time.Time             `json:"created_at"` // RFC 3339, UTC, up to nine digits
+	}
+	filePredicate struct {
+		Version   int       `json:"version"`
+		SizeBytes int64     `json:"size_bytes"`
+		SignedAt  time.Time `json:"signed_at"`
 	}
 )
 
@@ -190,6 +197,49 @@ func (a ArtifactStatement) payload() ([]byte, error) {
 			Version: receiptVersion, Namespace: a.Namespace, RequestID: a.RequestID, SessionID: a.SessionID,
 			SizeBytes: a.SizeBytes, CodeSHA256: a.CodeSHA256, CreatedAt: a.CreatedAt.UTC(),
 		},
+	})
+}
+
+// FileStatement is the content that the signature of a file covers: this file, under this
+// name, was signed at this time.
+type FileStatement struct {
+	Name      string // valid UTF-8
+	SizeBytes int64
+	SHA256    string // of the content, hex
+	SignedAt  time.Time
+}
+
+// File signs the statement and returns the signature in base64. It fails on an invalid hash and
+// on a name that is not UTF-8.
+func (k *Key) File(f FileStatement) (signature string, err error) {
+	payload, err := f.payload()
+	if err != nil {
+		return "", fmt.Errorf("sign the file %s: %w", sandboxmcp.Quote(f.Name), err)
+	}
+	return k.sign(payload), nil
+}
+
+// VerifyFile checks that signature is public's signature over exactly these fields. The caller
+// checks that the content has the hash f.SHA256.
+func VerifyFile(f FileStatement, signature string, public ed25519.PublicKey) error {
+	payload, err := f.payload()
+	if err == nil {
+		err = check(public, payload, signature)
+	}
+	if err != nil {
+		return fmt.Errorf("verify the file %s: %w", sandboxmcp.Quote(f.Name), err)
+	}
+	return nil
+}
+
+func (f FileStatement) payload() ([]byte, error) {
+	s, err := newSubject(f.Name, f.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	return encode(statement[filePredicate]{
+		Type: statementType, Subject: []subject{s}, PredicateType: filePredicateType,
+		Predicate: filePredicate{Version: receiptVersion, SizeBytes: f.SizeBytes, SignedAt: f.SignedAt.UTC()},
 	})
 }
 

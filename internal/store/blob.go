@@ -153,7 +153,7 @@ func (b *blobDir) create() (*os.File, error) {
 	if err := b.prepare(); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(filepath.Join(b.dir, "tmp", rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	return os.OpenFile(filepath.Join(b.dir, "tmp", rand.Text()), os.O_CREATE|os.O_EXCL|os.O_RDWR, fileMode)
 }
 
 // prepare makes the directories when it is first called.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -66,7 +67,7 @@ func (s *Store) CheckSpace() error {
 			s.log.Debug("look for free space", "dir", dir, "error", err)
 			continue
 		}
-		if free < minFree || free < total/minFreeShare {
+		if tooFull(free, total) {
 			c.err = &sandboxmcp.Error{
 				Code:    sandboxmcp.CodeBackendUnavailable,
 				Message: fmt.Sprintf("the file system of %s has %d MiB free of %d MiB; runs need 256 MiB and 5 %%", dir, free>>20, total>>20),
@@ -77,3 +78,44 @@ func (s *Store) CheckSpace() error {
 	}
 	return c.err
 }
+
+// Temp returns an empty file in the state directory that has no name, for a content of size bytes.
+// It is gone when the caller closes it or the process ends. Temp fails with
+// [sandboxmcp.CodeBackendUnavailable] if the file system would have less free space than
+// [Store.CheckSpace] asks for once the content is written.
+func (s *Store) Temp(size int64) (*os.File, error) {
+	f, err := s.blobs.create()
+	if err != nil {
+		return nil, s.explain("written", err)
+	}
+	if err = os.Remove(f.Name()); err == nil {
+		err = s.space.fits(filepath.Dir(f.Name()), uint64(max(size, 0)))
+	} else {
+		err = s.explain("written", err)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Spare fails with [sandboxmcp.CodeBackendUnavailable] if the file system of the state directory
+// would have less free space than [Store.CheckSpace] asks for with so many bytes more.
+func (s *Store) Spare(bytes int64) error { return s.space.fits(s.dir, uint64(max(bytes, 0))) }
+
+// fits fails if a directory's file system has too little space left after size bytes more.
+func (c *spaceCheck) fits(dir string, size uint64) error {
+	free, total, err := c.free(dir)
+	if err != nil || free >= size && !tooFull(free-size, total) { // as CheckSpace, trusts a file system that does not tell
+		return nil //nolint:nilerr // said above
+	}
+	return &sandboxmcp.Error{
+		Code:    sandboxmcp.CodeBackendUnavailable,
+		Message: fmt.Sprintf("%d MiB do not fit: the file system of %s has %d MiB free of %d MiB, and 256 MiB and 5 %% stay free", size>>20, dir, free>>20, total>>20),
+		Hint:    "free some space, or set SANDBOXMCP_STATE_DIR to a directory on another disk",
+	}
+}
+
+// tooFull reports whether a file system has less free space than work needs.
+func tooFull(free, total uint64) bool { return free < minFree || free < total/minFreeShare }

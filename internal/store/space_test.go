@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,5 +82,36 @@ func TestFreeSpaceIsLookedForOnceASecondInBothPlaces(t *testing.T) {
 	now = now.Add(time.Second)
 	if err := s.CheckSpace(); err != nil {
 		t.Errorf("got %v after space was freed, want none", err)
+	}
+}
+
+// TestTempFilesHaveNoName: a temporary file can be written and read, has no name, and is refused
+// if its content would leave too little space.
+func TestTempFilesHaveNoName(t *testing.T) {
+	const mib = 1 << 20
+	dir := filepath.Join(t.TempDir(), "state")
+	s, err := store.Open(t.Context(), store.Config{Dir: dir, Free: func(string) (uint64, uint64, error) { return 300 * mib, 1000 * mib, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f, err := s.Temp(44 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err = f.WriteString("text"); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 4)
+	if _, err = f.ReadAt(got, 0); err != nil || string(got) != "text" {
+		t.Errorf("got %q and %v, want what was written", got, err)
+	}
+	if _, err := os.Stat(f.Name()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v for its name, want that there is none", err)
+	}
+	_, err = s.Temp(45 * mib)
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable || !strings.Contains(err.Error(), dir) {
+		t.Errorf("45 MiB where 44 fit: got %v, want %s with the path", err, sandboxmcp.CodeBackendUnavailable)
 	}
 }

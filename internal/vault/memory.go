@@ -114,6 +114,29 @@ func (v *Vault) inEnv(ns sandboxmcp.Namespace) (*Set, error) {
 	return set, err
 }
 
+// SetNamespaces replaces [Config.Namespaces]. It fails and changes nothing if a variable could then
+// belong to two of them.
+func (v *Vault) SetNamespaces(all []sandboxmcp.Namespace) error {
+	if v.cfg.Kind != Env {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	before := v.cfg.Namespaces
+	v.cfg.Namespaces = all
+	sets := make(map[sandboxmcp.Namespace]*Set, len(all))
+	for _, ns := range all {
+		set, err := v.fromEnv(ns)
+		if err != nil {
+			v.cfg.Namespaces = before
+			return err
+		}
+		sets[ns] = set
+	}
+	v.memory = sets
+	return nil
+}
+
 // fromEnv reads the secrets of a namespace from the environment. The key is the name of
 // the variable without envPart. A variable that could also belong to another namespace in
 // use is an error.

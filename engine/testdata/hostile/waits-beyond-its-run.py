@@ -4,7 +4,7 @@
 import os, subprocess, sys, time
 code = """
 import socket
-s = socket.create_connection(("127.0.0.1", 3128))
+s = socket.create_connection(("127.0.0.1", 312))
 s.sendall(b"GET http://api.site.test/ HTTP/1.1\\r\\nHost: api.site.test\\r\\n\\r\\n")
 open("sent", "w").close()
 s.recv(1000)

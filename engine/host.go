@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/host"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+)
+
+// checkWorkspace refuses a workspace that shows the state directory, with its keys, to programs.
+func checkWorkspace(c *config.Config) error {
+	if c.WorkspacePath == "" {
+		if c.WorkspaceMode == "rw" {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "workspace_mode is rw and workspace_path is not set").WithHint("set workspace_path to the directory that programs may change")
+		}
+		return nil
+	}
+	refuse := func(why string) error {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "workspace_path is %s; %s", sandboxmcp.Quote(c.WorkspacePath), why).WithHint("name a directory that programs may read")
+	}
+	real, err := filepath.EvalSymlinks(c.WorkspacePath)
+	if err != nil {
+		return refuse("it is not there")
+	}
+	c.WorkspacePath = real
+	for _, own := range []string{c.StateDir, c.SQLitePath} {
+		if known, err := filepath.EvalSymlinks(own); err == nil {
+			own = known
+		}
+		if rel, err := filepath.Rel(real, own); own != "" && own != ":memory:" && err == nil && filepath.IsLocal(rel) {
+			return refuse("the state directory is in it")
+		}
+	}
+	return nil
+}
+
+// openHost makes what the host tools use.
+func (e *Engine) openHost() error {
+	c := e.cfg
+	own := []string{e.store.Dir()}
+	if c.SQLitePath != "" && c.SQLitePath != ":memory:" {
+		own = append(own, c.SQLitePath)
+	}
+	var err error
+	e.host, err = host.New(host.Config{
+		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own,
+		Store: e.store, Audit: e.audit, Invocation: c.Invocation, Notices: c.Notices, Now: c.Now, Logger: c.Logger,
+	})
+	return err
+}
+
+// hostCaller returns the caller of a host verb and the masker of its namespace.
+func (e *Engine) hostCaller(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.Caller, *redact.Masker, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return c, nil, err
+	}
+	masks, err := e.masks(ctx, c.Namespace, "")
+	return c, masks, err
+}
+
+// hostTurn is hostCaller for a verb that waits for its turn in q. The caller calls done.
+func (e *Engine) hostTurn(ctx context.Context, c sandboxmcp.Caller, q *queue.Queue) (_ sandboxmcp.Caller, masks *redact.Masker, done func(), err error) {
+	if c, masks, err = e.hostCaller(ctx, c); err != nil {
+		return c, nil, nil, err
+	}
+	done, err = inTurn(ctx, q, c.Namespace)
+	return c, masks, done, err
+}
+
+// ExecHost executes a command of the host that a rule allows.
+func (e *Engine) ExecHost(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.HostCommand) (sandboxmcp.HostOutput, error) {
+	c, masks, done, err := e.hostTurn(ctx, c, e.commands)
+	if err != nil {
+		return sandboxmcp.HostOutput{}, err
+	}
+	defer done()
+	return e.host.Exec(ctx, c, cmd, masks)
+}
+
+// RequestHostAccess asks a person to allow a command. It waits up to ask.Wait for the answer.
+func (e *Engine) RequestHostAccess(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.HostAsk) (sandboxmcp.AccessAnswer, error) {
+	c, masks, err := e.hostCaller(ctx, c)
+	if err != nil {
+		return sandboxmcp.AccessAnswer{}, err
+	}
+	return e.host.Request(ctx, c, ask, masks)
+}
+
+// DecideHostAccess carries out a decision of a person about a command. No MCP tool may call
+// it. It accepts EveryNamespace for a decision with an ID.
+func (e *Engine) DecideHostAccess(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
+	c, err := e.decider(c, d)
+	if err != nil {
+		return sandboxmcp.AccessAnswer{}, err
+	}
+	return e.host.Decide(ctx, c, d)
+}
+
+// RevokeHostAccess withdraws what persons have allowed in one namespace. It fails with
+// request_not_found if there is no such grant.
+func (e *Engine) RevokeHostAccess(ctx context.Context, c sandboxmcp.Caller, pattern string) (sandboxmcp.AccessRevoked, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.AccessRevoked{}, err
+	}
+	return e.host.Revoke(ctx, c, pattern)
+}
+
+// HostAccess lists the rules of host commands. It accepts EveryNamespace.
+func (e *Engine) HostAccess(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.HostAccess, error) {
+	return e.host.List(ctx, e.listed(c))
+}
+
+// ReadHostFile reads a file of the host.
+func (e *Engine) ReadHostFile(ctx context.Context, c sandboxmcp.Caller, r sandboxmcp.HostRead) (sandboxmcp.HostContent, error) {
+	c, masks, done, err := e.hostTurn(ctx, c, e.hostFiles)
+	if err != nil {
+		return sandboxmcp.HostContent{}, err
+	}
+	defer done()
+	return e.host.Files.Read(ctx, c, r, masks)
+}
+
+// WriteHostFile writes a file of the host.
+func (e *Engine) WriteHostFile(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.HostWrite) (sandboxmcp.HostWritten, error) {
+	c, masks, done, err := e.hostTurn(ctx, c, e.hostFiles)
+	if err != nil {
+		return sandboxmcp.HostWritten{}, err
+	}
+	defer done()
+	return e.host.Files.Write(ctx, c, w, masks)
+}
+
+// ListHostFiles lists a directory of the host.
+func (e *Engine) ListHostFiles(ctx context.Context, c sandboxmcp.Caller, path string) (sandboxmcp.HostListing, error) {
+	c, masks, done, err := e.hostTurn(ctx, c, e.hostFiles)
+	if err != nil {
+		return sandboxmcp.HostListing{}, err
+	}
+	defer done()
+	return e.host.Files.List(ctx, c, path, masks)
+}
+
+// CopyHostFile copies a file of the host into a session, or into the workspace.
+func (e *Engine) CopyHostFile(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.HostCopy) (sandboxmcp.HostCopied, error) {
+	c, masks, done, err := e.hostTurn(ctx, c, e.hostFiles)
+	if err != nil {
+		return sandboxmcp.HostCopied{}, err
+	}
+	defer done()
+	if cp.SessionID == "" {
+		return e.host.Files.Copy(ctx, c, cp, masks, nil)
+	}
+	return e.host.Files.Copy(ctx, c, cp, masks, func(name string, content []byte) (string, error) {
+		_, path, err := e.Upload(ctx, c, sandboxmcp.Upload{SessionID: cp.SessionID, Name: name, Content: content, Overwrite: true})
+		return path, err
+	})
+}

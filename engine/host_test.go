@@ -1,0 +1,132 @@
+package engine_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// TestTheWorkspaceIsShownReadOnly: sandboxes see the directory, also what the host adds to it
+// later, and cannot change it.
+func TestTheWorkspaceIsShownReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil { // sandboxes of root have another user
+		t.Fatal(err)
+	}
+	e := openRealOn(t, process.Config{Shown: dir}, func(c *engine.Config) { c.Workspace = dir })
+	run := func(code, want string) {
+		t.Helper()
+		r, err := e.Execute(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Language: sandboxmcp.Shell, Code: code, SessionID: "s"})
+		if err != nil || r.Stdout != want {
+			t.Errorf("%s: got %q, %q, %v, want %q", code, r.Stdout, r.Stderr, err, want)
+		}
+	}
+	if _, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{ID: "s", Language: sandboxmcp.Shell}); err != nil {
+		t.Fatal(err)
+	}
+	run("cat /workspace/later 2> /dev/null || echo none", "none\n")
+	if err := os.WriteFile(filepath.Join(dir, "later"), []byte("here\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run("cat /workspace/later", "here\n")
+	run("(echo x > /workspace/made) 2> /dev/null || echo refused", "refused\n")
+	if _, err := os.Stat(filepath.Join(dir, "made")); err == nil {
+		t.Error("a program made a file in the workspace")
+	}
+}
+
+// TestProgramsChangeAWritableWorkspace: in every language, in single runs and in sessions.
+func TestProgramsChangeAWritableWorkspace(t *testing.T) {
+	dir := t.TempDir()
+	if os.Geteuid() == 0 {
+		if err := os.Chown(dir, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := openRealOn(t, process.Config{Shown: dir, Writable: true}, func(c *engine.Config) { c.Workspace = dir })
+	for name, code := range map[string]string{
+		"python": "open('/workspace/NAME', 'a').write('x')", "node": "require('fs').appendFileSync('/workspace/NAME', 'x')", "shell": "printf x >> /workspace/NAME",
+	} {
+		for _, session := range []string{"", "s"} {
+			for range 2 { // the second may be forked, or run in a sandbox that was ready
+				r, err := e.Execute(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Language: sandboxmcp.Language(name), Code: strings.ReplaceAll(code, "NAME", name+session), SessionID: sandboxmcp.SessionID(session)})
+				if err != nil || !r.Success {
+					t.Fatalf("%s, session %q: got %q, %v, want success", name, session, r.Stderr, err)
+				}
+				if !slices.Contains(r.Isolation.Walls, "no set-user-ID files") || slices.Contains(r.Isolation.Walls, "read-only root") {
+					t.Errorf("%s, session %q: walls %q", name, session, r.Isolation.Walls)
+				}
+			}
+			if b, err := os.ReadFile(filepath.Join(dir, name+session)); err != nil || string(b) != "xx" {
+				t.Errorf("%s, session %q, on the host: got %q, %v, want xx", name, session, b, err)
+			}
+		}
+	}
+}
+
+// TestAWritableWorkspaceNeedsADirectory: the mode alone would silently do nothing.
+func TestAWritableWorkspaceNeedsADirectory(t *testing.T) {
+	e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{
+		Values: map[string]any{"workspace_mode": "rw"}, Env: []string{"SANDBOXMCP_STATE_DIR=" + t.TempDir()},
+	}})
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("got %v, want invalid_argument", err)
+	}
+	if err == nil {
+		_ = e.Close()
+	}
+}
+
+// TestTheWorkspaceDoesNotShowTheState: a workspace with the state directory in it would show
+// programs its keys.
+func TestTheWorkspaceDoesNotShowTheState(t *testing.T) {
+	dir := t.TempDir()
+	e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{
+		Values: map[string]any{"workspace_path": dir}, Env: []string{"SANDBOXMCP_STATE_DIR=" + filepath.Join(dir, "state")},
+	}})
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("got %v, want invalid_argument", err)
+	}
+	if err == nil {
+		_ = e.Close()
+	}
+}
+
+// TestHostCommandsTakeTurns: each command of the host takes a process and a thread of the server.
+// Further ones wait, and too many of them are refused.
+func TestHostCommandsTakeTurns(t *testing.T) {
+	e := open(t, &fake{}, func(c *engine.Config) { c.HostAccess, c.HostAllowed = true, []string{"sleep"} })
+	ctx, cancel := context.WithCancel(t.Context())
+	const calls = 100
+	ends := make(chan error, calls)
+	for range calls {
+		go func() {
+			_, err := e.ExecHost(ctx, sandboxmcp.Caller{}, sandboxmcp.HostCommand{Command: "sleep 60"})
+			ends <- err
+		}()
+	}
+	late := time.NewTimer(30 * time.Second)
+	defer late.Stop()
+	select {
+	case err := <-ends:
+		if sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
+			t.Errorf("got %v, want queue_full", err)
+		}
+	case <-late.C:
+		t.Errorf("all %d commands were started", calls)
+	}
+	cancel()
+	for range calls - 1 {
+		if err := <-ends; err == nil {
+			t.Error("a command of a minute has ended")
+		}
+	}
+}

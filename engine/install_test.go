@@ -1,0 +1,591 @@
+package engine_test
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
+	"github.com/sandboxmcp/sandboxmcp/internal/packages"
+)
+
+// index is a package index on loopback with the Python packages demo 1.0 and 2.0 (needs part), part
+// 1.0 and source (without a wheel), and the Node.js package demo 1.0.0 with an install script. It
+// counts requests.
+type index struct {
+	*httptest.Server
+	asked atomic.Int64
+	files map[string][]byte
+}
+
+func newIndex(t *testing.T) *index {
+	t.Helper()
+	x := &index{files: map[string][]byte{
+		"demo-1.0-py3-none-any.whl": wheel(t, "demo", "1.0", "", "says = 'one'\n"),
+		"demo-2.0-py3-none-any.whl": wheel(t, "demo", "2.0", "part", "import part\nsays = 'two, ' + part.says\n"),
+		"part-1.0-py3-none-any.whl": wheel(t, "part", "1.0", "", "says = 'part'\n"),
+		"source-1.0.tar.gz":         []byte("no wheel"),
+		"demo-1.0.0.tgz":            tarball(t),
+	}}
+	x.Server = httptest.NewServer(http.HandlerFunc(x.serve))
+	t.Cleanup(x.Close)
+	return x
+}
+
+// wheel builds a wheel with one module of the package's name.
+func wheel(t *testing.T, name, version, needs, text string) []byte {
+	t.Helper()
+	info := name + "-" + version + ".dist-info/"
+	meta := "Metadata-Version: 2.1\nName: " + name + "\nVersion: " + version + "\n"
+	if needs != "" {
+		meta += "Requires-Dist: " + needs + "\n"
+	}
+	files := []struct{ name, text string }{
+		{name + ".py", text}, {info + "METADATA", meta}, {info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+	}
+	var record strings.Builder
+	for _, f := range files {
+		sum := sha256.Sum256([]byte(f.text))
+		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", f.name, base64.RawURLEncoding.EncodeToString(sum[:]), len(f.text))
+	}
+	files = append(files, struct{ name, text string }{info + "RECORD", record.String() + info + "RECORD,,\n"})
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, f := range files {
+		w, err := z.Create(f.name)
+		if err == nil {
+			_, err = w.Write([]byte(f.text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// tarball builds the package demo of npm.
+func tarball(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	g := gzip.NewWriter(&b)
+	w := tar.NewWriter(g)
+	for name, text := range map[string]string{
+		"package/package.json": `{"name":"demo","version":"1.0.0","main":"index.js","scripts":{"postinstall":"touch /mnt/data/ran"}}`,
+		"package/index.js":     "exports.says = 'node one';\n",
+	} {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func (x *index) serve(w http.ResponseWriter, r *http.Request) {
+	x.asked.Add(1)
+	where := strings.Trim(r.URL.Path, "/")
+	if data, ok := x.files[path.Base(where)]; ok {
+		_, _ = w.Write(data)
+		return
+	}
+	var doc any
+	if name, ok := strings.CutPrefix(where, "simple/"); ok {
+		type file struct {
+			Name   string            `json:"filename"`
+			URL    string            `json:"url"`
+			Hashes map[string]string `json:"hashes"`
+		}
+		files := []file{}
+		for f, data := range x.files {
+			if strings.HasPrefix(f, name+"-") && !strings.HasSuffix(f, ".tgz") {
+				sum := sha256.Sum256(data)
+				files = append(files, file{f, x.URL + "/files/" + f, map[string]string{"sha256": hex.EncodeToString(sum[:])}})
+			}
+		}
+		if len(files) == 0 {
+			http.NotFound(w, r)
+			return
+		}
+		doc = map[string]any{"meta": map[string]string{"api-version": "1.0"}, "name": name, "files": files}
+		w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
+	} else if where == "npm/demo" {
+		sum := sha512.Sum512(x.files["demo-1.0.0.tgz"])
+		doc = map[string]any{"name": "demo", "dist-tags": map[string]string{"latest": "1.0.0"}, "versions": map[string]any{"1.0.0": map[string]any{
+			"name": "demo", "version": "1.0.0", "hasInstallScript": true,
+			"dist": map[string]string{"tarball": x.URL + "/npm/demo/-/demo-1.0.0.tgz", "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])},
+		}}}
+		w.Header().Set("Content-Type", "application/json")
+	} else {
+		http.NotFound(w, r)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(doc)
+}
+
+// open opens an engine whose index it is. Trees are read-only, so it removes them itself.
+func (x *index) open(t *testing.T, change ...func(*engine.Config)) *engine.Engine {
+	t.Helper()
+	state := filepath.Join(t.TempDir(), "state")
+	t.Cleanup(func() { _ = environment.RemoveTree(packages.Dir(state)) })
+	return openReal(t, append(change, at(state), func(c *engine.Config) {
+		c.ClientEnv = []string{"PIP_INDEX_URL=" + x.URL + "/simple/", "npm_config_registry=" + x.URL + "/npm/", "HOME=/nonexistent"}
+	})...)
+}
+
+func python(specs ...string) sandboxmcp.InstallAsk {
+	return sandboxmcp.InstallAsk{Language: sandboxmcp.Python, Packages: specs}
+}
+
+// install installs packages, and returns them as NAME VERSION.
+func install(t *testing.T, e *engine.Engine, ask sandboxmcp.InstallAsk, who ...sandboxmcp.Caller) []string {
+	t.Helper()
+	r, err := e.Install(t.Context(), callerOf(who), ask)
+	if err != nil {
+		t.Fatalf("install %v: %v", ask.Packages, err)
+	}
+	var all []string
+	for _, p := range r.Installed {
+		if len(p.SHA256) != 64 {
+			t.Errorf("%s has the hash %q", p.Name, p.SHA256)
+		}
+		all = append(all, p.Name+" "+p.Version)
+	}
+	return all
+}
+
+func stdout(t *testing.T, e *engine.Engine, want string, r sandboxmcp.Request, who ...sandboxmcp.Caller) {
+	t.Helper()
+	if res := execute(t, e, r, who...); res.Stdout != want {
+		t.Errorf("%s: got %s %q %q, want %q", r.Code, res.Status, res.Stdout, res.Stderr, want)
+	}
+}
+
+const (
+	sees   = "import demo; print(demo.says)"
+	misses = "import importlib.util; print(importlib.util.find_spec('demo'))"
+)
+
+// TestInstallIntoALiveSession: interpreters of every language that run already see the packages, no
+// other session and no single run does, and the network stays closed.
+func TestInstallIntoALiveSession(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t)
+	needs(t, e, sandboxmcp.Python, sandboxmcp.Shell)
+	s, other := create(t, e, sandboxmcp.SessionSpec{}), create(t, e, sandboxmcp.SessionSpec{})
+	run := func(id sandboxmcp.SessionID, l sandboxmcp.Language, code string) sandboxmcp.Request {
+		return sandboxmcp.Request{SessionID: id, Language: l, Code: code}
+	}
+	stdout(t, e, "None\n", run(s, "python", "import importlib.util; kept = 'kept'; print(importlib.util.find_spec('demo'))"))
+	stdout(t, e, "up\n", run(s, "shell", "echo up"))
+	ask := python("demo==1.0")
+	ask.SessionID = s
+	if diff := cmp.Diff([]string{"demo 1.0"}, install(t, e, ask)); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	stdout(t, e, "one kept\n", run(s, "python", "import demo; print(demo.says, kept)"))
+	stdout(t, e, "one\n", run(s, "python", "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'import demo; print(demo.says)'], capture_output=True, text=True).stdout, end='')"))
+	stdout(t, e, "one\n", run(s, "shell", "python3 -c 'import demo; print(demo.says)'"))
+	stdout(t, e, "OSError\n", run(s, "python", "try:\n    open(demo.__file__, 'a')\nexcept OSError:\n    print('OSError')"))
+	stdout(t, e, "None\n", run(other, "python", misses))
+	stdout(t, e, "None\n", sandboxmcp.Request{Code: misses})
+
+	before := x.asked.Load()
+	x.Close() // the same once more needs no index
+	ask.SessionID = other
+	install(t, e, ask)
+	stdout(t, e, "one\n", run(other, "python", sees))
+	if got := x.asked.Load(); got != before {
+		t.Errorf("got %d more requests to the index, want none", got-before)
+	}
+	res := execute(t, e, run(s, "python", fmt.Sprintf("import urllib.request\ntry:\n    urllib.request.urlopen(%q, timeout=2)\nexcept OSError as e:\n    print('closed')", x.URL)))
+	if res.Stdout != "closed\n" {
+		t.Errorf("got %q, want that the network is closed", res.Stdout)
+	}
+	all, err := e.Audit(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{Action: "install_package", OldestFirst: true})
+	if err != nil || len(all.Entries) != 2 || all.Entries[0].SessionID != s || all.Entries[0].Detail != "python: demo==1.0" || !strings.Contains(fmt.Sprint(all.Entries[0].Metadata["packages"]), "pkg:pypi/demo@1.0") {
+		t.Errorf("got the record %+v, %v; want a line of demo", all, err)
+	}
+}
+
+// TestPackagesOfANamespace: without a session, all later runs of the namespace see the packages,
+// also those of a session that lives, and no other namespace does.
+func TestPackagesOfANamespace(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t)
+	needs(t, e, sandboxmcp.Python, sandboxmcp.Shell)
+	one, two := of("one"), of("two")
+	id := create(t, e, sandboxmcp.SessionSpec{}, one)
+	stdout(t, e, "None\n", sandboxmcp.Request{SessionID: id, Code: misses}, one)
+	if diff := cmp.Diff([]string{"demo 2.0", "part 1.0"}, install(t, e, python("demo"), one)); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	stdout(t, e, "two, part\n", sandboxmcp.Request{Code: sees}, one)
+	stdout(t, e, "two, part\n", shell("python3 -c 'import demo; print(demo.says)'"), one)
+	stdout(t, e, "two, part\n", sandboxmcp.Request{SessionID: id, Code: sees}, one)
+	stdout(t, e, "two, part\n", sandboxmcp.Request{SessionID: create(t, e, sandboxmcp.SessionSpec{}, one), Code: sees}, one)
+	stdout(t, e, "None\n", sandboxmcp.Request{Code: misses}, two)
+	if all, err := e.PackageSets(t.Context(), two); len(all) != 0 || err != nil {
+		t.Errorf("got %v, %v of another namespace, want none", all, err)
+	}
+	all, err := e.PackageSets(t.Context(), one)
+	if err != nil || len(all) != 1 || len(all[0].Packages) != 2 || all[0].Bytes == 0 || !slices.Equal(all[0].Requested, []string{"demo"}) {
+		t.Errorf("got %+v, %v; want the set of demo", all, err)
+	}
+	if _, err := e.RemovePackages(t.Context(), two, "demo"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeNotFound {
+		t.Errorf("remove from another namespace: got %v, want not_found", err)
+	}
+	if gone, err := e.RemovePackages(t.Context(), one, "Demo"); len(gone) != 1 || err != nil {
+		t.Errorf("got %v, %v; want that the set is removed", gone, err)
+	}
+	stdout(t, e, "None\n", sandboxmcp.Request{Code: misses}, one)
+}
+
+// TestPackagesOfARun: they are there for that run alone, or for all later runs of its session.
+func TestPackagesOfARun(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t)
+	needs(t, e, sandboxmcp.Python)
+	stdout(t, e, "one\n", sandboxmcp.Request{Code: sees, Packages: []string{"demo==1.0"}})
+	stdout(t, e, "None\n", sandboxmcp.Request{Code: misses})
+	stdout(t, e, "two, part\n", sandboxmcp.Request{Code: sees, SessionID: "s", Packages: []string{"demo"}})
+	stdout(t, e, "two, part\n", sandboxmcp.Request{Code: sees, SessionID: "s"})
+	stdout(t, e, "one\n", sandboxmcp.Request{Code: "import sys; sys.modules.pop('demo'); import demo; print(demo.says)", SessionID: "s", Packages: []string{"demo==1.0"}})
+	res, err := e.Start(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Code: sees, Packages: []string{"demo==1.0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the background run ends", func() bool {
+		res, err = e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: res.RequestID})
+		return err != nil || res.Status != sandboxmcp.StatusRunning
+	})
+	if err != nil || res.Stdout != "one\n" {
+		t.Errorf("in the background: got %+v, %v", res, err)
+	}
+}
+
+// TestNodePackages: require and import find them, in single runs and in a session that was live
+// before. No install script is run.
+func TestNodePackages(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t)
+	needs(t, e, sandboxmcp.Node)
+	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Node})
+	node := func(code string) sandboxmcp.Request { return sandboxmcp.Request{Language: sandboxmcp.Node, Code: code} }
+	in := func(code string) sandboxmcp.Request {
+		return sandboxmcp.Request{Language: sandboxmcp.Node, SessionID: id, Code: code}
+	}
+	stdout(t, e, "MODULE_NOT_FOUND\n", in("try { require('demo') } catch (e) { console.log(e.code) }"))
+	ask := sandboxmcp.InstallAsk{Language: sandboxmcp.Node, Packages: []string{"demo"}, SessionID: id}
+	_, err := e.Install(t.Context(), sandboxmcp.Caller{}, ask)
+	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeRuntimeUnavailable {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout(t, e, "node one false\n", in("console.log(require('demo').says, require('fs').existsSync('/mnt/data/ran'))"))
+	stdout(t, e, "node one\n", in("import { says } from 'demo'; console.log(says)"))
+	stdout(t, e, "ERR_MODULE_NOT_FOUND\n", in("try { await import('nothing') } catch (e) { console.log(e.code) }"))
+	stdout(t, e, "MODULE_NOT_FOUND\n", node("try { require('demo') } catch (e) { console.log(e.code) }"))
+	ask.SessionID = ""
+	install(t, e, ask)
+	stdout(t, e, "node one\n", node("console.log(require('demo').says)"))
+	stdout(t, e, "node one\n", node("import { says } from 'demo'; console.log(says)"))
+	stdout(t, e, "node one\n", sandboxmcp.Request{Language: sandboxmcp.Shell, Code: "node -p \"require('demo').says\""})
+}
+
+// TestInstallRefuses: each refusal has its code, and is on record if anything was tried.
+func TestInstallRefuses(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t, func(c *engine.Config) { c.PackagesDeny = []string{"part"} })
+	needs(t, e, sandboxmcp.Python)
+	for name, c := range map[string]struct {
+		ask  sandboxmcp.InstallAsk
+		want sandboxmcp.Code
+	}{
+		"an option":              {python("--index-url"), sandboxmcp.CodePackageRejected},
+		"a path":                 {python("demo", "../x"), sandboxmcp.CodePackageRejected},
+		"a shell":                {sandboxmcp.InstallAsk{Language: sandboxmcp.Shell, Packages: []string{"demo"}}, sandboxmcp.CodeInvalidArgument},
+		"ruby":                   {sandboxmcp.InstallAsk{Language: "ruby", Packages: []string{"demo"}}, sandboxmcp.CodeUnsupportedLanguage},
+		"too many":               {python(slices.Repeat([]string{"demo"}, 51)...), sandboxmcp.CodeInvalidArgument},
+		"a session that is none": {sandboxmcp.InstallAsk{Language: sandboxmcp.Python, Packages: []string{"demo"}, SessionID: "none"}, sandboxmcp.CodeSessionNotFound},
+		"a bad session":          {sandboxmcp.InstallAsk{Language: sandboxmcp.Python, Packages: []string{"demo"}, SessionID: "a b"}, sandboxmcp.CodeInvalidSessionID},
+		"no wheel":               {python("source"), sandboxmcp.CodePackageRejected},
+		"no such package":        {python("absent"), sandboxmcp.CodeInstallFailed},
+		"no such version":        {python("demo==9"), sandboxmcp.CodeInstallFailed},
+		"a denied dependency":    {python("demo==2.0"), sandboxmcp.CodePackageRejected},
+	} {
+		r, err := e.Install(t.Context(), sandboxmcp.Caller{}, c.ask)
+		if sandboxmcp.CodeOf(err) != c.want {
+			t.Errorf("%s: got %+v, %v; want %s", name, r, err, c.want)
+		}
+		if hint := sandboxmcp.AsError(err).Hint; name == "ruby" && hint != "use python or node" {
+			t.Errorf("%s: got the hint %q, want the languages that have packages", name, hint)
+		}
+	}
+	if r, err := e.Install(t.Context(), sandboxmcp.Caller{}, python()); err != nil || !r.Success || len(r.Installed) != 0 || !strings.Contains(r.Output, "No packages") {
+		t.Errorf("no packages: got %+v, %v; want success", r, err)
+	}
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Code: "1", Packages: []string{"-r"}}); sandboxmcp.CodeOf(err) != sandboxmcp.CodePackageRejected {
+		t.Errorf("a run: got %v, want package_rejected", err)
+	}
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Code: "1", Packages: []string{"source"}}); sandboxmcp.CodeOf(err) != sandboxmcp.CodePackageRejected {
+		t.Errorf("a run: got %v, want package_rejected", err)
+	}
+}
+
+// TestTwoInstallsAtOnce: installations do not wait for each other, and the same tree may be made
+// twice.
+func TestTwoInstallsAtOnce(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t)
+	needs(t, e, sandboxmcp.Python)
+	var waits []func() ([]string, error)
+	for _, spec := range []string{"demo==1.0", "demo==1.0", "part"} {
+		waits = append(waits, background(t, func() ([]string, error) {
+			r, err := e.Install(t.Context(), sandboxmcp.Caller{}, python(spec))
+			return []string{fmt.Sprint(len(r.Installed))}, err
+		}))
+	}
+	for _, wait := range waits {
+		if got, err := wait(); err != nil || got[0] != "1" {
+			t.Errorf("got %v, %v; want one package", got, err)
+		}
+	}
+	stdout(t, e, "one part\n", sandboxmcp.Request{Code: "import demo, part; print(demo.says, part.says)"})
+}
+
+// TestAskingForPackages: with the policy ask, an installation waits for a person: once for what was
+// asked for and once for what it needs, in each namespace.
+func TestAskingForPackages(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t, func(c *engine.Config) { c.Packages = "ask" })
+	needs(t, e, sandboxmcp.Python)
+	one, two := of("one"), of("two")
+	approve := func(spec string) {
+		t.Helper()
+		_, err := e.Install(t.Context(), one, python(spec))
+		pending := asCode(t, err, sandboxmcp.CodeApprovalPending)
+		id, _ := pending.Fields["approval_id"].(string)
+		how, _ := pending.Fields["how_to_approve"].(string)
+		if id == "" || !strings.Contains(how, "packages approve "+id) {
+			t.Errorf("got the fields %v, want how to approve", pending.Fields)
+		}
+		if _, err := e.DecidePackage(t.Context(), two, sandboxmcp.AccessDecision{ID: id}); err == nil {
+			t.Error("another namespace has decided")
+		}
+		if l, err := e.PackageAccess(t.Context(), two); len(l.Pending)+len(l.Granted) != 0 || err != nil {
+			t.Errorf("got %+v, %v of another namespace", l, err)
+		}
+		if a, err := e.DecidePackage(t.Context(), everyone(), sandboxmcp.AccessDecision{ID: id}); err != nil || !a.Approved {
+			t.Errorf("got %+v, %v; want it approved", a, err)
+		}
+	}
+	approve("demo==2.0") // the package itself
+	approve("demo==2.0") // part, which it needs
+	if diff := cmp.Diff([]string{"demo 2.0", "part 1.0"}, install(t, e, python("demo==2.0"), one)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	_, err := e.Execute(t.Context(), two, sandboxmcp.Request{Code: sees, Packages: []string{"demo==2.0"}}) // although the tree is there
+	wantCode(t, err, sandboxmcp.CodeApprovalPending)
+	if _, err := e.RevokePackage(t.Context(), two, "python:part"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
+		t.Errorf("revoke in another namespace: got %v", err)
+	}
+	if _, err := e.RevokePackage(t.Context(), one, "python:Part"); err != nil {
+		t.Error(err)
+	}
+	_, err = e.Install(t.Context(), one, python("demo==2.0"))
+	pending := asCode(t, err, sandboxmcp.CodeApprovalPending)
+	id, _ := pending.Fields["approval_id"].(string)
+	if _, err := e.DecidePackage(t.Context(), everyone(), sandboxmcp.AccessDecision{ID: id, Deny: true}); err != nil {
+		t.Error(err)
+	}
+	_, err = e.Install(t.Context(), one, python("demo==2.0"))
+	wantCode(t, err, sandboxmcp.CodePackageRejected)
+	if _, err := e.DecidePackage(t.Context(), one, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Package: "python:part"}, Scope: sandboxmcp.GrantOnce}); err != nil {
+		t.Error(err)
+	}
+	install(t, e, python("demo==2.0"), one)
+	_, err = e.Install(t.Context(), one, python("demo==2.0"))
+	if err == nil {
+		t.Error("a grant for one installation was used twice")
+	}
+}
+
+// TestGrantsOfASessionEndWithIt: a later session of the same id has to ask again, also if its first
+// run asks before the session is made.
+func TestGrantsOfASessionEndWithIt(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t, func(c *engine.Config) { c.Packages = "ask" })
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{ID: "mine"})
+	into := sandboxmcp.InstallAsk{Language: sandboxmcp.Python, Packages: []string{"demo==1.0"}, SessionID: id}
+	_, err := e.DecidePackage(t.Context(), of("default"), sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Package: "python:demo"}, Scope: sandboxmcp.GrantSession, SessionID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	install(t, e, into)
+	if err = e.TerminateSession(t.Context(), of("default"), id); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Execute(t.Context(), of("default"), sandboxmcp.Request{Code: sees, SessionID: id, Packages: into.Packages})
+	wantCode(t, err, sandboxmcp.CodeApprovalPending)
+	create(t, e, sandboxmcp.SessionSpec{ID: id})
+	_, err = e.Install(t.Context(), of("default"), into)
+	wantCode(t, err, sandboxmcp.CodeApprovalPending)
+}
+
+// TestInstallFromACell: %pip, !pip and !npm ask the server, which installs into the session of the
+// cell, also if the cell holds the only place in the queue. The rest of the cell sees the packages.
+func TestInstallFromACell(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t, func(c *engine.Config) { c.MaxConcurrent, c.PackagesDeny = 1, []string{"node:*", "absent"} })
+	needs(t, e, sandboxmcp.Python)
+	in := func(id sandboxmcp.SessionID, code string) sandboxmcp.Request {
+		return sandboxmcp.Request{SessionID: id, Code: code}
+	}
+	one, two := create(t, e, sandboxmcp.SessionSpec{}), create(t, e, sandboxmcp.SessionSpec{})
+	stdout(t, e, "Installed demo 2.0 and 1 dependency for session "+string(one)+".\ntwo, part\n", in(one, "%pip install -q 'demo>=1'\nimport demo, os\nprint(demo.says)"))
+	stdout(t, e, "two, part\n", in(one, "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'import demo; print(demo.says)'], capture_output=True, text=True).stdout, end='')"))
+	stdout(t, e, "None\n", in(two, misses))
+	stdout(t, e, "Installed demo 1.0 for session "+string(two)+".\none\n", in(two, "version = '1.0'\n!python3 -m pip install demo=={version}\nimport demo\nprint(demo.says)"))
+	for code, want := range map[string]string{
+		"%pip install absent":         "packages_deny",
+		"!pip install ../x":           "package_rejected",
+		"!npm install demo":           "packages_deny",
+		"!pip install demo; echo too": "no host is open", // a shell's command is left to pip
+		"%pip install -r list.txt":    "no host is open",
+	} {
+		if res := execute(t, e, in(one, code)); res.Success || !strings.Contains(res.Stderr, want) {
+			t.Errorf("%s: got %s %q, want %s", code, res.Status, res.Stderr, want)
+		}
+	}
+	stdout(t, e, "two, part\n", in(one, "print(demo.says)"))
+}
+
+// TestInstallationsTakeTurns: what an index lists is memory of the server, so four installations go
+// on at once, and too many that wait are refused.
+func TestInstallationsTakeTurns(t *testing.T) {
+	t.Parallel()
+	const calls = 80
+	arrived, over := make(chan struct{}, calls), make(chan struct{})
+	x := &index{files: map[string][]byte{}}
+	x.Server = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-over
+	}))
+	t.Cleanup(x.Close)
+	e := x.open(t)
+	needs(t, e, sandboxmcp.Python)
+	ctx, cancel := context.WithCancel(t.Context())
+	codes := make(chan sandboxmcp.Code, calls)
+	for i := range calls {
+		go func() {
+			_, err := e.Install(ctx, sandboxmcp.Caller{}, python(fmt.Sprintf("demo%d", i)))
+			codes <- sandboxmcp.CodeOf(err)
+		}()
+	}
+	inside, full := 0, 0
+	for inside <= 4 && (inside < 4 || full == 0) {
+		select {
+		case <-arrived:
+			inside++
+		case code := <-codes:
+			if full++; code != sandboxmcp.CodeQueueFull {
+				t.Errorf("got %q, want queue_full", code)
+			}
+		}
+	}
+	if inside > 4 {
+		t.Errorf("%d installations ask the index at once, want 4", inside)
+	}
+	cancel()
+	close(over)
+	for range calls - full {
+		<-codes
+	}
+}
+
+// TestNothingIsBuilt: metadata of a package may name the URL of another one. If that is an archive
+// with a build program, such as one hidden behind the metadata of a wheel, pip would execute it.
+func TestNothingIsBuilt(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for name, text := range map[string]string{
+		"hidden-1.0/pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'b'\nbackend-path = ['.']\n",
+		"hidden-1.0/b.py":           "import urllib.request as u\nu.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:312/simple/built/')\n",
+	} {
+		w, err := z.Create(name)
+		if err == nil {
+			_, err = w.Write([]byte(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	hidden := wheel(t, "hidden", "1.0", "part\n\n"+b.String(), "")
+	sum := sha256.Sum256(hidden)
+	x.files["hidden-1.0-py3-none-any.whl"] = hidden
+	x.files["asks-1.0-py3-none-any.whl"] = wheel(t, "asks", "1.0", "hidden @ http://127.0.0.1:312/files/"+hex.EncodeToString(sum[:])+"/hidden-1.0-py3-none-any.whl.metadata", "")
+	var built atomic.Bool
+	x.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "built") {
+			built.Store(true)
+		}
+		x.serve(w, r)
+	})
+	e := x.open(t)
+	needs(t, e, sandboxmcp.Python)
+	_, err := e.Install(t.Context(), sandboxmcp.Caller{}, python("asks"))
+	if built.Load() {
+		t.Error("a program of a package was executed")
+	}
+	if failed := asCode(t, err, sandboxmcp.CodeInstallFailed); !strings.Contains(failed.Message, "has to be built is not installed") {
+		t.Errorf("got %q, want that nothing is built", failed.Message)
+	}
+}

@@ -1,0 +1,37 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
+)
+
+// Bounds of what the server itself does for calls at once. Without them as many calls as a
+// model sends would hold their memory at the same time.
+const (
+	maxParses   = 2  // programs that are parsed here; each may take 400 MiB
+	maxFetches  = 16 // pages that are fetched; each may take 10 MiB
+	maxCommands = 8  // commands of the host; each may take a thread, a gigabyte and an hour
+	maxFiles    = 4  // files of the host; each may take 50 MiB
+	maxInstalls = 4  // installations of packages that are not known; each may take a gigabyte for what indexes list
+	maxInTurn   = 64 // further calls of a namespace that wait, of each kind
+)
+
+// newTurns makes a queue for n calls at once.
+func newTurns(n int) *queue.Queue {
+	return queue.New(queue.Config{MaxConcurrent: n, MaxWaiting: maxInTurn})
+}
+
+// inTurn waits for a place in q. The namespaces take turns. The caller calls done when the
+// work has ended.
+func inTurn(ctx context.Context, q *queue.Queue, ns sandboxmcp.Namespace) (done func(), err error) {
+	t, err := q.Enter(ns, 0)
+	if err != nil {
+		return nil, err
+	}
+	if t.Wait(ctx, 0) != nil {
+		return nil, cancelledError(ctx)
+	}
+	return t.Release, nil
+}

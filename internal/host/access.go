@@ -1,0 +1,110 @@
+package host
+
+import (
+	"context"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+)
+
+// Request asks a person to allow a command and waits up to ask.Wait for the answer. A command
+// that a rule allows is approved at once. It fails with host_access_blocked for a command that
+// no person can allow.
+func (h *Host) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.HostAsk, masks gate.Masks) (sandboxmcp.AccessAnswer, error) {
+	if !h.cfg.Enabled {
+		return sandboxmcp.AccessAnswer{}, disabled()
+	}
+	p, err := h.pattern(ask.Pattern)
+	if err != nil {
+		return sandboxmcp.AccessAnswer{}, h.refused(ctx, c, "host_access", "a pattern that is refused", err)
+	}
+	answer := sandboxmcp.AccessAnswer{Subject: sandboxmcp.Subject{Pattern: p.String()}, Approved: true, Status: sandboxmcp.ApprovalApproved}
+	words, _ := p.words()
+	for _, r := range h.set.Load().rules {
+		if r.fits(words) {
+			return answer, h.outcome(ctx, entry{c: c, action: "host_access", detail: cut(p.String())}, map[string]any{"rule": r.Text}, nil, true)
+		}
+	}
+	q, err := h.gate.Question(ctx, c, p, gate.Ask{Reason: ask.Reason})
+	if err != nil || q.Answered {
+		return q.Answer, err
+	}
+	return h.gate.Ask(ctx, q, masks, ask.Wait)
+}
+
+// pattern parses a pattern that a person can allow.
+func (h *Host) pattern(text string) (Pattern, error) {
+	p, err := ParsePattern(text)
+	if err != nil {
+		return p, h.blockedLine(text, err)
+	}
+	words, _ := p.words()
+	prog, err := find(words[0])
+	if err != nil {
+		return p, err
+	}
+	if rule := h.set.Load().blocked.rule(words, programName(prog.path)); rule != "" {
+		return p, blockedError(words, rule)
+	}
+	h.pins.changed(prog) // from now on the program file must stay the same
+	return p, nil
+}
+
+// blockedLine returns host_access_blocked in place of err if a line that cannot be parsed
+// begins with a blocked program.
+func (h *Host) blockedLine(text string, err error) error {
+	words := strings.Fields(text)
+	if len(words) == 0 || strings.IndexFunc(text, control) >= 0 {
+		return err
+	}
+	if rule := h.set.Load().blocked.rule(words); rule != "" {
+		return blockedError(words, rule)
+	}
+	return err
+}
+
+// List lists the rules of a namespace, or of all if ns is empty.
+func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.HostAccess, error) {
+	rules := h.set.Load()
+	l := sandboxmcp.HostAccess{
+		Allowed: append([]string{}, rules.allowed...), Blocked: append([]string{}, rules.blockedTexts...), Approved: []sandboxmcp.AccessGrant{}, Pending: []sandboxmcp.HostApproval{},
+		Enabled: h.cfg.Enabled, AutoApprove: h.cfg.AutoApprove && h.cfg.Enabled,
+	}
+	all, err := h.gate.List(ctx, ns)
+	if err != nil {
+		return l, err
+	}
+	l.Approved = append(l.Approved, all.Granted...)
+	for _, a := range all.Pending {
+		p := sandboxmcp.HostApproval{Approval: a}
+		if words, err := Words(a.Pattern); err == nil {
+			p.Warning = Warning(words)
+		}
+		l.Pending = append(l.Pending, p)
+	}
+	return l, nil
+}
+
+// Find returns a question. An empty namespace means all. It fails with request_not_found.
+func (h *Host) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sandboxmcp.Approval, error) {
+	return h.gate.Find(ctx, ns, id)
+}
+
+// Decide carries out a person's decision: it answers a question, or allows a command for which
+// there was none.
+func (h *Host) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
+	if d.ID == "" && h.cfg.Enabled {
+		if _, err := h.pattern(d.Pattern); err != nil {
+			return sandboxmcp.AccessAnswer{}, err
+		}
+	}
+	answer, _, err := h.gate.Decide(ctx, c, d)
+	return answer, err
+}
+
+// Revoke withdraws what persons have allowed. It fails with request_not_found if there is no
+// such grant.
+func (h *Host) Revoke(ctx context.Context, c sandboxmcp.Caller, pattern string) (sandboxmcp.AccessRevoked, error) {
+	return h.gate.Revoke(ctx, c, pattern)
+}

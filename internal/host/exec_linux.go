@@ -1,0 +1,258 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// wallRlimits and wallFiles are walls of a command besides those of package jail.
+const (
+	wallRlimits = "rlimits"
+	wallFiles   = "closed descriptors"
+)
+
+// run starts a job on a thread of its own, which is confined first and ends with the command,
+// and waits for the command's end.
+func run(j job, s *streams, stop *stopper) (e ended, err error) {
+	rules := landlockRules(j)
+	ownThread(func() { e, err = runConfined(j, rules, s, stop) })
+	return e, err
+}
+
+// ownThread calls f on a thread that ends afterwards. It is never the main thread, whose
+// restrictions would be those that the kernel shows for the whole process.
+func ownThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			ownThread(f) // on another thread, because this goroutine holds the main one
+			runtime.UnlockOSThread()
+			return
+		}
+		f() // the goroutine ends with its thread locked, which ends the thread
+	}()
+	<-done
+}
+
+func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (ended, error) {
+	var e ended
+	walls, err := jail.ConfineThread(rules)
+	if err != nil {
+		return e, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return e, err
+	}
+	defer func() { _ = null.Close() }()
+	closed := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil // also descriptors that the server was started with
+	pid, held, err := start(j, []uintptr{null.Fd(), s.writers[0].Fd(), s.writers[1].Fd()})
+	if err != nil {
+		return e, err
+	}
+	s.started()
+	kill := func() { _ = unix.Kill(-pid, unix.SIGKILL) }
+	yield(pid)
+	e.walls, e.weak = observed(pid, j, walls, held, closed)
+	if held {
+		if err := unix.PtraceDetach(pid); err != nil {
+			kill()
+		}
+	}
+	stop.begin(kill)
+	waitDead(pid)
+	e.why = stop.end()
+	kill() // what is left of the group; the process id is not free yet
+	var ws unix.WaitStatus
+	for {
+		if _, err := unix.Wait4(pid, &ws, 0, nil); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	e.exit = ws.ExitStatus()
+	if ws.Signaled() {
+		e.signal = int(ws.Signal())
+		e.exit = 128 + e.signal
+	}
+	return e, nil
+}
+
+// start starts the program. If the kernel permits it, the program is held at its first
+// instruction, until the caller has set its limits.
+func start(j job, files []uintptr) (pid int, held bool, err error) {
+	execute := func(attr *syscall.ProcAttr) (int, error) {
+		if elfFile(j.file) { // so that what is executed is the file that was checked
+			return jail.ForkExec(int(j.file.Fd()), j.words, attr)
+		}
+		return syscall.ForkExec(j.path, j.words, attr)
+	}
+	attr := &syscall.ProcAttr{Dir: j.dir, Env: j.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true}}
+	pid, err = execute(attr)
+	if errors.Is(err, syscall.EPERM) { // tracing may be forbidden
+		attr.Sys.Ptrace = false
+		pid, err = execute(attr)
+		return pid, false, err
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	var ws unix.WaitStatus
+	for {
+		_, err = unix.Wait4(pid, &ws, unix.WALL, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil || !ws.Stopped() {
+		return 0, false, fmt.Errorf("the program ended before it began: %w", errors.Join(err, errors.New(strconv.Itoa(int(ws)))))
+	}
+	return pid, true, nil
+}
+
+func elfFile(f *os.File) bool {
+	var b [4]byte
+	_, err := f.ReadAt(b[:], 0)
+	return err == nil && bytes.Equal(b[:], []byte("\x7fELF"))
+}
+
+// observed sets the limits of a program and returns the walls that it has.
+func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []string) {
+	stood = []string{}
+	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if bytes.Contains(status, []byte("NoNewPrivs:\t1")) {
+		stood = append(stood, walls...) // Landlock is inherited with it
+	}
+	if limit(pid, j) && held {
+		stood = append(stood, wallRlimits)
+	} else {
+		weak = append(weak, "limits: set only after the program has started, or not at all")
+	}
+	if closed {
+		stood = append(stood, wallFiles)
+	}
+	weak = append(weak, "files: modes, owners and times of files can be changed, because Landlock does not hold them")
+	if len(walls) < 2 {
+		weak = append(weak, "files: the kernel has no Landlock, so the program can read, write and execute whatever the server's user can")
+	}
+	return stood, append(weak, "network: that of the host", "processes: those that leave the command's group outlive it")
+}
+
+// Most bytes of data of a process.
+const (
+	maxData    = 1 << 30
+	maxAnyData = 8 << 30 // of a program that executes others, such as a compiler
+)
+
+// yield makes the kernel end a process before others when memory is short. If it fails, only its
+// limits hold.
+func yield(pid int) {
+	done := make(chan struct{})
+	go func() { // on a thread that is not confined, which may write
+		defer close(done)
+		f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString("1000")
+			_ = errors.Join(err, f.Close())
+		}
+	}()
+	<-done
+}
+
+// limit sets the resource limits of a process, and reports whether they are in force.
+func limit(pid int, j job) bool {
+	seconds, data := uint64(j.timeout/time.Second)+2, uint64(maxData)
+	if j.execs == nil {
+		data = maxAnyData
+	}
+	for what, most := range map[int]uint64{
+		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10,
+	} {
+		var old, now unix.Rlimit
+		if unix.Prlimit(pid, what, nil, &old) != nil {
+			return false
+		}
+		most = min(most, old.Max)
+		if unix.Prlimit(pid, what, &unix.Rlimit{Cur: most, Max: most}, nil) != nil || unix.Prlimit(pid, what, nil, &now) != nil || now.Max != most {
+			return false
+		}
+	}
+	return true
+}
+
+// waitDead waits until a process has ended, and leaves its process id taken.
+func waitDead(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// landlockRules returns what a job may use.
+func landlockRules(j job) []jail.ThreadRule {
+	var rules []jail.ThreadRule
+	rules = append(rules, jail.ThreadRule{Path: "/", List: true, Exec: j.execs == nil})
+	for _, p := range besides("/", j.reads) {
+		if p != "/dev" {
+			rules = append(rules, jail.ThreadRule{Path: p, Read: true})
+		}
+	}
+	for _, dev := range []string{"null", "zero", "full", "random", "urandom"} {
+		rules = append(rules, jail.ThreadRule{Path: "/dev/" + dev, Read: true, Write: dev == "null"})
+	}
+	for _, p := range j.execs {
+		rules = append(rules, jail.ThreadRule{Path: p, Read: true, Exec: true})
+	}
+	for _, p := range j.writes {
+		rules = append(rules, jail.ThreadRule{Path: p, Read: true, Write: true})
+	}
+	return rules
+}
+
+// maxEntries bounds the entries of a directory that are allowed one by one.
+const maxEntries = 20000
+
+// besides returns paths that together are all of a directory but the closed ones: the entries
+// of each directory above a closed path. An entry that is made later is closed.
+func besides(dir string, closed []string) []string {
+	inside := dir
+	if dir != "/" {
+		inside += "/"
+	}
+	any := false
+	for _, c := range closed {
+		if c == dir {
+			return nil
+		}
+		any = any || strings.HasPrefix(c, inside)
+	}
+	if !any {
+		return []string{dir}
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	names, _ := f.Readdirnames(maxEntries)
+	var all []string
+	for _, n := range names {
+		all = append(all, besides(inside+n, closed)...)
+	}
+	return all
+}

@@ -1,0 +1,313 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+)
+
+// Files reads and writes files of the host.
+type Files struct {
+	host      *Host
+	trees     atomic.Pointer[[]tree]
+	workspace *tree
+	closed    []string
+}
+
+// SetRoots replaces [Config.Roots], for acts to come.
+func (f *Files) SetRoots(dirs []string) {
+	trees := make([]tree, 0, len(dirs))
+	for _, dir := range dirs {
+		trees = append(trees, newTree(dir))
+	}
+	f.trees.Store(&trees)
+}
+
+// Bounds of file tools.
+const (
+	defaultRead = 50_000
+	maxRead     = 10 << 20
+	maxWrite    = 50 << 20
+	maxListed   = 1000
+)
+
+// fileAct is an act on a file.
+type fileAct struct {
+	c          sandboxmcp.Caller
+	what, path string
+	masks      gate.Masks
+}
+
+// act performs an act on a file. Intent and outcome are recorded, never content. work may add
+// to what the outcome says.
+func (f *Files) act(ctx context.Context, a fileAct, work func(more map[string]any) error) error {
+	if !f.host.cfg.Enabled {
+		return disabled()
+	}
+	e := entry{c: a.c, action: "host_file", detail: a.what + " " + sandboxmcp.Quote(cut(a.path))}
+	more := map[string]any{"operation": a.what}
+	if err := a.masks.Plain("the path", a.path); err != nil {
+		e.detail = a.what + " of a path with a secret"
+		return f.host.outcome(ctx, e, more, err, false)
+	}
+	if err := f.host.intent(ctx, e, map[string]any{"operation": a.what}); err != nil {
+		return err
+	}
+	err := work(more)
+	return f.host.outcome(ctx, e, more, err, true)
+}
+
+// Read reads a file, or a part of it. Secrets in it are masked.
+func (f *Files) Read(ctx context.Context, c sandboxmcp.Caller, r sandboxmcp.HostRead, masks gate.Masks) (sandboxmcp.HostContent, error) {
+	out := sandboxmcp.HostContent{Success: true}
+	err := f.act(ctx, fileAct{c, "read", r.Path, masks}, func(more map[string]any) error {
+		if r.MaxBytes == 0 {
+			r.MaxBytes = defaultRead
+		}
+		if r.MaxBytes < 0 || r.MaxBytes > maxRead || r.Offset < 0 {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "max_bytes is 1 to %d, and offset is at least 0", maxRead)
+		}
+		file, info, err := f.openFile(r.Path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		b, err := readPart(file, r.Offset, r.MaxBytes)
+		if err != nil {
+			return readError(r.Path, err)
+		}
+		out.Size, out.Truncated = info.Size(), r.Offset+int64(len(b)) < info.Size()
+		more["bytes"] = len(b)
+		out.Content, out.Encoding = shown([]byte(masks.Text(string(b))), out.Truncated)
+		return nil
+	})
+	if err != nil {
+		return sandboxmcp.HostContent{}, err
+	}
+	return out, nil
+}
+
+// shown returns bytes as text, or as base64 if they are no text. A character that is cut off
+// at the end is left out.
+func shown(b []byte, more bool) (text, encoding string) {
+	if more {
+		for i := 1; i < utf8.UTFMax && i < len(b); i++ {
+			if tail := b[len(b)-i:]; utf8.RuneStart(tail[0]) {
+				if !utf8.FullRune(tail) {
+					b = b[:len(b)-i]
+				}
+				break
+			}
+		}
+	}
+	if utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 {
+		return string(b), "utf-8"
+	}
+	return base64.StdEncoding.EncodeToString(b), "base64"
+}
+
+// Write writes a file.
+func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.HostWrite, masks gate.Masks) (sandboxmcp.HostWritten, error) {
+	err := f.act(ctx, fileAct{c, "write", w.Path, masks}, func(more map[string]any) error {
+		if len(w.Content) > maxWrite {
+			return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content has %d bytes; at most %d are allowed", len(w.Content), maxWrite)
+		}
+		p, err := locate(w.Path, *f.trees.Load(), f.closed)
+		if err != nil {
+			return err
+		}
+		more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
+		return put(p, w.Path, []byte(w.Content), w.Overwrite)
+	})
+	if err != nil {
+		return sandboxmcp.HostWritten{}, err
+	}
+	return sandboxmcp.HostWritten{Success: true, Path: w.Path, BytesWritten: len(w.Content)}, nil
+}
+
+// List lists a directory.
+func (f *Files) List(ctx context.Context, c sandboxmcp.Caller, path string, masks gate.Masks) (sandboxmcp.HostListing, error) {
+	out := sandboxmcp.HostListing{Success: true, Entries: []sandboxmcp.HostEntry{}}
+	err := f.act(ctx, fileAct{c, "list", path, masks}, func(more map[string]any) error {
+		p, err := locate(path, *f.trees.Load(), f.closed)
+		if err != nil {
+			return err
+		}
+		dir, err := p.open(path, false)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = dir.Close() }()
+		out.Entries, out.More, err = entries(dir)
+		more["entries"] = len(out.Entries) + out.More
+		return err
+	})
+	if err != nil {
+		return sandboxmcp.HostListing{}, err
+	}
+	var b strings.Builder
+	for i := range out.Entries {
+		out.Entries[i].Name = masks.Text(out.Entries[i].Name)
+		x := out.Entries[i]
+		fmt.Fprintf(&b, "%-4s %12d  %s  %s\n", x.Type, x.Size, x.MTime.UTC().Format(time.DateTime), oneLine(x.Name))
+	}
+	if out.More > 0 {
+		fmt.Fprintf(&b, "and %d more\n", out.More)
+	}
+	out.Listing = b.String()
+	return out, nil
+}
+
+// oneLine returns a file name that keeps to its line.
+func oneLine(name string) string {
+	if strings.ContainsFunc(name, hidden) {
+		return sandboxmcp.Quote(name)
+	}
+	return name
+}
+
+// entries lists a directory by name.
+func entries(dir *os.Root) (list []sandboxmcp.HostEntry, more int, err error) {
+	d, err := dir.Open(".")
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = d.Close() }()
+	names, err := d.Readdirnames(100_000)
+	if err != nil && err != io.EOF { //nolint:errorlint // Readdirnames returns it as it is
+		return nil, 0, err
+	}
+	slices.Sort(names)
+	list = []sandboxmcp.HostEntry{}
+	for i, name := range names {
+		if len(list) == maxListed {
+			return list, len(names) - i, nil
+		}
+		info, err := dir.Lstat(name)
+		if err != nil {
+			continue
+		}
+		x := sandboxmcp.HostEntry{Name: strings.ToValidUTF8(name, "\uFFFD"), Type: "other", Size: info.Size(), MTime: info.ModTime()}
+		switch mode := info.Mode(); {
+		case mode.IsRegular():
+			x.Type = "file"
+		case mode.IsDir():
+			x.Type = "dir"
+		case mode&fs.ModeSymlink != 0:
+			x.Type = "link"
+		}
+		list = append(list, x)
+	}
+	return list, 0, nil
+}
+
+// Copy copies a file. deliver gets its content; nil: it goes to the workspace.
+func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.HostCopy, masks gate.Masks, deliver func(name string, content []byte) (path string, err error)) (sandboxmcp.HostCopied, error) {
+	out := sandboxmcp.HostCopied{Success: true}
+	err := f.act(ctx, fileAct{c, "copy", cp.Source, masks}, func(more map[string]any) error {
+		content, err := f.whole(cp.Source)
+		if err != nil {
+			return err
+		}
+		name := cp.Destination
+		if name == "" {
+			name = filepath.Base(cp.Source)
+		}
+		if deliver == nil {
+			deliver = f.toWorkspace
+		}
+		if out.Path, err = deliver(name, content); err != nil {
+			return err
+		}
+		out.Size, out.SHA256 = int64(len(content)), sum(content)
+		more["bytes"], more["sha256"], more["session_id"] = out.Size, out.SHA256, cp.SessionID
+		return nil
+	})
+	if err != nil {
+		return sandboxmcp.HostCopied{}, err
+	}
+	return out, nil
+}
+
+// whole reads a whole file.
+func (f *Files) whole(path string) ([]byte, error) {
+	file, info, err := f.openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	tooLarge := func(n int64) error {
+		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "%s has %d bytes; at most %d are copied", sandboxmcp.Quote(path), n, maxWrite)
+	}
+	if info.Size() > maxWrite {
+		return nil, tooLarge(info.Size())
+	}
+	b, err := readPart(file, 0, maxWrite+1)
+	if err != nil {
+		return nil, readError(path, err)
+	}
+	if len(b) > maxWrite {
+		return nil, tooLarge(int64(len(b)))
+	}
+	return b, nil
+}
+
+// toWorkspace writes a file into the workspace.
+func (f *Files) toWorkspace(name string, content []byte) (string, error) {
+	if f.workspace == nil {
+		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session_id is missing, and no workspace_path is configured").
+			WithHint("name a session, or an operator sets workspace_path")
+	}
+	if filepath.IsAbs(name) || !filepath.IsLocal(name) {
+		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s is no name in the workspace", sandboxmcp.Quote(name)).WithHint("use a relative path without ..")
+	}
+	path := filepath.Join(f.workspace.name, name)
+	p, err := locate(path, []tree{*f.workspace}, f.closed)
+	if err != nil {
+		return "", err
+	}
+	return path, put(p, path, content, true)
+}
+
+// namedIn returns the places of host_roots that words name: what a person has allowed word by
+// word may write there. A file that is not there yet opens its directory.
+func (f *Files) namedIn(words []string) []string {
+	var all []string
+	for _, w := range words {
+		if !filepath.IsAbs(w) {
+			continue
+		}
+		p, err := locate(w, *f.trees.Load(), f.closed)
+		if err != nil || p.writable(w) != nil {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(p.abs())
+		if err != nil && p.rel != "." {
+			real, err = filepath.EvalSymlinks(filepath.Dir(p.abs()))
+		}
+		if err == nil && under(real, p.tree.real) {
+			all = append(all, real)
+		}
+	}
+	return all
+}
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}

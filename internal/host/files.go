@@ -1,0 +1,315 @@
+package host
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// tree is a directory below which files may be reached.
+type tree struct {
+	name string // as the settings have it
+	real string // without links
+}
+
+// newTree returns the tree of a directory. The directory does not have to be there yet.
+func newTree(dir string) tree {
+	t := tree{name: filepath.Clean(dir)}
+	t.real = t.name
+	if real, err := filepath.EvalSymlinks(t.name); err == nil {
+		t.real = real
+	}
+	return t
+}
+
+// place is a path below a tree.
+type place struct {
+	tree tree
+	rel  string // below tree; "." is the tree itself
+}
+
+func (p place) abs() string { return filepath.Join(p.tree.real, p.rel) }
+
+// pathDenied is the error for a path that may not be used.
+func pathDenied(path, why string) *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeHostPathDenied, "%s is refused: %s", sandboxmcp.Quote(path), why)
+}
+
+// locate returns the place of a path, judged by its text alone. closed are paths that are
+// never used.
+func locate(path string, trees []tree, closed []string) (place, error) {
+	switch {
+	case path == "":
+		return place{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "path is empty")
+	case strings.IndexFunc(path, control) >= 0:
+		return place{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the path contains a control character")
+	case len(path) > 4096:
+		return place{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the path has %d bytes; at most 4096 are allowed", len(path))
+	case !filepath.IsAbs(path):
+		return place{}, pathDenied(path, "it is not absolute")
+	}
+	if slices.Contains(strings.Split(filepath.ToSlash(path), "/"), "..") {
+		return place{}, pathDenied(path, "it contains ..")
+	}
+	clean := filepath.Clean(path)
+	for _, t := range trees {
+		for _, root := range []string{t.name, t.real} {
+			if !under(clean, root) {
+				continue
+			}
+			rel, err := filepath.Rel(root, clean)
+			if err != nil {
+				continue
+			}
+			p := place{t, rel}
+			return p, p.judge(path, closed)
+		}
+	}
+	if len(trees) == 0 {
+		return place{}, pathDenied(path, "no directory is open to host tools").WithHint("an operator lists directories in host_roots (SANDBOXMCP_HOST_ROOTS)")
+	}
+	return place{}, pathDenied(path, "it is outside of host_roots")
+}
+
+// judge refuses a place by its names.
+func (p place) judge(path string, closed []string) error {
+	abs := p.abs()
+	for _, c := range closed {
+		if under(abs, c) {
+			return pathDenied(path, "it belongs to this program or to the system")
+		}
+	}
+	for _, c := range systemPlaces {
+		if under(abs, c) {
+			return pathDenied(path, "it belongs to the system")
+		}
+	}
+	if why := secret(abs); why != "" {
+		return pathDenied(path, why)
+	}
+	return nil
+}
+
+// writable refuses a place that may be read and not written.
+func (p place) writable(path string) error {
+	abs := p.abs()
+	for _, c := range neverWritten {
+		if under(abs, c) && !under(p.tree.real, c) {
+			return pathDenied(path, "it belongs to the system")
+		}
+	}
+	if why := obeyed(abs); why != "" {
+		return pathDenied(path, why)
+	}
+	return nil
+}
+
+// open opens the directory of a place, or with parent the one that contains it. No component
+// may be a symbolic link, also not if it is swapped meanwhile. The caller closes it.
+func (p place) open(path string, parent bool) (*os.Root, error) {
+	dir, err := os.OpenRoot(p.tree.real)
+	if err != nil {
+		return nil, readError(path, err)
+	}
+	rel := p.rel
+	if parent {
+		rel = filepath.Dir(rel)
+	}
+	if rel == "." {
+		return dir, nil
+	}
+	for name := range strings.SplitSeq(rel, string(filepath.Separator)) {
+		next, err := step(dir, name)
+		_ = dir.Close()
+		if err != nil {
+			return nil, readError(path, err)
+		}
+		dir = next
+	}
+	return dir, nil
+}
+
+// Errors of entries.
+var (
+	errLink    = errors.New("it is a symbolic link, or leads through one")
+	errSwapped = errors.New("it was replaced while it was opened")
+	errSpecial = errors.New("it is not a regular file")
+	errLinks   = errors.New("it has several names, and one of them may be outside of host_roots")
+)
+
+// step opens a directory in another one.
+func step(dir *os.Root, name string) (*os.Root, error) {
+	before, err := dir.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if before.Mode()&fs.ModeSymlink != 0 {
+		return nil, errLink
+	}
+	if !before.IsDir() {
+		return nil, syscall.ENOTDIR
+	}
+	next, err := dir.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	now, err := next.Stat(".")
+	if err == nil && !os.SameFile(before, now) {
+		err = errSwapped
+	}
+	if err != nil {
+		return nil, errors.Join(err, next.Close())
+	}
+	return next, nil
+}
+
+// regular opens a regular file of a directory for reading. It does not wait for a FIFO and
+// opens no device. The caller closes it.
+func regular(dir *os.Root, name string) (*os.File, os.FileInfo, error) {
+	before, err := dir.Lstat(name)
+	if err == nil {
+		err = plain(before)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	now, err := f.Stat()
+	if err == nil && !os.SameFile(before, now) {
+		err = errSwapped
+	}
+	if err == nil {
+		err = plain(now)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, now, nil
+}
+
+// plain refuses everything but a regular file of one name.
+func plain(info os.FileInfo) error {
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		return errLink
+	case !info.Mode().IsRegular():
+		return errSpecial
+	case links(info) > 1:
+		return errLinks
+	}
+	return nil
+}
+
+// readError returns the error for a path that cannot be opened.
+func readError(path string, err error) error {
+	for _, why := range []error{errLink, errSwapped, errSpecial, errLinks} {
+		if errors.Is(err, why) {
+			return pathDenied(path, why.Error())
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", sandboxmcp.Quote(path)).WithCause(err)
+	case errors.Is(err, fs.ErrPermission):
+		return pathDenied(path, "this server's user may not use it")
+	}
+	return pathDenied(path, "it cannot be opened as a file below its root")
+}
+
+// openFile opens the regular file at a path for reading. The caller closes it.
+func (f *Files) openFile(path string) (*os.File, os.FileInfo, error) {
+	p, err := locate(path, *f.trees.Load(), f.closed)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.rel == "." {
+		return nil, nil, pathDenied(path, errSpecial.Error())
+	}
+	dir, err := p.open(path, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	file, info, err := regular(dir, filepath.Base(p.rel))
+	if err != nil {
+		return nil, nil, readError(path, err)
+	}
+	return file, info, nil
+}
+
+// put writes a file at a place. It replaces a file whole, so that no reader sees a part of it
+// and a link that is put in its way is replaced, not followed.
+func put(p place, path string, content []byte, overwrite bool) error {
+	if err := p.writable(path); err != nil {
+		return err
+	}
+	if p.rel == "." {
+		return pathDenied(path, errSpecial.Error())
+	}
+	dir, err := p.open(path, true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	name, mode := filepath.Base(p.rel), fs.FileMode(0o644)
+	old, err := dir.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return readError(path, err)
+	case !overwrite:
+		return sandboxmcp.Errorf(sandboxmcp.CodeFileExists, "%s is there", sandboxmcp.Quote(path))
+	default:
+		if bad := plain(old); bad != nil {
+			return readError(path, bad)
+		}
+		mode = old.Mode().Perm()
+	}
+	temp := ".sandboxmcp-" + rand.Text()
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return readError(path, err)
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil && old != nil {
+		keepOwner(f, old)
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil && !overwrite {
+		err = dir.Link(temp, name) // fails if the name was taken meanwhile
+		if errors.Is(err, fs.ErrExist) {
+			err = sandboxmcp.Errorf(sandboxmcp.CodeFileExists, "%s is there", sandboxmcp.Quote(path))
+		}
+		return errors.Join(err, dir.Remove(temp))
+	}
+	if err == nil {
+		err = dir.Rename(temp, name)
+	}
+	if err != nil {
+		_ = dir.Remove(temp)
+		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be written", sandboxmcp.Quote(path)).WithCause(err)
+	}
+	return nil
+}
+
+// readPart reads up to most bytes of a file from an offset.
+func readPart(f *os.File, offset int64, most int) ([]byte, error) {
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, int64(most)))
+}

@@ -1,0 +1,397 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// Config configures a [Host].
+type Config struct {
+	Enabled     bool
+	AutoApprove bool     // commands need no rule; blocked ones stay blocked
+	Allowed     []string // commands that need no approval, by their first words
+	Blocked     []string // commands that are always refused
+	Roots       []string // directories of the file tools
+	Workspace   string   // directory that files are copied into; empty: none
+	Own         []string // files and directories of this program, which are always refused
+
+	Store      *store.Store
+	Audit      *audit.Log
+	Invocation sandboxmcp.Invocation
+	Notices    io.Writer
+	Now        func() time.Time
+	Logger     *slog.Logger
+}
+
+// Host executes commands of this machine and reads and writes its files. Its methods may be
+// called concurrently. While host access is off, all but [Host.List] and the decisions of
+// persons fail with host_access_disabled.
+type Host struct {
+	cfg   Config
+	gate  *gate.Gate[Pattern]
+	set   atomic.Pointer[ruleSet]
+	pins  pins
+	Files *Files
+}
+
+// New returns the host. It fails with invalid_argument if a rule of the settings cannot be
+// parsed.
+func New(c Config) (*Host, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	h := &Host{cfg: c}
+	h.gate = gate.New(gate.Config[Pattern]{
+		Kind: kind(), Store: c.Store, Audit: c.Audit, Approvals: c.Enabled, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
+	})
+	h.Files = &Files{host: h}
+	h.Files.SetRoots(c.Roots)
+	rules, err := h.ParseRules(c.Allowed, c.Blocked)
+	if err != nil {
+		return nil, err
+	}
+	h.SetRules(rules)
+	if !c.Enabled {
+		return h, nil
+	}
+	if c.AutoApprove {
+		c.warn(autoWarning)
+	}
+	if c.Workspace != "" {
+		w := newTree(c.Workspace)
+		h.Files.workspace = &w
+	}
+	for _, own := range c.Own {
+		h.Files.closed = append(h.Files.closed, newTree(own).real)
+	}
+	return h, nil
+}
+
+// Rules are the rules of the settings for commands.
+type Rules struct{ set *ruleSet }
+
+// ruleSet has the rules, and their texts. It does not change.
+type ruleSet struct {
+	allowed      []string
+	blockedTexts []string
+	rules        []*Rule
+	blocked      Blocked
+}
+
+// ParseRules parses the rules of host_allowed_commands and host_blocked_commands. It fails with
+// invalid_argument.
+func (h *Host) ParseRules(allowed, blocked []string) (Rules, error) {
+	s := &ruleSet{allowed: allowed, blockedTexts: blocked}
+	var err error
+	if s.blocked, err = newBlocked(blocked); err != nil {
+		return Rules{}, inSetting("host_blocked_commands", err)
+	}
+	if !h.cfg.Enabled {
+		return Rules{s}, nil
+	}
+	for _, text := range allowed {
+		r, err := newRule(text)
+		if err != nil {
+			return Rules{}, inSetting("host_allowed_commands", err)
+		}
+		if r.Any {
+			h.cfg.warn("a rule of host_allowed_commands is dangerous", "rule", text, "why", Warning(append([]string{r.Name}, r.Words...)))
+		}
+		s.rules = append(s.rules, r)
+	}
+	return Rules{s}, nil
+}
+
+// SetRules replaces the rules, for commands that are not executed yet.
+func (h *Host) SetRules(r Rules) { h.set.Store(r.set) }
+
+func (c *Config) warn(text string, more ...any) {
+	if c.Logger != nil {
+		c.Logger.Warn(text, more...) //nolint:sloglint // callers pass constants
+	}
+}
+
+func inSetting(name string, err error) error {
+	e := *sandboxmcp.AsError(err)
+	e.Message = name + ": " + e.Message
+	return &e
+}
+
+// autoWarning is in every result while commands need no approval.
+const autoWarning = "host_auto_approve is on: host commands are executed without asking a person"
+
+// Limits of a command's time.
+const (
+	defaultTime = 120 * time.Second
+	maxTime     = time.Hour
+)
+
+// Exec executes a command. A command that fails is no error. It fails with invalid_argument,
+// host_access_denied, host_access_blocked or host_path_denied before anything is executed.
+func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.HostCommand, masks gate.Masks) (sandboxmcp.HostOutput, error) {
+	if !h.cfg.Enabled {
+		return sandboxmcp.HostOutput{}, disabled()
+	}
+	words, err := wordsOf(cmd)
+	if err != nil {
+		return sandboxmcp.HostOutput{}, h.refused(ctx, c, "host_exec", "a command that cannot be read", err)
+	}
+	if err = masks.Plain("the command", Line(words)); err != nil {
+		return sandboxmcp.HostOutput{}, h.refused(ctx, c, "host_exec", "a command with a secret", err)
+	}
+	id := sandboxmcp.RequestID(uuid.NewString())
+	act := entry{c: c, action: "host_exec", detail: cut(Line(words)), request: id}
+	j, rule, err := h.prepare(ctx, c, cmd, words, id)
+	if err != nil {
+		return sandboxmcp.HostOutput{}, h.refused(ctx, c, "host_exec", act.detail, err)
+	}
+	defer func() { _ = j.file.Close() }()
+	if err = h.intent(ctx, act, map[string]any{"rule": rule, "program": j.path, "cwd": j.dir, "timeout_seconds": j.timeout.Seconds()}); err != nil {
+		return sandboxmcp.HostOutput{}, err
+	}
+	began := h.cfg.Now()
+	e, err := execute(ctx, j)
+	out := h.output(e, masks, j.timeout)
+	out.Rule = rule
+	if err != nil {
+		err = sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be started", sandboxmcp.Quote(j.path)).WithHint("see the server's log").WithCause(err)
+		h.cfg.warn("a host command could not be started", "program", j.path, "error", sandboxmcp.AsError(err).Unwrap())
+	}
+	if err == nil && e.why == stoppedCaller {
+		err = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled, and the command was ended")
+	}
+	act.exit, act.took = &out.ExitCode, h.cfg.Now().Sub(began)
+	return out, h.outcome(ctx, act, map[string]any{"stdout_bytes": e.total[0], "stderr_bytes": e.total[1], "stopped": e.why, "walls": e.walls}, err, out.Success)
+}
+
+// wordsOf returns the words of a command.
+func wordsOf(cmd sandboxmcp.HostCommand) ([]string, error) {
+	if cmd.Timeout < 0 || cmd.Timeout > maxTime {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "timeout is %s; use at most %s", cmd.Timeout, maxTime)
+	}
+	if len(cmd.Argv) > 0 {
+		return cmd.Argv, CheckWords(cmd.Argv)
+	}
+	return Words(cmd.Command)
+}
+
+// prepare decides whether a command may be executed. The caller closes the job's file.
+func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.HostCommand, words []string, id sandboxmcp.RequestID) (job, string, error) {
+	var j job
+	if rule := h.set.Load().blocked.rule(words); rule != "" {
+		return j, "", blockedError(words, rule)
+	}
+	r, named, err := h.ruleFor(ctx, c, words, id)
+	if err != nil {
+		return j, "", err
+	}
+	if rule := h.set.Load().blocked.rule(words, programName(r.program.path)); rule != "" {
+		return j, "", blockedError(words, rule)
+	}
+	j.reads = closedPlaces(h.cfg.Own) // as they are now
+	if j.dir, err = h.dir(cmd.Dir, j.reads); err != nil {
+		return j, "", err
+	}
+	for _, w := range words[1:] {
+		if err = argument(j.dir, w, j.reads); err != nil {
+			return j, "", err
+		}
+	}
+	if j.file, err = r.program.open(); err != nil {
+		return j, "", sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: %s", sandboxmcp.Quote(words[0]), notExecuted(err)).
+			WithHint("a person checks the program and restarts the server").With("success", false).With("denied", true)
+	}
+	j.path, j.words, j.env, j.timeout = r.program.path, append([]string{r.Name}, words[1:]...), environment(), defaultTime
+	if !r.Any {
+		j.execs = r.program.execs
+	}
+	if r.Exact != nil {
+		j.writes = h.Files.namedIn(words[1:])
+	}
+	if cmd.Timeout > 0 {
+		j.timeout = cmd.Timeout
+	}
+	return j, named, nil
+}
+
+// notExecuted says why a program is not executed.
+func notExecuted(err error) string {
+	if errors.Is(err, errReplaced) {
+		return errReplaced.Error()
+	}
+	return errNotThere.Error()
+}
+
+// ruleFor returns the rule that allows a command, and its name.
+func (h *Host) ruleFor(ctx context.Context, c sandboxmcp.Caller, words []string, id sandboxmcp.RequestID) (*Rule, string, error) {
+	for _, r := range h.set.Load().rules {
+		if r.fits(words) {
+			return r, "host_allowed_commands: " + r.Text, nil
+		}
+	}
+	p, ok, err := h.gate.Allows(ctx, gate.Who{Namespace: c.Namespace, RequestID: id}, func(p Pattern) bool { return p.matches(words) })
+	if err != nil {
+		return nil, "", err
+	}
+	named := "approved: " + p.String()
+	if !ok && !h.cfg.AutoApprove {
+		return nil, "", denied(words)
+	}
+	if !ok {
+		named = "host_auto_approve"
+	}
+	r := &Rule{Text: named, Name: words[0], Words: words[1:], Exact: &p, Any: Warning(words) != ""}
+	if r.program, err = find(words[0]); err != nil {
+		return nil, "", err
+	}
+	if h.pins.changed(r.program) {
+		return nil, "", denied(words).WithHint("the program file was replaced after its rule was made; a person checks it and restarts the server")
+	}
+	return r, named, nil
+}
+
+// dir returns the directory of a command, which may not be in a closed place.
+func (h *Host) dir(asked string, closed []string) (string, error) {
+	if asked == "" {
+		for _, t := range *h.Files.trees.Load() {
+			if info, err := os.Stat(t.real); err == nil && info.IsDir() {
+				return t.real, nil
+			}
+		}
+		return "/", nil
+	}
+	if !filepath.IsAbs(asked) || strings.IndexFunc(asked, control) >= 0 {
+		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "cwd is no absolute path")
+	}
+	real, err := filepath.EvalSymlinks(asked)
+	if err != nil {
+		return "", readError(asked, err)
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "cwd is no directory")
+	}
+	return real, readable(asked, real, closed)
+}
+
+// argument refuses a word that names a file whose content may be secret, directly or through
+// a link. It is a second wall: what a program reads unasked, Landlock refuses.
+func argument(dir, word string, closed []string) error {
+	for _, path := range pathsIn(word) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil { // not there, or no path at all
+			if !strings.Contains(word, "/") {
+				continue
+			}
+			real = path
+		}
+		if err := readable(path, real, closed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pathsIn returns what may be a path in a word: the word, and what follows its flag.
+func pathsIn(word string) []string {
+	all := []string{word}
+	if _, value, ok := strings.Cut(word, "="); ok {
+		all = append(all, value)
+	}
+	if len(word) > 2 && word[0] == '-' && word[1] != '-' {
+		all = append(all, word[2:])
+	}
+	if _, path, ok := strings.Cut(word, ":"); ok { // as in git's REVISION:PATH
+		all = append(all, path)
+	}
+	return slices.DeleteFunc(all, func(s string) bool { return s == "" })
+}
+
+// readable refuses a path whose content may be secret.
+func readable(path, real string, closed []string) error {
+	clean := filepath.Clean(path)
+	for _, p := range []string{clean, real} {
+		for _, c := range closed {
+			if under(p, c) {
+				return pathDenied(path, "it belongs to this program or to the system")
+			}
+		}
+		if inProc(p) {
+			return pathDenied(path, "it shows other processes or the kernel's memory")
+		}
+		if why := secret(p); why != "" {
+			return pathDenied(path, why)
+		}
+	}
+	return nil
+}
+
+// inProc reports whether a path is one of another process, or of the kernel's memory.
+func inProc(path string) bool {
+	rest, ok := strings.CutPrefix(path, "/proc/")
+	if !ok {
+		return false
+	}
+	name, below, _ := strings.Cut(rest, "/")
+	if _, err := strconv.Atoi(name); err == nil || name == "self" || name == "thread-self" {
+		return strings.Contains(below, "root") || strings.Contains(below, "fd") || strings.Contains(below, "cwd") || err == nil
+	}
+	return slices.Contains([]string{"kcore", "kmsg", "kallsyms", "keys", "key-users", "sysrq-trigger", "vmcore"}, name)
+}
+
+// output returns the result of a command. Streams are masked, then cut, then repaired.
+func (h *Host) output(e ended, masks gate.Masks, timeout time.Duration) sandboxmcp.HostOutput {
+	shown := func(b []byte, total int64) (string, bool) {
+		text := masks.Text(string(b))
+		if len(text) > maxShown {
+			text = text[:maxShown]
+		}
+		return strings.ToValidUTF8(text, "\uFFFD"), total > int64(len(b)) || len(b) > maxShown
+	}
+	out := sandboxmcp.HostOutput{ExitCode: e.exit, Success: e.exit == 0, Walls: e.walls, Weak: e.weak}
+	out.Stdout, out.StdoutTruncated = shown(e.stdout, e.total[0])
+	out.Stderr, out.StderrTruncated = shown(e.stderr, e.total[1])
+	line := ""
+	switch e.why {
+	case stoppedTime:
+		line = "Execution timed out after " + strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64) + "s"
+	case stoppedOutput:
+		line = "Stopped at " + strconv.Itoa(maxFlood) + " bytes of output"
+	}
+	if line != "" {
+		if out.Stderr != "" && !strings.HasSuffix(out.Stderr, "\n") {
+			out.Stderr += "\n"
+		}
+		out.Stderr += line + "\n"
+	}
+	if h.cfg.AutoApprove {
+		out.Warning = autoWarning
+	}
+	return out
+}
+
+// cut bounds a text for the record.
+func cut(s string) string {
+	if len(s) > 500 {
+		return strings.ToValidUTF8(s[:500], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,202 @@
+package host_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/host"
+)
+
+// haveLandlock reports whether the kernel has Landlock.
+func haveLandlock() bool {
+	_, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, 1)
+	return e == 0
+}
+
+func TestSpecialFilesAnswerAtOnce(t *testing.T) {
+	b := open(t)
+	fifo, sparse := filepath.Join(b.root, "fifo"), filepath.Join(b.root, "sparse")
+	if err := unix.Mkfifo(fifo, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(sparse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(1 << 38); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	_, err = b.read(fifo)
+	wantCode(t, "fifo", err, sandboxmcp.CodeHostPathDenied)
+	wantCode(t, "write to a fifo", b.write(fifo, "x"), sandboxmcp.CodeHostPathDenied)
+	_, err = b.copy(fifo, "x")
+	wantCode(t, "copy a fifo", err, sandboxmcp.CodeHostPathDenied)
+	_, err = b.copy(sparse, "x")
+	wantCode(t, "copy an endless file", err, sandboxmcp.CodeFileTooLarge)
+	if got, err := b.read(sparse); err != nil || !got.Truncated || got.Size != 1<<38 {
+		t.Errorf("an endless file: got %d bytes of %d, %v, want a part", len(got.Content), got.Size, err)
+	}
+	if os.Geteuid() == 0 {
+		dev := filepath.Join(b.root, "zero")
+		if err := unix.Mknod(dev, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))); err == nil {
+			_, err = b.read(dev)
+			wantCode(t, "device", err, sandboxmcp.CodeHostPathDenied)
+		}
+	}
+}
+
+// TestWalls: a command is behind every wall that its result lists, and the server is behind none.
+func TestWalls(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	b := open(t, func(c *host.Config) {
+		c.Allowed = []string{"touch", "cat", "cp"}
+	})
+	a := b.file("a.txt", "content\n")
+	out, err := b.exec("cat " + a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []string{"no_new_privs", "rlimits", "closed descriptors"} {
+		if !slices.Contains(out.Walls, w) {
+			t.Errorf("walls: got %q, want %q in them", out.Walls, w)
+		}
+	}
+	if !slices.ContainsFunc(out.Walls, func(w string) bool { return strings.HasPrefix(w, "landlock") }) {
+		t.Errorf("walls: got %q, want landlock in them", out.Walls)
+	}
+	for _, line := range []string{"touch " + b.root + "/made", "cp " + a + " " + b.root + "/made", "touch /tmp/sandboxmcp-host-test"} {
+		if out, err := b.exec(line); err != nil || out.Success {
+			t.Errorf("%s: got %+v, %v, want it to fail", line, out, err)
+		}
+	}
+	if _, err := os.Stat(b.root + "/made"); err == nil {
+		t.Error("a command made a file")
+	}
+	// The server itself can still write, and gains new privileges by execve.
+	b.file("after.txt", "x")
+	for _, who := range []string{"self", "thread-self"} {
+		status, err := os.ReadFile("/proc/" + who + "/status")
+		if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t0") {
+			t.Skipf("%s: this test runs with no_new_privs already: %v", who, err)
+		}
+	}
+}
+
+// TestSecretsAreWalledOff: a program cannot read the state directory by a path that it was not
+// given, and executes no other program.
+func TestSecretsAreWalledOff(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	dir := t.TempDir()
+	tool := filepath.Join(dir, "tool")
+	b := open(t, func(c *host.Config) {
+		script := "#!/bin/sh\nread line < '" + c.Own[0] + "/sandboxmcp.db' && echo READ\n/bin/ls / && echo RAN\nread x < /etc/hostname; echo DONE\n"
+		if err := os.WriteFile(tool, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c.Allowed = []string{tool}
+	})
+	out, err := b.exec(tool)
+	if err != nil || out.Stdout != "DONE\n" {
+		t.Errorf("got %+v, %v, want neither the secret read nor another program executed", out, err)
+	}
+}
+
+// TestSecretsThatAreMadeLaterAreWalledOff: the places of keys are looked for when a command begins,
+// not when the server does.
+func TestSecretsThatAreMadeLaterAreWalledOff(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	tool, key := filepath.Join(t.TempDir(), "tool"), filepath.Join(home, ".aws", "credentials")
+	if err := os.WriteFile(tool, []byte("#!/bin/sh\nread line < '"+key+"' && echo READ\necho DONE\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Allowed = []string{tool} })
+	if err := os.Mkdir(filepath.Dir(key), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(key, []byte("key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := b.exec(tool); err != nil || out.Stdout != "DONE\n" {
+		t.Errorf("got %+v, %v, want the key not read", out, err)
+	}
+}
+
+// TestCommandsYieldMemory: a command that takes memory without end, such as tail of /dev/zero, is
+// bounded, and the kernel ends it before the server.
+func TestCommandsYieldMemory(t *testing.T) {
+	tool := filepath.Join(t.TempDir(), "tool")
+	script := "#!/bin/sh\nread score < /proc/self/oom_score_adj; echo $score; ulimit -d\n"
+	if err := os.WriteFile(tool, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Allowed = []string{tool} })
+	b.wantOutput(tool, "1000\n1048576\n") // KiB
+}
+
+// TestAnApprovedCommandWritesWhereItsWordsSay: and nowhere else.
+func TestAnApprovedCommandWritesWhereItsWordsSay(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	b := open(t)
+	b.file("in/a.txt", "x")
+	b.file("other/b.txt", "old")
+	for _, p := range []string{"cp " + b.root + "/other/b.txt " + b.root + "/in/a.txt", "touch " + b.root + "/in/c.txt", "cp " + b.root + "/in/a.txt /tmp/sandboxmcp-host-test"} {
+		if _, err := b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: p}}); err != nil {
+			t.Fatal(err)
+		}
+		out, err := b.exec(p)
+		if want := !strings.Contains(p, "/tmp/sandboxmcp-host-test"); err != nil || out.Success != want {
+			t.Errorf("%s: got %+v, %v, want success %v", p, out, err, want)
+		}
+	}
+	if content, err := os.ReadFile(b.root + "/in/a.txt"); string(content) != "old" || err != nil {
+		t.Errorf("got %q, %v, want the copy", content, err)
+	}
+}
+
+// TestNoProcessIsLeft: the children of a command end with it.
+func TestNoProcessIsLeft(t *testing.T) {
+	tool := filepath.Join(t.TempDir(), "tool")
+	if err := os.WriteFile(tool, []byte("#!/bin/sh\n(while :; do read x < /dev/zero; done) &\necho $!\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Allowed = []string{tool} })
+	out, err := b.exec(tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(out.Stdout))
+	if err != nil {
+		t.Fatalf("got %+v, want a process id", out)
+	}
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // the kernel ends it after its SIGKILL
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("process %d is left: %s", pid, stat)
+		}
+	}
+}

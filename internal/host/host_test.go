@@ -1,0 +1,409 @@
+package host_test
+
+import (
+	"context"
+	"encoding/base64"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/host"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// noMasks masks nothing.
+type noMasks struct{}
+
+func (noMasks) Plain(string, string) error { return nil }
+func (noMasks) Text(s string) string       { return s }
+
+var caller = sandboxmcp.Caller{Namespace: "default", Actor: "test"}
+
+// bed is a host with one root and a state directory.
+type bed struct {
+	*host.Host
+	t     *testing.T
+	root  string
+	state string
+	audit *audit.Log
+}
+
+func open(t *testing.T, change ...func(*host.Config)) *bed {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t: t, root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state")}
+	if err := os.Mkdir(b.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(t.Context(), store.Config{Dir: b.state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if b.audit, err = audit.Open(t.Context(), s, audit.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	c := host.Config{
+		Enabled: true, Allowed: []string{"ls", "cat", "echo ok", "sleep", "git log", "git diff", "git branch", "hostname", "date"}, Blocked: []string{"rm", "sudo", "chown -R"},
+		Roots: []string{b.root}, Own: []string{s.Dir()}, Store: s, Audit: b.audit,
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	if b.Host, err = host.New(c); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bed) file(name, content string) string {
+	b.t.Helper()
+	path := filepath.Join(b.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	return path
+}
+
+func (b *bed) exec(line string) (sandboxmcp.HostOutput, error) {
+	b.t.Helper()
+	return b.Exec(b.t.Context(), caller, sandboxmcp.HostCommand{Command: line, Timeout: 20 * time.Second}, noMasks{})
+}
+
+func (b *bed) wantOutput(line, want string) {
+	b.t.Helper()
+	out, err := b.exec(line)
+	if err != nil || out.Stdout != want || !out.Success {
+		b.t.Errorf("%s: got %+v, %v, want %q", line, out, err, want)
+	}
+}
+
+func (b *bed) wantRefused(line string, want sandboxmcp.Code) {
+	b.t.Helper()
+	out, err := b.exec(line)
+	wantCode(b.t, line, err, want)
+	if err == nil {
+		b.t.Errorf("%s: got %+v", line, out)
+	}
+}
+
+func wantCode(t *testing.T, what string, err error, want sandboxmcp.Code) {
+	t.Helper()
+	if got := sandboxmcp.CodeOf(err); got != want {
+		t.Errorf("%.60q: got %v with the code %q, want %q", what, err, got, want)
+	}
+}
+
+// TestFilesAreNoRepository: a model may write files with the names of a bare repository, whose
+// configuration names programs that git executes.
+func TestFilesAreNoRepository(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	b := open(t)
+	for name, content := range map[string]string{
+		"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\tbare = true\n[diff \"x\"]\n\ttextconv = id\n", "info/attributes": "* diff=x\n", "refs/heads/x": "", "objects/info/alternates": "",
+	} {
+		_, err := b.Files.Write(t.Context(), caller, sandboxmcp.HostWrite{Path: filepath.Dir(b.file(name, "")) + "/" + filepath.Base(name), Content: content, Overwrite: true}, noMasks{})
+		if err != nil {
+			t.Fatalf("write %s: %v", name, err)
+		}
+	}
+	if out, err := b.exec("git branch"); err != nil || out.Success || !strings.Contains(out.Stderr, "bare repository") {
+		t.Errorf("got %+v, %v, want that git uses no such repository", out, err)
+	}
+}
+
+func TestRulesAllowPrograms(t *testing.T) {
+	b := open(t)
+	a := b.file("a.txt", "content\n")
+	b.wantOutput("ls "+b.root, "a.txt\n")
+	b.wantOutput("cat "+a, "content\n")
+	b.wantOutput("cat 'a.txt'", "content\n")
+	b.wantOutput("echo ok then", "ok then\n")
+	out, err := b.exec("ls " + a + ".none")
+	if err != nil || out.Success || out.ExitCode == 0 || out.ExitCode == -1 || out.Stderr == "" {
+		t.Errorf("a command that fails: got %+v, %v, want its exit code", out, err)
+	}
+	for line, code := range map[string]sandboxmcp.Code{
+		"echo no": sandboxmcp.CodeHostAccessDenied, "touch x": sandboxmcp.CodeHostAccessDenied, "./ls": sandboxmcp.CodeHostAccessDenied, b.root + "/ls": sandboxmcp.CodeHostAccessDenied,
+		"rm --help": sandboxmcp.CodeHostAccessBlocked, "/bin/rm --help": sandboxmcp.CodeHostAccessBlocked, "sudo ls": sandboxmcp.CodeHostAccessBlocked, "chown -vR a b": sandboxmcp.CodeHostAccessBlocked,
+		"chown a b": sandboxmcp.CodeHostAccessDenied, "env ls": sandboxmcp.CodeHostAccessDenied, "bash -c ls": sandboxmcp.CodeHostAccessDenied, "ls; id": sandboxmcp.CodeInvalidArgument, "ls $(id)": sandboxmcp.CodeInvalidArgument,
+		"git log --output=x": sandboxmcp.CodeHostAccessDenied, "git diff --no-index --output=x a b": sandboxmcp.CodeHostAccessDenied, "git -c a=b log": sandboxmcp.CodeHostAccessDenied, "git log --ext-diff": sandboxmcp.CodeHostAccessDenied,
+		"git log -O x": sandboxmcp.CodeHostAccessDenied, "git branch new": sandboxmcp.CodeHostAccessDenied, "git branch -D x": sandboxmcp.CodeHostAccessDenied, "hostname evil": sandboxmcp.CodeHostAccessDenied, "hostname -F x": sandboxmcp.CodeHostAccessDenied,
+		"date -s 1": sandboxmcp.CodeHostAccessDenied, "date 01010101": sandboxmcp.CodeHostAccessDenied, "date --set=1": sandboxmcp.CodeHostAccessDenied, "date -us 1": sandboxmcp.CodeHostAccessDenied,
+	} {
+		b.wantRefused(line, code)
+	}
+	b.wantOutput("date -u -d @0 +%Y", "1970\n")
+}
+
+// TestTheProgramComesFromTheRule: neither PATH nor the directory of a command chooses it.
+func TestTheProgramComesFromTheRule(t *testing.T) {
+	b := open(t)
+	b.file("ls", "#!/bin/sh\necho evil\n")
+	if err := os.Chmod(filepath.Join(b.root, "ls"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", b.root)
+	out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "ls", Dir: b.root}, noMasks{})
+	if err != nil || strings.Contains(out.Stdout, "evil") {
+		t.Errorf("got %+v, %v, want the machine's ls", out, err)
+	}
+}
+
+// TestAProgramThatWasReplacedIsNotExecuted: what is executed is the file that the rule was made
+// for, whatever its path leads to later.
+func TestAProgramThatWasReplacedIsNotExecuted(t *testing.T) {
+	dir := t.TempDir()
+	tool, link := filepath.Join(dir, "tool"), filepath.Join(dir, "link")
+	script := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(tool+".new", []byte("#!/bin/sh\necho "+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(tool+".new", tool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script("good")
+	if err := os.Symlink(tool, link); err != nil {
+		t.Fatal(err)
+	}
+	toRM := filepath.Join(dir, "harmless")
+	if err := os.Symlink("/bin/rm", toRM); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Allowed = []string{tool, link, toRM} })
+	b.wantOutput(tool, "good\n")
+	b.wantOutput(link, "good\n")
+	b.wantRefused(toRM+" --help", sandboxmcp.CodeHostAccessBlocked)
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/bin/echo", link); err != nil {
+		t.Fatal(err)
+	}
+	b.wantOutput(link, "good\n")
+	script("evil")
+	b.wantRefused(tool, sandboxmcp.CodeHostAccessDenied)
+	b.wantRefused(link, sandboxmcp.CodeHostAccessDenied)
+	script("good")
+	b.wantRefused(tool, sandboxmcp.CodeHostAccessDenied)
+}
+
+func TestSecretsAreNoArguments(t *testing.T) {
+	b := open(t)
+	secret := b.file("project/.env", "CANARY")
+	b.file("project/deploy.key", "CANARY")
+	if err := os.Symlink(secret, filepath.Join(b.root, "notes.txt")); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"cat " + secret, "cat project/.env", "cat ./project/../project/.env", "cat " + b.root + "/notes.txt", "cat notes.txt", "cat project/deploy.key", "cat " + b.state + "/sandboxmcp.db", "ls " + b.state, "cat /etc/shadow",
+		"cat /proc/1/environ", "cat /proc/self/root/etc/shadow", "cat /proc/kcore", "git log --format=%H -- " + secret, "git diff HEAD:project/.env x/y",
+	} {
+		out, err := b.exec(line)
+		if code := sandboxmcp.CodeOf(err); code != sandboxmcp.CodeHostPathDenied || strings.Contains(out.Stdout, "CANARY") {
+			t.Errorf("%s: got %+v, %v, want host_path_denied", line, out, err)
+		}
+	}
+	if _, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "ls", Dir: b.state}, noMasks{}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
+		t.Errorf("cwd in the state directory: got %v, want host_path_denied", err)
+	}
+}
+
+func TestCommandsAreBounded(t *testing.T) {
+	b := open(t, func(c *host.Config) { c.Allowed = append(c.Allowed, "yes", "printenv") })
+	out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "sleep 1000", Timeout: 50 * time.Millisecond}, noMasks{})
+	if err != nil || out.Success || out.ExitCode != -1 || !strings.Contains(out.Stderr, "timed out") {
+		t.Errorf("a command without an end: got %+v, %v, want it stopped", out, err)
+	}
+	out, err = b.exec("yes")
+	if err != nil || out.ExitCode != -1 || len(out.Stdout) > 70_000 || !out.StdoutTruncated || !strings.Contains(out.Stderr, "Stopped at") {
+		t.Errorf("output without an end: got %d bytes, exit %d, %q, %v, want it stopped", len(out.Stdout), out.ExitCode, out.Stderr, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err = b.Exec(ctx, caller, sandboxmcp.HostCommand{Command: "sleep 1000"}, noMasks{}); err == nil {
+		t.Error("a request that was cancelled: got no error, want one")
+	}
+	t.Setenv("HOST_TEST_SECRET", "CANARY")
+	if out, err = b.exec("printenv"); err != nil || strings.Contains(out.Stdout, "CANARY") || !strings.Contains(out.Stdout, "PATH=") {
+		t.Errorf("environment: got %q, %v, want the fixed one", out.Stdout, err)
+	}
+	for _, timeout := range []time.Duration{-1, 2 * time.Hour} {
+		_, err = b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "ls", Timeout: timeout}, noMasks{})
+		wantCode(t, timeout.String(), err, sandboxmcp.CodeInvalidArgument)
+	}
+	_, err = b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "ls", Dir: "relative"}, noMasks{})
+	wantCode(t, "a relative cwd", err, sandboxmcp.CodeInvalidArgument)
+	_, err = b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "ls", Argv: make([]string, 5000)}, noMasks{})
+	wantCode(t, "a huge argv", err, sandboxmcp.CodeInvalidArgument)
+	_, err = b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "ls", Argv: []string{"ls", "a\x00b"}}, noMasks{})
+	wantCode(t, "NUL in argv", err, sandboxmcp.CodeInvalidArgument)
+}
+
+func TestPersonsAllowCommands(t *testing.T) {
+	b := open(t)
+	ask := func(c sandboxmcp.Caller, pattern string) (sandboxmcp.AccessAnswer, error) {
+		return b.Request(t.Context(), c, sandboxmcp.HostAsk{Pattern: pattern, Reason: "to greet"}, noMasks{})
+	}
+	b.wantRefused("echo hello", sandboxmcp.CodeHostAccessDenied)
+	a, err := ask(caller, "echo hello")
+	if err != nil || a.Status != sandboxmcp.ApprovalPending || a.Pattern != "echo hello" || !strings.Contains(a.HowToApprove, "host access approve "+a.ApprovalID) {
+		t.Fatalf("got %+v, %v, want a pending question", a, err)
+	}
+	b.wantRefused("echo hello", sandboxmcp.CodeHostAccessDenied)
+	other := sandboxmcp.Caller{Namespace: "other", Actor: "cli"}
+	if _, err := b.Decide(t.Context(), other, sandboxmcp.AccessDecision{ID: a.ApprovalID}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
+		t.Errorf("decided in another namespace: got %v, want request_not_found", err)
+	}
+	if _, err := b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{ID: a.ApprovalID, Scope: sandboxmcp.GrantAlways}); err != nil {
+		t.Fatal(err)
+	}
+	b.wantOutput("echo hello", "hello\n")
+	for _, line := range []string{"echo hello more", "echo other", "echo", "/bin/echo-hello"} {
+		b.wantRefused(line, sandboxmcp.CodeHostAccessDenied)
+	}
+	if _, err := b.Exec(t.Context(), other, sandboxmcp.HostCommand{Command: "echo hello"}, noMasks{}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostAccessDenied {
+		t.Errorf("another namespace: got %v, want host_access_denied", err)
+	}
+	if l, err := b.List(t.Context(), "other"); err != nil || len(l.Approved)+len(l.Pending) != 0 {
+		t.Errorf("another namespace lists %+v, %v, want nothing of this one", l, err)
+	}
+	if _, err := b.Revoke(t.Context(), caller, "echo hello"); err != nil {
+		t.Fatal(err)
+	}
+	b.wantRefused("echo hello", sandboxmcp.CodeHostAccessDenied)
+
+	no, err := ask(caller, "echo no")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{ID: no.ApprovalID, Deny: true}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ask(caller, "echo  no"); err != nil || again.Status != sandboxmcp.ApprovalDenied || again.ApprovalID != no.ApprovalID {
+		t.Errorf("a denied pattern that is asked again: got %+v, %v, want it denied", again, err)
+	}
+	for pattern, code := range map[string]sandboxmcp.Code{
+		"rm x": sandboxmcp.CodeHostAccessBlocked, "rm *": sandboxmcp.CodeHostAccessBlocked, "/bin/rm x": sandboxmcp.CodeHostAccessBlocked, "*": sandboxmcp.CodeInvalidArgument, "": sandboxmcp.CodeInvalidArgument, "a\nb": sandboxmcp.CodeInvalidArgument,
+		"bash -c *": sandboxmcp.CodeInvalidArgument, "a; b": sandboxmcp.CodeInvalidArgument,
+	} {
+		_, err := ask(caller, pattern)
+		wantCode(t, pattern, err, code)
+		_, err = b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: pattern}})
+		wantCode(t, pattern+" by a person", err, code)
+	}
+	if a, err := ask(caller, "ls -l"); err != nil || !a.Approved {
+		t.Errorf("a command that is allowed: got %+v, %v, want it approved", a, err)
+	}
+	if _, err := ask(caller, "make test"); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := b.List(t.Context(), ""); err != nil || len(l.Pending) != 1 || l.Pending[0].Warning == "" {
+		t.Errorf("a dangerous command: got %+v, %v, want it with a warning", l.Pending, err)
+	}
+}
+
+func TestOnce(t *testing.T) {
+	b := open(t)
+	if _, err := b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: "echo hello"}, Scope: sandboxmcp.GrantOnce}); err != nil {
+		t.Fatal(err)
+	}
+	b.wantOutput("echo hello", "hello\n")
+	b.wantRefused("echo hello", sandboxmcp.CodeHostAccessDenied)
+}
+
+func TestAutoApproveSaysSo(t *testing.T) {
+	b := open(t, func(c *host.Config) { c.AutoApprove = true })
+	out, err := b.exec("echo anything")
+	if err != nil || !strings.Contains(out.Warning, "host_auto_approve") || out.Stdout != "anything\n" {
+		t.Errorf("got %+v, %v, want it executed, with a warning", out, err)
+	}
+	b.wantRefused("rm --help", sandboxmcp.CodeHostAccessBlocked)
+}
+
+func TestOffByDefault(t *testing.T) {
+	b := open(t, func(c *host.Config) { c.Enabled = false })
+	a := b.file("a.txt", "x")
+	_, err := b.exec("ls")
+	wantCode(t, "exec", err, sandboxmcp.CodeHostAccessDisabled)
+	_, err = b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: "echo"}, noMasks{})
+	wantCode(t, "request", err, sandboxmcp.CodeHostAccessDisabled)
+	_, err = b.Files.Read(t.Context(), caller, sandboxmcp.HostRead{Path: a}, noMasks{})
+	wantCode(t, "read", err, sandboxmcp.CodeHostAccessDisabled)
+	_, err = b.Files.Write(t.Context(), caller, sandboxmcp.HostWrite{Path: a, Overwrite: true}, noMasks{})
+	wantCode(t, "write", err, sandboxmcp.CodeHostAccessDisabled)
+	_, err = b.Files.List(t.Context(), caller, b.root, noMasks{})
+	wantCode(t, "list", err, sandboxmcp.CodeHostAccessDisabled)
+	_, err = b.Files.Copy(t.Context(), caller, sandboxmcp.HostCopy{Source: a}, noMasks{}, nil)
+	wantCode(t, "copy", err, sandboxmcp.CodeHostAccessDisabled)
+	if _, err := b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: "echo"}}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostAccessDisabled {
+		t.Errorf("decide: got %v, want host_access_disabled", err)
+	}
+}
+
+// TestEveryActIsRecorded: with intent and outcome, also if it was refused, and never with
+// content.
+func TestEveryActIsRecorded(t *testing.T) {
+	b := open(t)
+	a := b.file("a.txt", "CANARY")
+	_, _ = b.exec("cat " + a)
+	_, _ = b.exec("rm --help")
+	_, _ = b.Files.Read(t.Context(), caller, sandboxmcp.HostRead{Path: a}, noMasks{})
+	_, _ = b.Files.Write(t.Context(), caller, sandboxmcp.HostWrite{Path: a, Content: "CANARY", Overwrite: true}, noMasks{})
+	_, _ = b.Files.Read(t.Context(), caller, sandboxmcp.HostRead{Path: "/etc/passwd"}, noMasks{})
+	page, err := b.audit.List(t.Context(), "default", sandboxmcp.AuditQuery{OldestFirst: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range page.Entries {
+		line := e.Action + " " + e.Phase
+		if e.Success != nil && !*e.Success {
+			line += " failed"
+		}
+		got = append(got, line)
+		if strings.Contains(e.Detail, "CANARY") {
+			t.Errorf("%s: got content in %q, want none", line, e.Detail)
+		}
+	}
+	want := "host_exec intent, host_exec outcome, host_exec outcome failed, host_file intent, host_file outcome, host_file intent, host_file outcome, host_file intent, host_file outcome failed"
+	if have := strings.Join(got, ", "); have != want {
+		t.Errorf("record: got %s, want %s", have, want)
+	}
+}
+
+// starMasks masks one secret.
+type starMasks struct{ secret string }
+
+func (starMasks) Plain(string, string) error { return nil }
+func (m starMasks) Text(s string) string     { return strings.ReplaceAll(s, m.secret, "***") }
+
+// TestSecretsAreMaskedInBinaryFiles: a secret beside a zero byte is masked before the file becomes
+// base64.
+func TestSecretsAreMaskedInBinaryFiles(t *testing.T) {
+	b := open(t)
+	path := b.file("dump", "\x00\xffsecret-value\x00")
+	got, err := b.Files.Read(t.Context(), caller, sandboxmcp.HostRead{Path: path}, starMasks{"secret-value"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := base64.StdEncoding.DecodeString(got.Content)
+	if err != nil || got.Encoding != "base64" || string(content) != "\x00\xff***\x00" {
+		t.Errorf("got %q, %q, %v, want the secret masked", got.Encoding, content, err)
+	}
+}

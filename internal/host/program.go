@@ -1,0 +1,195 @@
+package host
+
+import (
+	"bufio"
+	"debug/elf"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
+)
+
+// searchDirs are the directories in which a program is looked for. The PATH of the server and
+// of callers is not used.
+var searchDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+
+// program is the file of a rule's program, as it was when the rule was made.
+type program struct {
+	asked  string      // path before links were followed; empty: the program is not there
+	path   string      // path without links
+	pinned os.FileInfo // the file must still be this one; nil: only root can change it
+	execs  []string    // files that are executed for it: itself, its interpreters, their loaders
+}
+
+// errNotThere is the error for a rule whose program is not on this machine.
+var errNotThere = errors.New("the program is not on this machine")
+
+// errReplaced is the error for a program file that was replaced.
+var errReplaced = errors.New("the program file was replaced after its rule was made")
+
+// find returns the program of a name, or of an absolute path. It is not an error if the
+// program is not there, because the default rules name programs that few machines have.
+func find(name string) (*program, error) {
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) || filepath.Clean(name) != name {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is no program: name it without a directory, or by its absolute path", sandboxmcp.Quote(name))
+		}
+		return newProgram(name), nil
+	}
+	for _, dir := range searchDirs {
+		if p := newProgram(filepath.Join(dir, name)); p.path != "" {
+			return p, nil
+		}
+	}
+	return &program{}, nil
+}
+
+func newProgram(asked string) *program {
+	path, err := filepath.EvalSymlinks(asked)
+	if err != nil {
+		return &program{}
+	}
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return &program{}
+	}
+	p := &program{asked: asked, path: path, execs: executed(path, 0)}
+	if !inSearchDirs(asked) || !onlyRoot(path) {
+		p.pinned = info
+	}
+	return p
+}
+
+func inSearchDirs(path string) bool {
+	for _, dir := range searchDirs {
+		if filepath.Dir(path) == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// named reports whether a word of a command names the program: by the name of its rule, or by
+// the path at which it was found.
+func (p *program) named(name, word string) bool {
+	return word == name || word != "" && (word == p.asked || word == p.path)
+}
+
+// open opens the program file and checks that it is still the one of the rule. The caller
+// closes it.
+func (p *program) open() (*os.File, error) {
+	if p.path == "" {
+		return nil, errNotThere
+	}
+	f, err := plainfile.Open(p.path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && p.pinned != nil && !same(p.pinned, info) {
+		err = errReplaced
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// pins remembers the program files of rules that are not in the settings.
+type pins struct {
+	mu   sync.Mutex
+	seen map[string]os.FileInfo
+}
+
+// changed reports whether a program file is another one than at the first call for it.
+func (p *pins) changed(prog *program) bool {
+	if prog.pinned == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen == nil {
+		p.seen = map[string]os.FileInfo{}
+	}
+	first, ok := p.seen[prog.path]
+	if !ok {
+		p.seen[prog.path] = prog.pinned
+		return false
+	}
+	return !same(first, prog.pinned)
+}
+
+// same reports whether a file is unchanged.
+func same(before, now os.FileInfo) bool {
+	return os.SameFile(before, now) && before.Size() == now.Size() && before.ModTime().Equal(now.ModTime()) && before.Mode() == now.Mode() && changedAt(before) == changedAt(now)
+}
+
+// executed lists the files that the kernel executes for a program: itself, the loader of an
+// ELF file, the interpreter of a script.
+func executed(path string, depth int) []string {
+	all := []string{path}
+	if depth > 4 {
+		return all
+	}
+	if loader := loaderOf(path); loader != "" {
+		return append(all, loader)
+	}
+	for _, next := range interpreterOf(path) {
+		if real, err := filepath.EvalSymlinks(next); err == nil {
+			all = append(all, executed(real, depth+1)...)
+		}
+	}
+	return all
+}
+
+func loaderOf(path string) string {
+	f, err := elf.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP && p.Filesz < 4096 {
+			b, err := io.ReadAll(p.Open())
+			if err != nil {
+				return ""
+			}
+			real, err := filepath.EvalSymlinks(strings.TrimRight(string(b), "\x00"))
+			if err != nil {
+				return ""
+			}
+			return real
+		}
+	}
+	return ""
+}
+
+// interpreterOf returns the programs of a script's first line. For env that is also the
+// program that env looks for.
+func interpreterOf(path string) []string {
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	line, _ := bufio.NewReader(io.LimitReader(f, 256)).ReadString('\n')
+	line, ok := strings.CutPrefix(line, "#!")
+	words := strings.Fields(line)
+	if !ok || len(words) == 0 || !filepath.IsAbs(words[0]) {
+		return nil
+	}
+	all := words[:1:1]
+	if filepath.Base(words[0]) == "env" && len(words) > 1 {
+		for _, dir := range searchDirs {
+			if real, err := filepath.EvalSymlinks(filepath.Join(dir, words[len(words)-1])); err == nil {
+				return append(all, real)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,220 @@
+package host
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Rule allows commands of one program.
+type Rule struct {
+	Text  string   // as the settings or a person wrote it
+	Name  string   // name of the program, as a command has it
+	Words []string // words that have to follow it
+	Exact *Pattern // the whole command; nil: further words are free, within Flags
+	Flags *flags   // flags that may follow Words; nil: any
+	Any   bool     // it may execute other programs: a person was warned of that
+
+	program *program
+}
+
+// newRule returns the rule of a setting, such as "git status".
+func newRule(text string) (*Rule, error) {
+	words, err := Words(text)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rule{Text: text, Name: words[0], Words: words[1:], Flags: known[strings.Join(words, " ")], Any: Warning(words) != ""}
+	r.program, err = find(r.Name)
+	return r, err
+}
+
+// fits reports whether a command is one of the rule.
+func (r *Rule) fits(words []string) bool {
+	if r.Exact != nil {
+		return r.Exact.matches(words)
+	}
+	if !r.program.named(r.Name, words[0]) || len(words) <= len(r.Words) || !slices.Equal(words[1:1+len(r.Words)], r.Words) {
+		return false
+	}
+	return r.Flags.allow(words[1+len(r.Words):]) == ""
+}
+
+// flags lists the flags that may follow the words of a rule. A flag that takes a value in the
+// next word ends with a colon.
+type flags struct {
+	short    string   // letters, each perhaps with a colon
+	long     []string // without their dashes; a value after = is allowed
+	number   bool     // -5 is allowed
+	operands bool     // words that are no flags are allowed
+	plus     bool     // only operands that begin with + are allowed
+}
+
+// allow returns the word that is not allowed, or "".
+func (f *flags) allow(words []string) string {
+	if f == nil {
+		return ""
+	}
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		switch {
+		case w == "--" && f.operands:
+			return ""
+		case strings.HasPrefix(w, "--"):
+			name, _, given := strings.Cut(w[2:], "=")
+			if slices.Contains(f.long, name+":") && !given {
+				i++
+			} else if !slices.Contains(f.long, name) && !slices.Contains(f.long, name+":") {
+				return w
+			}
+		case len(w) > 1 && w[0] == '-':
+			takes, ok := f.bundle(w[1:])
+			if !ok {
+				return w
+			}
+			if takes {
+				i++
+			}
+		case f.plus && !strings.HasPrefix(w, "+"), !f.plus && !f.operands:
+			return w
+		}
+	}
+	return ""
+}
+
+// bundle reports whether every letter of a word such as -la is allowed, and whether the last
+// one takes the next word as its value.
+func (f *flags) bundle(letters string) (takes, ok bool) {
+	if f.number && strings.Trim(letters, "0123456789") == "" {
+		return false, true
+	}
+	for i := range len(letters) {
+		at := strings.IndexByte(f.short, letters[i])
+		if at < 0 || letters[i] == ':' {
+			return false, false
+		}
+		if at+1 < len(f.short) && f.short[at+1] == ':' {
+			return i+1 == len(letters), true // the rest of the word is its value
+		}
+	}
+	return false, true
+}
+
+// list splits a list of names.
+func list(names string) []string { return strings.Fields(names) }
+
+// known are the flags of the rules that the settings have by default. A rule that is not in
+// it allows any flag.
+var known = map[string]*flags{
+	"uptime":   {short: "ps", long: list("pretty since version help")},
+	"whoami":   {long: list("version help")},
+	"hostname": {short: "adfiIsyA", long: list("alias domain fqdn long ip-address all-ip-addresses short all-fqdns version help")},
+	"uname":    {short: "asnrvmpio", long: list("all kernel-name nodename kernel-release kernel-version machine processor hardware-platform operating-system version help")},
+	"date":     {short: "ud:IRr:", long: list("date: iso-8601 rfc-email rfc-3339 reference: utc universal version help"), plus: true},
+
+	"docker ps":     {short: "aqnlsf:", long: list("all filter: format: last: latest no-trunc quiet size"), operands: true},
+	"docker logs":   {short: "fn:t", long: list("details follow since: tail: timestamps until:"), operands: true},
+	"docker images": {short: "aqf:", long: list("all digests filter: format: no-trunc quiet tree"), operands: true},
+	"docker stats":  {short: "a", long: list("all format: no-stream no-trunc"), operands: true},
+
+	"systemctl status":    {short: "aln:qt:", long: list("all full lines: no-pager no-legend plain quiet state: system type: user"), operands: true},
+	"systemctl is-active": {short: "aq", long: list("all quiet system user"), operands: true},
+
+	"pip list": {short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")},
+	"pip show": {short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true},
+	"npm list": {short: "aglp", long: list("all depth global include json long omit parseable"), operands: true},
+
+	"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true},
+	"git log": {short: "n:pqSGLizwb", number: true, operands: true, long: list("abbrev-commit after all author before committer date decorate first-parent follow format graph grep " +
+		"max-count merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since skip stat summary tags until")},
+	"git diff":   {short: "pubwzU", number: true, operands: true, long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
+	"git branch": {short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
+}
+
+// interpreters and runners are programs that execute other programs or code that they are
+// given.
+var runners = list(`sh bash dash zsh ksh fish csh tcsh busybox toybox python python3 perl ruby node nodejs deno bun php lua luajit tclsh expect awk gawk mawk
+	sed ed vi vim nvim emacs nano less more man git tar cpio rsync scp sftp ssh docker podman nerdctl kubectl helm find fd xargs parallel env nice nohup setsid
+	timeout time stdbuf script watch strace ltrace gdb sudo su doas runuser chroot unshare nsenter make cmake ninja gcc cc go cargo rustc java mvn gradle
+	pip pip3 pipx uv poetry npm npx pnpm yarn gem bundle composer apt apt-get dpkg yum dnf rpm brew snap systemctl systemd-run service crontab at batch
+	rg ag curl wget nc ncat socat openssl sqlite3 psql mysql zip unzip flock ld.so start-stop-daemon ionice taskset choom prlimit setarch`)
+
+// Warning says why a rule for a command is dangerous, or "".
+func Warning(words []string) string {
+	name := programName(words[0])
+	if !slices.Contains(runners, name) && !strings.HasPrefix(name, "ld-linux") && !versioned(name) {
+		return ""
+	}
+	if len(words) > 1 && known[name+" "+words[1]] != nil {
+		return ""
+	}
+	return name + " can execute other programs, so a rule for it allows more than its words say"
+}
+
+// versioned reports whether a name is that of an interpreter with a version, such as
+// python3.11.
+func versioned(name string) bool {
+	base := strings.TrimRight(name, "0123456789.")
+	return base != name && slices.Contains(runners, base)
+}
+
+func programName(word string) string { return filepath.Base(word) }
+
+// Blocked is a list of commands that are always refused.
+type Blocked []blocked
+
+type blocked struct {
+	text  string
+	words []string
+}
+
+func newBlocked(texts []string) (Blocked, error) {
+	var b Blocked
+	for _, t := range texts {
+		words, err := Words(t)
+		if err != nil {
+			return nil, err
+		}
+		b = append(b, blocked{t, words})
+	}
+	return b, nil
+}
+
+// rule returns the text of the entry that refuses a command, or "". also are further names of
+// its program, such as that of the file that a link leads to.
+func (b Blocked) rule(words []string, also ...string) string {
+	names := append([]string{programName(words[0])}, also...)
+	for _, x := range b {
+		if slices.Contains(names, programName(x.words[0])) && holds(words[1:], x.words[1:]) {
+			return x.text
+		}
+	}
+	return ""
+}
+
+// holds reports whether a command has all words of a blocked one, in any order. A short flag
+// also counts within others, as -R in -vR.
+func holds(words, want []string) bool {
+	for _, w := range want {
+		flag := len(w) == 2 && w[0] == '-' && w[1] != '-'
+		if !slices.ContainsFunc(words, func(have string) bool {
+			return have == w || flag && len(have) > 1 && have[0] == '-' && have[1] != '-' && strings.Contains(have, w[1:])
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// denied is the error for a command without a rule.
+func denied(words []string) *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "no rule allows %s", sandboxmcp.Quote(Line(words))).
+		WithHint("ask a person: request_host_access with this command as pattern").With("success", false).With("denied", true)
+}
+
+func blockedError(words []string, rule string) *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeHostAccessBlocked, "%s is blocked by %s of host_blocked_commands", sandboxmcp.Quote(Line(words)), sandboxmcp.Quote(rule)).
+		With("success", false).With("blocked", true)
+}

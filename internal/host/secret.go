@@ -1,0 +1,176 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Names that are refused wherever they stand in a path, in lower case. A name with a slash is
+// the end of a path, or a part of it.
+var (
+	// secretNames may hold keys or credentials. They are neither read nor written.
+	secretNames = list(`.ssh .aws .azure .gnupg .kube .docker .gcloud .config/gcloud .config/gh .config/hub .config/op .config/rclone .config/sops .config/age .config/doctl .config/heroku
+		.password-store .terraform.d .oci .ibmcloud .bluemix .minikube .helm .vault .vault-token .netrc _netrc .npmrc .yarnrc .yarnrc.yml .pypirc .pgpass .my.cnf .mylogin.cnf .dockercfg .s3cfg .boto
+		.git-credentials .config/git/credentials .git/config .gem/credentials .cargo/credentials .cargo/credentials.toml .m2/settings.xml .gradle/gradle.properties .htpasswd .envrc
+		credentials credentials.json credentials.db credentials.csv application_default_credentials.json access_tokens.db client_secret.json kubeconfig terraform.tfstate terraform.tfstate.backup
+		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .config/google-chrome .config/chromium
+		.config/bravesoftware .config/microsoft-edge library/keychains library/cookies shadow gshadow shadow- gshadow- sudoers sudoers.d .bash_history .zsh_history .python_history .node_repl_history .psql_history
+		.mysql_history .lesshst .viminfo .config/sandboxmcp .claude .claude.json .codex .cursor .gemini .continue .windsurf .codeium .aider.conf.yml .config/github-copilot .config/claude .config/opencode .openai .anthropic
+		.mcp.json mcp.json claude_desktop_config.json mcp_config.json .config/zed .jupyter .ipython .databrickscfg .snowflake .dbt .kaggle .huggingface .cache/huggingface/token .config/wandb`)
+
+	// obeyedNames are what another program executes or obeys. They are not written.
+	obeyedNames = list(`.git .hg .svn .husky .githooks .pre-commit-config.yaml .gitconfig .gitmodules .gitattributes .config/git .vscode .idea .fleet .devcontainer .github/workflows .gitlab-ci.yml .circleci .envrc .direnv
+		.bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .config/fish .inputrc .xinitrc .xprofile .xsession .xsessionrc .xbindkeysrc
+		.vimrc .exrc .nvimrc .config/nvim .emacs .emacs.d .tmux.conf .screenrc .gdbinit .lldbinit .pythonrc .pythonstartup .config/systemd .config/autostart .config/environment.d .local/share/applications
+		.config/pip pip.conf .pip .condarc .rprofile .irbrc .pryrc .curlrc .wgetrc .ackrc .ripgreprc .config/containers .local/bin .local/lib crontab cron.d cron.daily cron.hourly cron.weekly cron.monthly
+		claude.md claude.local.md agents.md gemini.md .cursorrules .cursorignore .windsurfrules .clinerules .roomodes .roo .cline .goosehints copilot-instructions.md sitecustomize.py usercustomize.py conftest.py
+		library/launchagents library/launchdaemons authorized_keys`)
+
+	secretSuffixes = list(".pem .key .p12 .pfx .jks .keystore .ppk .kdbx .kdb .tfvars .ovpn .agekey")
+	obeyedSuffixes = list(".pth .desktop .service .timer")
+
+	// systemPlaces are never read or written, neverWritten never written, whatever the roots are.
+	systemPlaces = list("/proc /sys /dev /run/secrets /var/run/secrets /run/credentials /etc/shadow /etc/gshadow /etc/sudoers /etc/sudoers.d /etc/ssh /etc/ssl/private /boot /var/lib/docker /var/lib/kubelet /run/containerd /var/spool/cron")
+	neverWritten = list("/etc /usr /bin /sbin /lib /lib32 /lib64 /opt /run /var/run /var/lib /System /Library")
+)
+
+// secret returns why a path must not be read, or "". It judges names alone.
+func secret(path string) string {
+	names := parts(path)
+	for i, n := range names {
+		if listed(secretNames, names, i) {
+			return "secrets are kept in " + n
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	n := names[len(names)-1]
+	switch {
+	case n == ".env" || strings.HasPrefix(n, ".env.") && !isSample(n) || strings.HasSuffix(n, ".env"):
+		return "it holds settings that may be secret"
+	case keyName(n), hasSuffix(n, secretSuffixes):
+		return "it may be a key"
+	case strings.HasPrefix(n, "service-account") && strings.HasSuffix(n, ".json"), strings.HasPrefix(n, "service_account") && strings.HasSuffix(n, ".json"):
+		return "it may hold credentials"
+	}
+	return ""
+}
+
+// obeyed returns why a path must not be written although it may be read, or "".
+func obeyed(path string) string {
+	names := parts(path)
+	for i, n := range names {
+		if listed(obeyedNames, names, i) {
+			return "another program executes or obeys " + n
+		}
+	}
+	if len(names) > 0 && hasSuffix(names[len(names)-1], obeyedSuffixes) {
+		return "another program executes or obeys it"
+	}
+	return ""
+}
+
+// isSample reports whether an .env file is one that is meant to be shared.
+func isSample(name string) bool {
+	return slices.Contains([]string{".env.example", ".env.sample", ".env.template", ".env.dist"}, name)
+}
+
+// keyName reports whether a name is that of an SSH key. Public keys are not.
+func keyName(n string) bool {
+	if strings.HasSuffix(n, ".pub") {
+		return false
+	}
+	for _, k := range []string{"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "ssh_host_"} {
+		if strings.HasPrefix(n, k) {
+			return true
+		}
+	}
+	return false
+}
+
+// parts returns the names of a path, in lower case: some file systems ignore case, dots and
+// spaces at the end, and what follows a colon.
+func parts(path string) []string {
+	var names []string
+	for n := range strings.SplitSeq(filepath.ToSlash(path), "/") {
+		n, _, _ = strings.Cut(strings.ToLower(n), ":")
+		if t := strings.TrimRight(n, ". "); t != "" {
+			n = t
+		}
+		if n != "" {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// listed reports whether a list has the name at a position, alone or with the names before it.
+func listed(all, names []string, i int) bool {
+	if slices.Contains(all, names[i]) {
+		return true
+	}
+	for back := 1; back <= 2 && back <= i; back++ {
+		if slices.Contains(all, strings.Join(names[i-back:i+1], "/")) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasSuffix(name string, suffixes []string) bool {
+	return slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
+}
+
+// under reports whether a path is a directory, or below it.
+func under(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// closedPlaces returns the paths that commands may not read, without links: those of
+// secretNames in the homes of this machine's users, the system's, and own.
+func closedPlaces(own []string) []string {
+	var all []string
+	add := func(path string) {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			all = append(all, real)
+		}
+	}
+	for _, p := range own {
+		add(p)
+	}
+	for _, p := range systemPlaces {
+		if p != "/proc" && p != "/sys" && p != "/dev" {
+			add(p)
+		}
+	}
+	for _, home := range homes() {
+		for _, n := range secretNames {
+			if n[0] == '.' || strings.HasPrefix(n, "_") {
+				add(filepath.Join(home, n))
+			}
+		}
+		for _, n := range []string{".env", "id_rsa", "id_ed25519"} {
+			add(filepath.Join(home, n))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// homes returns the home directories of this machine.
+func homes() []string {
+	all := []string{"/root"}
+	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
+		all = append(all, h)
+	}
+	for _, dir := range []string{"/home", "/Users"} {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries[:min(len(entries), 1000)] {
+			all = append(all, filepath.Join(dir, e.Name()))
+		}
+	}
+	return all
+}

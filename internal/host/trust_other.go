@@ -1,0 +1,13 @@
+//go:build !unix
+
+package host
+
+import "os"
+
+// onlyRoot reports whether only an administrator can change a file, which is not known.
+func onlyRoot(string) bool { return false }
+
+// links returns how many names a file has, which is not known.
+func links(os.FileInfo) uint64 { return 1 }
+
+func keepOwner(*os.File, os.FileInfo) {}

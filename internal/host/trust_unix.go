@@ -1,0 +1,44 @@
+//go:build unix
+
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// onlyRoot reports whether only root can change a file: it and every directory above it belong
+// to root, and nobody else may write to them.
+func onlyRoot(path string) bool {
+	for {
+		info, err := os.Lstat(path)
+		if err != nil {
+			return false
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
+			return false
+		}
+		if path == filepath.Dir(path) {
+			return true
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// links returns how many names a file has.
+func links(info os.FileInfo) uint64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 1
+	}
+	return uint64(st.Nlink) //nolint:unconvert // its type differs between platforms
+}
+
+// keepOwner gives a new file the owner of the one that it replaces, if that is permitted.
+func keepOwner(f *os.File, old os.FileInfo) {
+	if st, ok := old.Sys().(*syscall.Stat_t); ok {
+		_ = f.Chown(int(st.Uid), int(st.Gid))
+	}
+}

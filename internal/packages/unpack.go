@@ -1,0 +1,225 @@
+package packages
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Bounds of what is unpacked.
+const (
+	maxUnpacked  = 6 << 30 // bytes of a tree
+	maxEntries   = 100_000 // files of a tree
+	maxRatio     = 300     // unpacked to packed bytes of a package above freeRatio
+	freeRatio    = 32 << 20
+	maxPath      = 1000
+	maxSegment   = 255
+	maxDepth     = 100
+	maxTextField = 200
+)
+
+// unfitError means that a package is refused because of its content.
+type unfitError struct{ why string }
+
+func (e *unfitError) Error() string { return e.why }
+
+func unfit(format string, args ...any) error { return &unfitError{fmt.Sprintf(format, args...)} }
+
+// unpacker writes the files of packages below a directory. It makes regular files and
+// directories only, never a link, and replaces nothing.
+type unpacker struct {
+	root     *os.Root
+	made     map[string]bool // directories
+	at       string          // the directory of the last file, which is open as dir
+	dir      *os.Root
+	owner    map[string]string // which package made a file
+	total    int64
+	next     int64                   // total at which spare is asked again
+	spare    func(bytes int64) error // see Config.Spare
+	warnings []string
+}
+
+// warn adds a warning, unless there are many.
+func (u *unpacker) warn(format string, args ...any) {
+	if len(u.warnings) < 20 {
+		u.warnings = append(u.warnings, fmt.Sprintf(format, args...))
+	}
+}
+
+// budget bounds one package.
+type budget struct {
+	packed, unpacked int64
+	names            map[string]string // the names of its files, folded
+}
+
+// checkName fails if a name in an archive is not a plain relative path.
+func checkName(name string) error {
+	shown := sandboxmcp.Quote(name)
+	switch {
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return unfit("its file %s has a name with control characters", shown)
+	case strings.ContainsAny(name, `\`) || len(name) > 1 && name[1] == ':':
+		return unfit("its file %s has a name that is a path of another system", shown)
+	case strings.HasPrefix(name, "/"):
+		return unfit("its file %s has an absolute path", shown)
+	case name == "" || len(name) > maxPath || strings.Count(name, "/") > maxDepth:
+		return unfit("its file %s has a path that is too long", shown)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "..":
+			return unfit("its file %s leads out of the package", shown)
+		case part == "" || part == ".":
+			return unfit("its file %s has a path that is not plain", shown)
+		case len(part) > maxSegment:
+			return unfit("its file %s has a path that is too long", shown)
+		}
+	}
+	return nil
+}
+
+// claim reserves a name in a package. It fails if a file has the name already, in any case.
+func (b *budget) claim(name string) error {
+	folded := strings.ToLower(name)
+	if other, ok := b.names[folded]; ok {
+		if other == name {
+			return unfit("its file %s is in it twice", sandboxmcp.Quote(name))
+		}
+		return unfit("its files %s and %s differ only in case", sandboxmcp.Quote(other), sandboxmcp.Quote(name))
+	}
+	b.names[folded] = name
+	return nil
+}
+
+// write writes a file. If another package has made a file of this name, that one stays. It
+// returns what it has read through the writers.
+func (u *unpacker) write(b *budget, pkg, name string, mode fs.FileMode, r io.Reader) error {
+	if len(u.owner) >= maxEntries {
+		return unfit("the packages have more than %d files", maxEntries)
+	}
+	dir, err := u.open(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	perm := fs.FileMode(0o644)
+	if mode&0o111 != 0 {
+		perm = 0o755
+	}
+	out := io.Discard
+	f, err := dir.OpenFile(path.Base(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, perm)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		by := u.owner[name]
+		if by == pkg || by == "" {
+			return unfit("its file %s stands where another is", sandboxmcp.Quote(name))
+		}
+		u.warn("%s of %s is left out: %s has a file of this name", clean(name), pkg, by)
+	case err != nil:
+		return err
+	default:
+		u.owner[name] = pkg
+		out = f
+	}
+	err = u.copy(b, out, r)
+	if f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// open makes a directory and returns it. Files mostly come by directory, so the last one stays
+// open.
+func (u *unpacker) open(name string) (*os.Root, error) {
+	if u.dir != nil && u.at == name {
+		return u.dir, nil
+	}
+	if !u.made[name] {
+		if err := u.root.MkdirAll(name, 0o755); err != nil { // protected later; every sandbox reads it
+			if errors.Is(err, fs.ErrExist) || isNotDir(err) {
+				return nil, unfit("its directory %s is a file", sandboxmcp.Quote(name))
+			}
+			return nil, err
+		}
+		u.made[name] = true
+	}
+	u.close()
+	dir, err := u.root.OpenRoot(name)
+	if err != nil {
+		if isNotDir(err) {
+			return nil, unfit("its directory %s is a file", sandboxmcp.Quote(name))
+		}
+		return nil, err
+	}
+	u.at, u.dir = name, dir
+	return dir, nil
+}
+
+// close closes the directory of the last file.
+func (u *unpacker) close() {
+	if u.dir != nil {
+		_ = u.dir.Close()
+		u.dir = nil
+	}
+}
+
+// copy copies a file within the bounds.
+func (u *unpacker) copy(b *budget, w io.Writer, r io.Reader) error {
+	room := min(maxUnpacked-u.total, max(freeRatio, maxRatio*b.packed)-b.unpacked)
+	n, err := u.copyPart(w, io.LimitReader(r, room+1))
+	b.unpacked += n
+	if _, told := errors.AsType[*sandboxmcp.Error](err); told {
+		return err
+	}
+	if n > room {
+		return unfit("it unpacks to more than %d MiB", b.unpacked>>20)
+	}
+	if err != nil {
+		if p, ok := errors.AsType[*fs.PathError](err); ok && p.Op == "write" {
+			return err
+		}
+		return unfit("its archive is damaged")
+	}
+	return nil
+}
+
+// copyPart copies like io.Copy. It asks from time to time whether the disk has space left.
+func (u *unpacker) copyPart(w io.Writer, r io.Reader) (n int64, err error) {
+	for {
+		if u.total >= u.next && u.spare != nil {
+			if err = u.spare(spareBytes); err != nil {
+				return n, err
+			}
+			u.next = u.total + spareEvery
+		}
+		part, err := io.CopyN(w, r, spareEvery)
+		n += part
+		u.total += part
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+func isNotDir(err error) bool {
+	return strings.Contains(err.Error(), "not a directory")
+}
+
+// textField makes one line of metadata fit to be shown.
+func textField(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	s = oneLine(s)
+	if len(s) > maxTextField {
+		s = strings.ToValidUTF8(s[:maxTextField], "")
+	}
+	return s
+}
