@@ -14,7 +14,7 @@
 //
 // POST /v1/execute and GET /v1/events respond with server-sent events (text/event-stream).
 // execute sends "stdout" and "stderr" (data: base64) while the program runs, and at the end
-// "result" (a sandboxmcp.Result) or "error" (an error body). events sends "event" (a
+// "result" (a sandboxmcp.Result) or "error" (an error body). events sends "message" (a
 // sandboxmcp.Event). If the caller closes the connection, the run is cancelled.
 //
 // A result includes the content of its files unless they exceed 32 MiB together. The
@@ -39,7 +39,6 @@ const (
 	maxResponse = 4 << 20   // bytes of a response's body
 	maxResult   = 256 << 20 // bytes of a response with a result: two escaped streams, and maxContent
 	maxContent  = 32 << 20  // bytes of files in a result
-	maxFollow   = 64        // concurrent followers of events
 	callTimeout = 5 * time.Second
 	workTimeout = 60 * time.Second // time for a call that builds a sandbox or transfers a file
 )
@@ -62,6 +61,10 @@ type Hello struct {
 	Background bool      `json:"background"` // it was started by a command and serves no agent
 
 	AuditInMemory bool `json:"audit_in_memory"` // its audit log is not in the state directory
+
+	// Alike is a digest of the facts that a run there depends on besides its request. A process with
+	// the same digest would run the request alike. Empty: it is not known.
+	Alike string `json:"alike,omitempty"`
 }
 
 // Complete reports whether the files of a result have their content.

@@ -17,8 +17,8 @@ import (
 )
 
 // The input of a route is a struct whose tags say where a field is sent: `path:"name"` in
-// the path, `query:"name"` in the query, and `body:"json"` as the whole body. Client and
-// server use the same tags. Fields are strings, booleans, integers, [time.Time] or
+// the path, `query:"name"` in the query, `header:"Name"` in a header that clients of other programs
+// send, and `body:"json"` or `body:"form"` as the whole body. Client and server use the same tags. Fields are strings, booleans, integers, [time.Time] or
 // [time.Duration]. In the query they may also be pointers, which are sent as JSON.
 
 // encodeInput returns the path, query and body of a request.
@@ -97,8 +97,8 @@ func text(v reflect.Value) string {
 }
 
 // decodeInput reads a request into in, a pointer to a struct. Its error is
-// invalid_argument.
-func decodeInput(w http.ResponseWriter, r *http.Request, limit int64, in any) error {
+// invalid_argument, or that of own.
+func decodeInput(w http.ResponseWriter, r *http.Request, limit int64, own namespaceOf, in any) error {
 	v := reflect.ValueOf(in).Elem()
 	form := r.URL.Query()
 	for i := range v.NumField() {
@@ -113,7 +113,16 @@ func decodeInput(w http.ResponseWriter, r *http.Request, limit int64, in any) er
 				return err
 			}
 		}
-		if how, ok := tag.Lookup("body"); ok {
+		if name, ok := tag.Lookup("header"); ok && r.Header.Get(name) != "" {
+			if err := parse(v.Field(i), name, r.Header.Get(name)); err != nil {
+				return err
+			}
+		}
+		if how, ok := tag.Lookup("body"); ok && strings.HasPrefix(how, "form") {
+			if err := (formReader{limit, own, how != "form"}).read(w, r, v.Field(i).Addr().Interface()); err != nil {
+				return err
+			}
+		} else if ok {
 			if err := decodeBody(w, r, limit, how, v.Field(i).Addr().Interface()); err != nil {
 				return err
 			}

@@ -19,16 +19,19 @@ import (
 
 // Client calls one running server. Its methods may be called concurrently. Methods that
 // only read take at most five seconds, those that build a sandbox or transfer a file at
-// most a minute. [Client.Execute] is bounded by its context only.
+// most a minute. [Client.Execute] is bounded by its context, and the time that it takes to
+// cancel a run.
 type Client struct {
 	stateDir string
 	name     string
 	hello    Hello
+	strict   bool // talk only to a server of this process's very user, not to root's or of another
 	http     *http.Client
+	patience time.Duration // how long a cancelled run may take to end
 }
 
 func newClient(stateDir, name string) *Client {
-	c := &Client{stateDir: stateDir, name: name}
+	c := &Client{stateDir: stateDir, name: name, patience: callTimeout}
 	c.http = &http.Client{
 		Transport: &http.Transport{
 			DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
@@ -53,7 +56,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if uid, err := peerUID(conn); err != nil || !trusted(uid) {
+	if uid, err := peerUID(conn); err != nil || !trusted(uid) || c.strict && int(uid) != os.Geteuid() {
 		_ = conn.Close()
 		return nil, errors.Join(fmt.Errorf("socket is held by user %d: %w", uid, fs.ErrPermission), err)
 	}
@@ -77,10 +80,18 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	return h, err
 }
 
+// Stop ends the server, with its runs and sessions. It returns when the server has begun to
+// end. A server that serves an agent fails with access_denied.
+func (c *Client) Stop(ctx context.Context) error {
+	var out done
+	return c.call(ctx, question{method: http.MethodPost, path: stopPath, limit: maxResponse, time: callTimeout}, &out)
+}
+
 // question is one HTTP request, with bounds on the size of its response and on its time.
 type question struct {
 	method, path string
 	query        url.Values
+	alike        string    // see [Client.ExecuteAlike]; empty: any server will do
 	body         []byte    // nil: none, or stream
 	stream       io.Reader // a body that is sent as it is read
 	size         int64     // bytes of stream; -1: unknown
@@ -140,6 +151,9 @@ func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
 		return nil, fmt.Errorf("build %s: %w", q.path, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if q.alike != "" {
+		req.Header.Set(alikeHeader, q.alike)
+	}
 	if q.stream != nil {
 		if req.ContentLength = q.size; q.size == 0 {
 			req.Body = http.NoBody

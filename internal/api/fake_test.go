@@ -29,6 +29,16 @@ type service struct {
 	refuse func(call) error
 	run    func(ctx context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) // Execute
 	lookup func(l sandboxmcp.Lookup) (sandboxmcp.Result, error)
+
+	questions map[string]string // kind and id of the pending question of each kind; nil: filled answers
+}
+
+// pending returns the pending question of a kind.
+func (s *service) pending(kind string) []sandboxmcp.Approval {
+	if s.questions[kind] == "" {
+		return nil
+	}
+	return []sandboxmcp.Approval{{ID: s.questions[kind], Status: sandboxmcp.ApprovalPending}}
 }
 
 var _ sandboxmcp.Service = (*service)(nil)
@@ -82,6 +92,10 @@ func (s *service) Lookup(_ context.Context, c sandboxmcp.Caller, l sandboxmcp.Lo
 	return reply[sandboxmcp.Result](err)
 }
 
+func (s *service) Jobs(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Job, error) {
+	return reply[[]sandboxmcp.Job](s.note("Jobs", c))
+}
+
 func (s *service) Cancel(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID) error {
 	return s.note("Cancel", c, id)
 }
@@ -123,6 +137,10 @@ func (s *service) Upload(_ context.Context, c sandboxmcp.Caller, u sandboxmcp.Up
 	return out.ID, out.Path, err
 }
 
+func (s *service) SessionEntries(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, deep bool) ([]sandboxmcp.SessionEntry, error) {
+	return reply[[]sandboxmcp.SessionEntry](s.note("SessionEntries", c, id, deep))
+}
+
 func (s *service) SessionFiles(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
 	return reply[[]sandboxmcp.SessionFile](s.note("SessionFiles", c, id))
 }
@@ -136,24 +154,33 @@ func (s *service) RemoveFile(_ context.Context, c sandboxmcp.Caller, id sandboxm
 	return s.note("RemoveFile", c, id, path)
 }
 
-func (s *service) RequestEgress(_ context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
-	return reply[sandboxmcp.EgressAnswer](s.note("RequestEgress", c, ask))
+func (s *service) RequestEgress(_ context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.AccessAnswer, error) {
+	return reply[sandboxmcp.AccessAnswer](s.note("RequestEgress", c, ask))
 }
 
-func (s *service) FindEgress(_ context.Context, c sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
-	return reply[sandboxmcp.Approval](s.note("FindEgress", c, id))
+func (s *service) FindApproval(_ context.Context, c sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
+	subjects := map[string]sandboxmcp.Subject{"egress": {Domain: "a.example"}, "host": {Pattern: "ls"}, "package": {Package: "python:six"}}
+	for kind, known := range s.questions {
+		if known == id {
+			return sandboxmcp.Approval{ID: id, Subject: subjects[kind], Status: sandboxmcp.ApprovalDenied}, s.note("FindApproval", c, id)
+		}
+	}
+	return reply[sandboxmcp.Approval](s.note("FindApproval", c, id))
 }
 
-func (s *service) DecideEgress(_ context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
-	return reply[sandboxmcp.EgressAnswer](s.note("DecideEgress", c, d))
+func (s *service) DecideEgress(_ context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
+	return reply[sandboxmcp.AccessAnswer](s.note("DecideEgress", c, d))
 }
 
-func (s *service) RevokeEgress(_ context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.EgressRevoked, error) {
-	return reply[sandboxmcp.EgressRevoked](s.note("RevokeEgress", c, domain))
+func (s *service) RevokeEgress(_ context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.AccessRevoked, error) {
+	return reply[sandboxmcp.AccessRevoked](s.note("RevokeEgress", c, domain))
 }
 
-func (s *service) Egress(_ context.Context, c sandboxmcp.Caller) (sandboxmcp.EgressList, error) {
-	return reply[sandboxmcp.EgressList](s.note("Egress", c))
+func (s *service) Egress(_ context.Context, c sandboxmcp.Caller) (sandboxmcp.AccessList, error) {
+	if s.questions != nil {
+		return sandboxmcp.AccessList{Pending: s.pending("egress")}, nil
+	}
+	return reply[sandboxmcp.AccessList](s.note("Egress", c))
 }
 
 func (s *service) AddSecret(_ context.Context, c sandboxmcp.Caller, add sandboxmcp.SecretSpec) error {
@@ -166,6 +193,49 @@ func (s *service) DeleteSecret(_ context.Context, c sandboxmcp.Caller, key strin
 
 func (s *service) Secrets(_ context.Context, c sandboxmcp.Caller) (sandboxmcp.VaultList, error) {
 	return reply[sandboxmcp.VaultList](s.note("Secrets", c))
+}
+
+func (s *service) Validate(_ context.Context, c sandboxmcp.Caller, check sandboxmcp.CodeCheck) (sandboxmcp.CodeReport, error) {
+	return reply[sandboxmcp.CodeReport](s.note("Validate", c, check))
+}
+
+func (s *service) BrowsePage(_ context.Context, c sandboxmcp.Caller, ask sandboxmcp.BrowserAsk) (sandboxmcp.BrowserPage, error) {
+	return reply[sandboxmcp.BrowserPage](s.note("BrowsePage", c, ask))
+}
+
+func (s *service) Install(_ context.Context, c sandboxmcp.Caller, ask sandboxmcp.InstallAsk) (sandboxmcp.Installation, error) {
+	return reply[sandboxmcp.Installation](s.note("Install", c, ask))
+}
+
+func (s *service) PackageSets(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.PackageSet, error) {
+	return reply[[]sandboxmcp.PackageSet](s.note("PackageSets", c))
+}
+
+func (s *service) RemovePackages(_ context.Context, c sandboxmcp.Caller, name string) ([]sandboxmcp.PackageSet, error) {
+	return reply[[]sandboxmcp.PackageSet](s.note("RemovePackages", c, name))
+}
+
+func (s *service) PackageAccess(_ context.Context, c sandboxmcp.Caller) (sandboxmcp.AccessList, error) {
+	if s.questions != nil {
+		return sandboxmcp.AccessList{Pending: s.pending("package")}, nil
+	}
+	return reply[sandboxmcp.AccessList](s.note("PackageAccess", c))
+}
+
+func (s *service) DecidePackage(_ context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
+	return reply[sandboxmcp.AccessAnswer](s.note("DecidePackage", c, d))
+}
+
+func (s *service) RevokePackage(_ context.Context, c sandboxmcp.Caller, name string) (sandboxmcp.AccessRevoked, error) {
+	return reply[sandboxmcp.AccessRevoked](s.note("RevokePackage", c, name))
+}
+
+func (s *service) FetchPage(_ context.Context, c sandboxmcp.Caller, ask sandboxmcp.PageAsk) (sandboxmcp.Page, error) {
+	return reply[sandboxmcp.Page](s.note("FetchPage", c, ask))
+}
+
+func (s *service) SearchWeb(_ context.Context, c sandboxmcp.Caller, ask sandboxmcp.SearchAsk) (sandboxmcp.SearchResults, error) {
+	return reply[sandboxmcp.SearchResults](s.note("SearchWeb", c, ask))
 }
 
 func (s *service) SetLimits(_ context.Context, c sandboxmcp.Caller, change sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {

@@ -82,7 +82,38 @@ func IDs(stateDir string) ([]string, error) {
 // gone, and removes the socket if it has died. It also fails if the server does not
 // answer within five seconds or has another version of the protocol.
 func Find(ctx context.Context, stateDir, id string) (*Client, error) {
-	c := newClient(stateDir, id+suffix)
+	return meet(ctx, newClient(stateDir, id+suffix), id)
+}
+
+// First returns a running server of this process's very user that is satisfies, the first that
+// answers. If there is none, it returns nil when all have answered or ctx ends.
+func First(ctx context.Context, stateDir string, is func(Hello) bool) *Client {
+	ids, err := IDs(stateDir)
+	if err != nil {
+		return nil
+	}
+	met := make(chan *Client, len(ids))
+	for _, id := range ids {
+		go func() {
+			c := newClient(stateDir, id+suffix)
+			c.strict = true
+			c, err := meet(ctx, c, id)
+			if err != nil || !is(c.hello) {
+				c = nil
+			}
+			met <- c
+		}()
+	}
+	for range ids {
+		if c := <-met; c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// meet asks a server to identify itself. See [Find].
+func meet(ctx context.Context, c *Client, id string) (*Client, error) {
 	hello, err := c.Hello(ctx)
 	switch {
 	case err == nil && hello.Protocol == Protocol:
@@ -91,7 +122,7 @@ func Find(ctx context.Context, stateDir, id string) (*Client, error) {
 	case err == nil:
 		return nil, fmt.Errorf("server %s speaks version %d of the control protocol and this program version %d: use the same release of sandboxmcp on both sides", id, hello.Protocol, Protocol)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		if root, dir, failed := openRunDir(stateDir, false); failed == nil {
+		if root, dir, failed := openRunDir(c.stateDir, false); failed == nil {
 			_ = root.Remove(id + suffix)
 			_ = dir.Close()
 			_ = root.Close()

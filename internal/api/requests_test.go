@@ -202,6 +202,7 @@ func TestIDsThatCannotBeHaveTheirCodes(t *testing.T) {
 			"Session":          func() error { _, err := c.Session(ctx, owner(), session); return err },
 			"TerminateSession": func() error { return c.TerminateSession(ctx, owner(), session) },
 			"CloseSession":     func() error { return c.CloseSession(ctx, owner(), session) },
+			"SessionEntries":   func() error { _, err := c.SessionEntries(ctx, owner(), session, true); return err },
 			"SessionFiles":     func() error { _, err := c.SessionFiles(ctx, owner(), session); return err },
 			"ReadFile":         func() error { _, _, err := c.ReadFile(ctx, owner(), session, "x", 9); return err },
 			"RemoveFile":       func() error { return c.RemoveFile(ctx, owner(), session, "x") },
@@ -278,7 +279,11 @@ func TestUploadBound(t *testing.T) {
 	for name, c := range map[string]struct{ set, bound int64 }{"Default": {0, 50 << 20}, "Less": {1000, 1000}, "More": {60 << 20, 60 << 20}} {
 		t.Run(name, func(t *testing.T) {
 			dir, s := t.TempDir(), &service{}
-			serve(t, api.Config{StateDir: dir, Service: s, MaxUpload: c.set})
+			var set func() int64
+			if c.set > 0 {
+				set = func() int64 { return c.set }
+			}
+			serve(t, api.Config{StateDir: dir, Service: s, MaxUpload: set})
 			to := peers(t, dir, 1)[0]
 			for _, told := range []bool{true, false} {
 				for _, more := range []int64{0, 1} {

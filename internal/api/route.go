@@ -3,13 +3,15 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// route is one call of the API. Server and client use the same declaration, in routes.go.
+// route is one call of the API. Server and client use the same declaration, in routes.go. A path
+// below /v1 is served on the unix socket; the other routes are served over HTTP, and have doc.
 type route[In, Out any] struct {
 	method, path string                    // path with {name} for the fields of In with that path tag
 	body         int64                     // bytes of the request's body at most; 0: maxRequest
@@ -17,7 +19,13 @@ type route[In, Out any] struct {
 	slow         bool                      // it may build a sandbox or transfer a file
 	wait         func(in In) time.Duration // extra time that the caller wants it to wait; nil: no extra time
 	finish       bool                      // the call continues if the caller closes the connection
+	operator     bool                      // only for a peer that holds every namespace
+	all          bool                      // a peer that holds every namespace, and selects none, acts for all
 	do           work[In, Out]
+
+	doc     string            // for documents: what it does
+	example string            // a query or a body
+	fails   []sandboxmcp.Code // codes of its own, beside those of every route
 }
 
 // work is the server's function of a route.
@@ -25,20 +33,44 @@ type work[In, Out any] func(ctx context.Context, s sandboxmcp.Service, c sandbox
 
 // endpoint is a route without its types, as the server mounts it.
 type endpoint interface {
-	pattern() string
+	about() description
 	serve(h *handler, w http.ResponseWriter, r *http.Request)
 }
 
-func (v route[In, Out]) pattern() string { return v.method + " " + v.path }
+// description is what documents and tests need to know of a route.
+type description struct {
+	method, path string
+	in, out      reflect.Type // in is a struct with tags; out is nil if the answer is no JSON
+	media        string       // type of the answer; empty: application/json
+	open         bool         // it needs no identity
+	operator     bool
+	doc, example string
+	fails        []sandboxmcp.Code
+}
+
+func (d description) pattern() string { return d.method + " " + d.path }
+
+// local reports whether the route is served on the unix socket, and not over HTTP.
+func (d description) local() bool { return versionOf(d.path) != "" }
+
+func (v route[In, Out]) about() description {
+	return description{
+		method: v.method, path: v.path, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](),
+		operator: v.operator, doc: v.doc, example: v.example, fails: v.fails,
+	}
+}
 
 func (v route[In, Out]) serve(h *handler, w http.ResponseWriter, r *http.Request) {
-	c, err := h.caller(r)
+	c, err := h.caller(r, v.all)
+	if err == nil && v.operator {
+		err = h.operates(r)
+	}
 	if err != nil {
 		h.fail(w, err)
 		return
 	}
 	var in In
-	if err = decodeInput(w, r, orElse(v.body, maxRequest), &in); err != nil {
+	if err = h.decode(w, r, orElse(v.body, maxRequest), c, &in); err != nil {
 		h.fail(w, err)
 		return
 	}

@@ -46,8 +46,12 @@ type (
 		Path  string               `query:"path"`
 		Limit int64                `query:"limit"`
 	}
-	domainIn struct {
-		Domain string `query:"domain"`
+	entriesIn struct {
+		ID   sandboxmcp.SessionID `path:"id"`
+		Deep bool                 `query:"deep"`
+	}
+	packageIn struct {
+		Name string `query:"package"`
 	}
 	secretIn struct {
 		Secret secretBody `body:"secret"`
@@ -63,7 +67,8 @@ type (
 		OldestFirst bool      `query:"oldest_first"`
 	}
 	followIn struct {
-		Recent bool `query:"recent"`
+		Recent      bool   `query:"recent" doc:"begin with the latest events"`
+		LastEventID string `header:"Last-Event-ID" doc:"id of the last event that the client got"`
 	}
 )
 
@@ -83,11 +88,17 @@ type (
 	outputAnswer struct {
 		Content []byte `json:"content_base64"`
 	}
+	jobList struct {
+		Jobs []sandboxmcp.Job `json:"jobs"`
+	}
 	sessionList struct {
 		Sessions []sandboxmcp.Session `json:"sessions"`
 	}
 	fileList struct {
 		Artifacts []sandboxmcp.SessionFile `json:"artifacts"`
+	}
+	entryList struct {
+		Entries []sandboxmcp.SessionEntry `json:"entries"`
 	}
 	fileContent struct {
 		sandboxmcp.SessionFile
@@ -96,6 +107,9 @@ type (
 	uploaded struct {
 		SessionID sandboxmcp.SessionID `json:"session_id"`
 		Path      string               `json:"path"`
+	}
+	setList struct {
+		Sets []sandboxmcp.PackageSet `json:"sets"`
 	}
 	eventList struct {
 		Events []sandboxmcp.Event `json:"events"`
@@ -107,6 +121,13 @@ type (
 var (
 	lookupRoute = route[lookupIn, sandboxmcp.Result]{
 		method: "GET", path: "/v1/requests/{id}", answer: maxResult, slow: true, wait: func(in lookupIn) time.Duration { return in.Wait }, do: lookup,
+	}
+	jobsRoute = route[none, jobList]{
+		method: "GET", path: "/v1/jobs",
+		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, _ none) (jobList, error) {
+			all, err := s.Jobs(ctx, c)
+			return jobList{append([]sandboxmcp.Job{}, all...)}, err
+		},
 	}
 	cancelRoute = route[about[sandboxmcp.RequestID], done]{
 		method: "DELETE", path: "/v1/requests/{id}",
@@ -166,6 +187,13 @@ var (
 			return fileList{append([]sandboxmcp.SessionFile{}, files...)}, err
 		},
 	}
+	entriesRoute = route[entriesIn, entryList]{
+		method: "GET", path: "/v1/sessions/{id}/entries", slow: true,
+		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in entriesIn) (entryList, error) {
+			all, err := s.SessionEntries(ctx, c, in.ID, in.Deep)
+			return entryList{append([]sandboxmcp.SessionEntry{}, all...)}, err
+		},
+	}
 	readFileRoute = route[readFileIn, fileContent]{
 		method: "GET", path: "/v1/sessions/{id}/file", answer: maxResponse + 2*MaxFile, slow: true, do: readFile,
 	}
@@ -175,23 +203,11 @@ var (
 			return done{true}, s.RemoveFile(ctx, c, in.ID, in.Path)
 		},
 	}
-	egressRoute = route[none, sandboxmcp.EgressList]{
-		method: "GET", path: "/v1/egress", do: alone(sandboxmcp.Service.Egress),
-	}
-	askEgressRoute = route[body[sandboxmcp.EgressAsk], sandboxmcp.EgressAnswer]{
+	askEgressRoute = route[body[sandboxmcp.EgressAsk], sandboxmcp.AccessAnswer]{
 		method: "POST", path: "/v1/egress/requests", slow: true, wait: func(in body[sandboxmcp.EgressAsk]) time.Duration { return in.Value.Wait }, do: withBody(sandboxmcp.Service.RequestEgress),
 	}
-	findEgressRoute = route[about[string], sandboxmcp.Approval]{
-		method: "GET", path: "/v1/egress/requests/{id}", do: withID(sandboxmcp.Service.FindEgress),
-	}
-	decideEgressRoute = route[body[sandboxmcp.EgressDecision], sandboxmcp.EgressAnswer]{
-		method: "POST", path: "/v1/egress/decisions", finish: true, do: decideEgress,
-	}
-	revokeEgressRoute = route[domainIn, sandboxmcp.EgressRevoked]{
-		method: "DELETE", path: "/v1/egress", finish: true,
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in domainIn) (sandboxmcp.EgressRevoked, error) {
-			return s.RevokeEgress(ctx, c, in.Domain)
-		},
+	findApprovalRoute = route[about[string], sandboxmcp.Approval]{
+		method: "GET", path: "/v1/approvals/{id}", do: withID(sandboxmcp.Service.FindApproval),
 	}
 	secretsRoute = route[none, sandboxmcp.VaultList]{
 		method: "GET", path: "/v1/vault", do: alone(sandboxmcp.Service.Secrets),
@@ -207,6 +223,38 @@ var (
 		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in keyIn) (done, error) {
 			return done{true}, s.DeleteSecret(ctx, c, in.Key)
 		},
+	}
+	validateRoute = route[body[sandboxmcp.CodeCheck], sandboxmcp.CodeReport]{
+		method: "POST", path: "/v1/validate", body: maxProgram, answer: maxResult, slow: true, do: withBody(sandboxmcp.Service.Validate),
+	}
+	installRoute = route[body[sandboxmcp.InstallAsk], sandboxmcp.Installation]{
+		method: "POST", path: "/v1/install", slow: true, wait: func(body[sandboxmcp.InstallAsk]) time.Duration { return installTime }, do: withBody(sandboxmcp.Service.Install),
+	}
+	packagesRoute = route[none, setList]{
+		method: "GET", path: "/v1/packages",
+		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, _ none) (setList, error) {
+			all, err := s.PackageSets(ctx, c)
+			return setList{append([]sandboxmcp.PackageSet{}, all...)}, err
+		},
+	}
+	removePackagesRoute = route[packageIn, setList]{
+		method: "DELETE", path: "/v1/packages",
+		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in packageIn) (setList, error) {
+			gone, err := s.RemovePackages(ctx, c, in.Name)
+			return setList{append([]sandboxmcp.PackageSet{}, gone...)}, err
+		},
+	}
+	fetchPageRoute = route[body[sandboxmcp.PageAsk], sandboxmcp.Page]{
+		method: "POST", path: "/v1/web/page", answer: maxBridge, slow: true, do: withBody(sandboxmcp.Service.FetchPage),
+	}
+	browsePageRoute = route[body[sandboxmcp.BrowserAsk], sandboxmcp.BrowserPage]{
+		method: "POST", path: "/v1/web/browser", answer: maxBridge, slow: true, do: withBody(sandboxmcp.Service.BrowsePage),
+		wait: func(in body[sandboxmcp.BrowserAsk]) time.Duration {
+			return time.Duration(in.Value.TimeoutMS) * time.Millisecond
+		},
+	}
+	searchWebRoute = route[body[sandboxmcp.SearchAsk], sandboxmcp.SearchResults]{
+		method: "POST", path: "/v1/web/search", slow: true, do: withBody(sandboxmcp.Service.SearchWeb),
 	}
 	limitsRoute = route[body[sandboxmcp.LimitsChange], sandboxmcp.LimitsChanged]{
 		method: "POST", path: "/v1/limits", finish: true, do: withBody(sandboxmcp.Service.SetLimits),
@@ -235,17 +283,24 @@ var (
 	}
 )
 
-// endpoints returns all routes, for the server.
-func endpoints() []endpoint {
+// installTime is how much longer than other slow calls an installation may take.
+const installTime = 10 * time.Minute
+
+// endpoints returns all routes, for the server. Those over HTTP come in the order of documents.
+func endpoints() []endpoint { return append(localEndpoints(), restEndpoints()...) }
+
+// localEndpoints returns the routes of the unix socket.
+func localEndpoints() []endpoint {
 	return []endpoint{
 		executeRoute{},
-		followRoute{},
+		followRoute{followPath},
 		uploadRoute{},
-		lookupRoute, cancelRoute, outputRoute, artifactRoute, startRoute,
+		lookupRoute, jobsRoute, cancelRoute, outputRoute, artifactRoute, startRoute,
 		sessionsRoute, sessionRoute, createSessionRoute, endSessionRoute, inspectRoute, bridgeRoute,
-		filesRoute, readFileRoute, removeFileRoute,
-		egressRoute, askEgressRoute, findEgressRoute, decideEgressRoute, revokeEgressRoute,
-		secretsRoute, addSecretRoute, deleteSecretRoute, limitsRoute,
+		filesRoute, entriesRoute, readFileRoute, removeFileRoute,
+		egressRoute, askEgressRoute, findApprovalRoute, decideEgressRoute, revokeEgressRoute,
+		secretsRoute, addSecretRoute, deleteSecretRoute, validateRoute, installRoute, packagesRoute, removePackagesRoute, packageAccessRoute, decidePackageRoute, revokePackageRoute, fetchPageRoute, browsePageRoute, searchWebRoute, limitsRoute,
+		hostAccessRoute, askHostRoute, decideHostRoute, revokeHostRoute, execHostRoute, readHostRoute, writeHostRoute, listHostRoute, copyHostRoute,
 		auditRoute, verifyAuditRoute, eventsRoute, runtimesRoute, statsRoute,
 	}
 }
@@ -284,11 +339,4 @@ func readFile(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in
 	}
 	file, content, err := s.ReadFile(ctx, c, in.ID, in.Path, in.Limit)
 	return fileContent{SessionFile: file, Content: append([]byte{}, content...)}, err
-}
-
-func decideEgress(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in body[sandboxmcp.EgressDecision]) (sandboxmcp.EgressAnswer, error) {
-	if (in.Value.ID == "") == (in.Value.Domain == "") {
-		return sandboxmcp.EgressAnswer{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "either approval_id or domain must be given")
-	}
-	return s.DecideEgress(ctx, c, in.Value)
 }

@@ -59,7 +59,10 @@ func TestRoutePatterns(t *testing.T) {
 // TestRouteInputs: each field of an input has one place in the request, and a type that can be
 // sent there.
 func TestRouteInputs(t *testing.T) {
-	for _, r := range api.Routes() {
+	for _, r := range slices.Concat(api.Routes(), api.RESTRoutes()) {
+		if r.In == nil {
+			continue
+		}
 		method, path, _ := strings.Cut(r.Pattern, " ")
 		missing := map[string]bool{}
 		for _, m := range wildcard.FindAllStringSubmatch(path, -1) {
@@ -69,7 +72,7 @@ func TestRouteInputs(t *testing.T) {
 		for f := range r.In.Fields() {
 			where := placesOf(f)
 			if len(where) != 1 || !f.IsExported() {
-				t.Errorf("%s: got the places %v for the field %s, want one of path, query and body, and an exported field", r.Pattern, where, f.Name)
+				t.Errorf("%s: got the places %v for the field %s, want one of path, query, header and body, and an exported field", r.Pattern, where, f.Name)
 				continue
 			}
 			name := f.Tag.Get(where[0])
@@ -86,9 +89,11 @@ func TestRouteInputs(t *testing.T) {
 				}
 				seen[name] = true
 				bindable(t, r.Pattern, f)
+			case "header":
+				bindable(t, r.Pattern, f)
 			case "body":
-				if bodies++; bodies > 1 || method == "GET" || name != "json" && name != "secret" {
-					t.Errorf("%s: got the body %s of kind %q, want at most one of kind json or secret, and none for GET", r.Pattern, f.Name, name)
+				if bodies++; bodies > 1 || method == "GET" || !slices.Contains([]string{"json", "secret", "form", "form,secret"}, name) {
+					t.Errorf("%s: got the body %s of kind %q, want at most one of kind json, secret or form, and none for GET", r.Pattern, f.Name, name)
 				}
 			}
 			if holdsSecret(f) && name != "secret" {
@@ -103,7 +108,7 @@ func TestRouteInputs(t *testing.T) {
 
 func placesOf(f reflect.StructField) []string {
 	var where []string
-	for _, place := range []string{"path", "query", "body"} {
+	for _, place := range []string{"path", "query", "header", "body"} {
 		if _, ok := f.Tag.Lookup(place); ok {
 			where = append(where, place)
 		}

@@ -30,14 +30,16 @@ type Server struct {
 	ended   context.CancelFunc // disconnects event followers
 }
 
-// Config configures a [Server]. Background, AuditInMemory and MaxUpload are optional.
+// Config configures a [Server]. StateDir, Service and Logger are required.
 type Config struct {
 	StateDir      string
 	Service       sandboxmcp.Service
 	Logger        *slog.Logger
-	Background    bool  // see [Hello]
-	AuditInMemory bool  // see [Hello]
-	MaxUpload     int64 // bytes of an uploaded file; 0: 52 428 800
+	Background    bool          // see [Hello]
+	AuditInMemory bool          // see [Hello]
+	MaxUpload     func() int64  // bytes of an uploaded file; nil: 52 428 800
+	Stop          func()        // ends the server when a caller asks for it; nil: callers cannot end it
+	Alike         func() string // see [Hello], as it is now; nil: not known
 }
 
 // Actor is the actor of unix socket peers in the audit log.
@@ -59,7 +61,8 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	s := &Server{
 		handler: &handler{
 			hello:   Hello{Protocol: Protocol, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background, AuditInMemory: c.AuditInMemory},
-			service: c.Service, logger: c.Logger, maxUpload: c.MaxUpload, ending: ending,
+			service: c.Service, logger: c.Logger, maxUpload: c.MaxUpload, stop: c.Stop, alike: c.Alike, ending: ending,
+			beat: heartbeat, followers: followers{each: maxFollow},
 			identify: func(*http.Request) (sandboxmcp.Identity, error) { return owner, nil },
 		},
 		ended: ended, root: root, dir: dir, name: id + suffix,
@@ -115,7 +118,7 @@ func (s *Server) bind(ctx context.Context) (*net.UnixListener, error) {
 }
 
 // Hello returns how the server identifies itself.
-func (s *Server) Hello() Hello { return s.handler.hello }
+func (s *Server) Hello() Hello { return s.handler.greeting() }
 
 // Close removes the socket, ends all requests and waits for their handlers. It may be
 // called more than once.

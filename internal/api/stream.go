@@ -9,8 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -18,6 +22,7 @@ import (
 const (
 	maxChunk     = 256 << 10       // bytes of a program's output in one event
 	writeTimeout = 4 * callTimeout // time to send one event; after that the connection is closed
+	cancelRetry  = 20 * time.Millisecond
 	eventStream  = "text/event-stream"
 )
 
@@ -60,12 +65,25 @@ func (s *sender) hasBegun() bool {
 	return s.begun
 }
 
-// send writes one event. After a failure it only returns that failure.
-func (s *sender) send(name string, body any) error {
+// send writes one event. The id may be empty. After a failure send only returns that failure.
+func (s *sender) send(name, id string, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
+	if strings.ContainsAny(id, "\r\n\x00") { // it would begin another line
+		id = ""
+	}
+	if id != "" {
+		id = "id: " + id + "\n"
+	}
+	return s.write(fmt.Appendf(nil, "%sevent: %s\ndata: %s\n\n", id, name, data))
+}
+
+// comment writes a line that clients ignore. It fails if the caller cannot be reached.
+func (s *sender) comment() error { return s.write([]byte(":\n\n")) }
+
+func (s *sender) write(text []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != nil {
@@ -73,7 +91,7 @@ func (s *sender) send(name string, body any) error {
 	}
 	s.beginLocked()
 	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, s.failed = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", name, data); s.failed == nil {
+	if _, s.failed = s.w.Write(text); s.failed == nil {
 		s.failed = s.control.Flush()
 	}
 	return s.failed
@@ -89,7 +107,7 @@ type output struct {
 func (o output) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
 		part := p[:min(len(p), maxChunk)]
-		if err := o.to.send(o.name, part); err != nil {
+		if err := o.to.send(o.name, "", part); err != nil {
 			return n, err
 		}
 		n, p = n+len(part), p[len(part):]
@@ -102,33 +120,46 @@ type executeRoute struct{}
 
 const executePath = "/v1/execute"
 
-func (executeRoute) pattern() string { return "POST " + executePath }
+func (executeRoute) about() description {
+	return description{method: "POST", path: executePath, in: reflect.TypeFor[body[sandboxmcp.Request]](), media: eventStream}
+}
 
 func (executeRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
-	c, err := h.caller(r)
+	c, err := h.caller(r, false)
 	if err != nil {
 		h.fail(w, err)
 		return
 	}
+	if want := r.Header.Get(alikeHeader); want != "" && h.greeting().Alike != want {
+		h.fail(w, declined("the server has other settings"))
+		return
+	}
 	var in body[sandboxmcp.Request]
-	if err = decodeInput(w, r, maxProgram, &in); err != nil {
+	if err = decodeInput(w, r, maxProgram, "", &in); err != nil {
 		h.fail(w, err)
 		return
 	}
 	unhurried(w)
 	out := newSender(w)
 	in.Value.Stdout, in.Value.Stderr = output{out, "stdout"}, output{out, "stderr"}
-	res, err := h.service.Execute(r.Context(), c, in.Value)
+	ctx, full := r.Context(), func(err error) error { return err }
+	if r.Header.Get(alikeHeader) != "" {
+		var end context.CancelFunc
+		ctx, full, end = atOnce(ctx, &in.Value)
+		defer end()
+	}
+	res, err := h.service.Execute(ctx, c, in.Value)
+	err = full(err)
 	switch {
 	case err != nil && !out.hasBegun():
 		h.fail(w, err)
 	case err != nil:
-		_ = out.send("error", h.coded(err).Body())
+		_ = out.send("error", "", h.coded(err).Body())
 	default:
 		if sizeOf(res.Artifacts) > maxContent {
 			res.Artifacts = withoutContent(res.Artifacts)
 		}
-		_ = out.send("result", res)
+		_ = out.send("result", "", res)
 	}
 }
 
@@ -142,22 +173,63 @@ func withoutContent(files []sandboxmcp.Artifact) []sandboxmcp.Artifact {
 }
 
 // Execute has the server run a request, and passes the program's output to the writers of
-// the request while it runs. If ctx ends, the server ends the run and Execute fails with
-// cancelled.
+// the request while it runs. If ctx ends, the server cancels the run. Execute returns when
+// the run has ended, so that its session is free again, with a result or an error that says
+// cancelled. If the run does not end within five seconds, Execute fails with cancelled and
+// closes the connection, which also cancels the run.
 func (c *Client) Execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-	res, err := c.execute(ctx, who, req)
+	return c.executeIf(ctx, who, req, "")
+}
+
+// executeIf is [Client.Execute], or [Client.ExecuteAlike] if alike is not empty.
+func (c *Client) executeIf(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request, alike string) (sandboxmcp.Result, error) {
+	if ctx.Err() != nil {
+		return sandboxmcp.Result{}, cancelledCall(ctx)
+	}
+	if req.ID == "" {
+		req.ID = sandboxmcp.RequestID(uuid.NewString())
+	}
+	open, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer hangUp()
+	defer context.AfterFunc(ctx, func() {
+		c.cancelRun(open, who, req.ID)
+		hangUp()
+	})()
+	drain := relayed(&req)
+	res, err := c.execute(open, who, req, alike)
+	drain(ctx)
 	if err != nil && ctx.Err() != nil {
-		return res, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the run was cancelled").WithCause(context.Cause(ctx))
+		return res, cancelledCall(ctx)
 	}
 	return res, err
 }
 
-func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request) (res sandboxmcp.Result, err error) {
+func cancelledCall(ctx context.Context) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the run was cancelled").WithCause(context.Cause(ctx))
+}
+
+// cancelRun cancels a request of the server. It returns when ctx ends, or after c.patience.
+func (c *Client) cancelRun(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID) {
+	ctx, stop := context.WithTimeout(ctx, c.patience)
+	defer stop()
+	tick := time.NewTicker(cancelRetry)
+	defer tick.Stop()
+	for c.Cancel(ctx, who, id) != nil { // the server may not know the request yet
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	<-ctx.Done()
+}
+
+func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request, alike string) (res sandboxmcp.Result, err error) {
 	path, query, body, err := encodeInput(executePath, body[sandboxmcp.Request]{req})
 	if err != nil {
 		return res, err
 	}
-	answer, err := c.ask(ctx, question{method: http.MethodPost, path: path, query: naming(query, who), body: body})
+	answer, err := c.ask(ctx, question{method: http.MethodPost, path: path, query: naming(query, who), body: body, alike: alike})
 	var coded *sandboxmcp.Error
 	switch {
 	case err == nil:
@@ -240,84 +312,4 @@ func isEnd(err error) bool {
 	var bad *json.SyntaxError
 	var unfit *json.UnmarshalTypeError
 	return !errors.As(err, &bad) && !errors.As(err, &unfit)
-}
-
-// followRoute streams events.
-type followRoute struct{}
-
-const followPath = "/v1/events"
-
-func (followRoute) pattern() string { return "GET " + followPath }
-
-// serve sends events until the caller closes the connection or is too slow, or the server
-// closes.
-func (followRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
-	c, err := h.caller(r)
-	var in followIn
-	if err == nil {
-		err = decodeInput(w, r, maxRequest, &in)
-	}
-	if err != nil {
-		h.fail(w, err)
-		return
-	}
-	defer h.followers.Add(-1)
-	if h.followers.Add(1) > maxFollow {
-		h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "this server has %d followers of events, which is the limit", maxFollow).WithHint("end one of them first"))
-		return
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(h.ending, cancel)() //nolint:contextcheck // it also ends with the server
-	events, err := h.service.Follow(ctx, c, in.Recent)
-	if err != nil {
-		h.fail(w, err)
-		return
-	}
-	unhurried(w)
-	out := newSender(w)
-	if out.begin() != nil {
-		return
-	}
-	for e := range events {
-		if out.send("event", e) != nil {
-			return
-		}
-	}
-}
-
-// Follow implements [sandboxmcp.Events]. The channel is closed when ctx ends or the
-// connection is lost.
-func (c *Client) Follow(ctx context.Context, who sandboxmcp.Caller, recent bool) (<-chan sandboxmcp.Event, error) {
-	path, query, _, err := encodeInput(followPath, followIn{recent})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	answered := time.AfterFunc(callTimeout, func() { cancel(context.DeadlineExceeded) })            // gives up on a server that hangs
-	res, err := c.ask(ctx, question{method: http.MethodGet, path: path, query: naming(query, who)}) //nolint:bodyclose // the goroutine closes it
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	answered.Stop()
-	out := make(chan sandboxmcp.Event)
-	go func() {
-		defer close(out)
-		defer cancel(nil)
-		defer func() { _ = res.Body.Close() }()
-		_ = receive(res.Body, func(_ string, data []byte) error {
-			var e sandboxmcp.Event
-			if err := decodeExact(data, &e); err != nil {
-				return err
-			}
-			select {
-			case out <- e:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-	}()
-	return out, nil
 }

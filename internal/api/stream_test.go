@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
@@ -116,32 +117,71 @@ func TestExecuteFailsIfTheServerEnds(t *testing.T) {
 	}
 }
 
-// TestHangUpCancelsTheRun: if the caller hangs up, before output or after, the
-// service's context ends.
-func TestHangUpCancelsTheRun(t *testing.T) {
+// TestExecuteReturnsWhenTheCancelledRunHasEnded: if ctx ends, before output or after, the
+// client cancels the request by its id and waits for its result. It asks again if the server
+// does not know the request yet.
+func TestExecuteReturnsWhenTheCancelledRunHasEnded(t *testing.T) {
 	for name, writes := range map[string]bool{"BeforeOutput": false, "AfterOutput": true} {
 		t.Run(name, func(t *testing.T) {
 			c, s, _ := pair(t)
-			running, ended := make(chan struct{}), make(chan struct{})
-			s.run = func(ctx context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) {
+			running, cancelled := make(chan struct{}), make(chan struct{})
+			var id sandboxmcp.RequestID
+			s.run = func(_ context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) {
 				if writes {
 					_, _ = io.WriteString(r.Stdout, "x")
 				}
+				id = r.ID
 				close(running)
-				<-ctx.Done()
-				close(ended)
-				return sandboxmcp.Result{}, ctx.Err()
+				<-cancelled
+				return sandboxmcp.Result{Status: sandboxmcp.StatusCancelled}, nil
+			}
+			asked := 0
+			s.refuse = func(was call) error {
+				if was.verb != "Cancel" {
+					return nil
+				}
+				if asked++; asked < 3 || was.in[0] != id {
+					return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no")
+				}
+				close(cancelled)
+				return nil
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
 				<-running
 				cancel()
 			}()
-			if _, err := c.Execute(ctx, owner(), sandboxmcp.Request{Code: "x"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
-				t.Errorf("got %v, want %s", err, sandboxmcp.CodeCancelled)
+			res, err := c.Execute(ctx, owner(), sandboxmcp.Request{Code: "x"})
+			if err != nil || res.Status != sandboxmcp.StatusCancelled {
+				t.Errorf("got %+v and %v, want the result with the status %s", res, err, sandboxmcp.StatusCancelled)
 			}
-			<-ended
 		})
+	}
+}
+
+// TestHangUpCancelsTheRun: if a cancelled run does not end in time, the client closes the
+// connection, and the service's context ends.
+func TestHangUpCancelsTheRun(t *testing.T) {
+	c, s, _ := pair(t)
+	c.SetPatience(50 * time.Millisecond)
+	running, ended := make(chan struct{}), make(chan struct{})
+	s.run = func(ctx context.Context, _ sandboxmcp.Request) (sandboxmcp.Result, error) {
+		close(running)
+		<-ctx.Done()
+		close(ended)
+		return sandboxmcp.Result{}, ctx.Err()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-running
+		cancel()
+	}()
+	if _, err := c.Execute(ctx, owner(), sandboxmcp.Request{Code: "x"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("got %v, want %s", err, sandboxmcp.CodeCancelled)
+	}
+	<-ended
+	if _, err := c.Execute(ctx, owner(), sandboxmcp.Request{Code: "x"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled || len(s.take()) != 2 {
+		t.Errorf("got %v, want %s without a call", err, sandboxmcp.CodeCancelled)
 	}
 }
 
@@ -155,7 +195,7 @@ func TestChangesOutliveTheirCaller(t *testing.T) {
 	c := peers(t, dir, 1)[0]
 	ask := map[string]func(context.Context) error{
 		"DecideEgress": func(ctx context.Context) error {
-			_, err := c.DecideEgress(ctx, owner(), sandboxmcp.EgressDecision{ID: "a"})
+			_, err := c.DecideEgress(ctx, owner(), sandboxmcp.AccessDecision{ID: "a"})
 			return err
 		},
 		"RevokeEgress": func(ctx context.Context) error { _, err := c.RevokeEgress(ctx, owner(), "a.example.com"); return err },
@@ -215,12 +255,12 @@ func (b *blocking) Inspect(ctx context.Context, _ sandboxmcp.Caller, _ sandboxmc
 	return sandboxmcp.State{}, ctx.Err()
 }
 
-func (b *blocking) DecideEgress(ctx context.Context, _ sandboxmcp.Caller, _ sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
-	return sandboxmcp.EgressAnswer{}, b.wait(ctx)
+func (b *blocking) DecideEgress(ctx context.Context, _ sandboxmcp.Caller, _ sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
+	return sandboxmcp.AccessAnswer{}, b.wait(ctx)
 }
 
-func (b *blocking) RevokeEgress(ctx context.Context, _ sandboxmcp.Caller, _ string) (sandboxmcp.EgressRevoked, error) {
-	return sandboxmcp.EgressRevoked{}, b.wait(ctx)
+func (b *blocking) RevokeEgress(ctx context.Context, _ sandboxmcp.Caller, _ string) (sandboxmcp.AccessRevoked, error) {
+	return sandboxmcp.AccessRevoked{}, b.wait(ctx)
 }
 
 func (b *blocking) AddSecret(ctx context.Context, _ sandboxmcp.Caller, _ sandboxmcp.SecretSpec) error {

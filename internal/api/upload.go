@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"reflect"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -22,20 +23,22 @@ type uploadIn struct {
 	Session   *sandboxmcp.SessionSpec `query:"session"`
 }
 
-func (uploadRoute) pattern() string { return "PUT " + uploadPath }
+func (uploadRoute) about() description {
+	return description{method: "PUT", path: uploadPath, in: reflect.TypeFor[uploadIn](), out: reflect.TypeFor[uploaded]()}
+}
 
 func (uploadRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
-	c, err := h.caller(r)
+	c, err := h.caller(r, false)
 	var in uploadIn
 	if err == nil {
-		err = decodeInput(w, r, 0, &in)
+		err = decodeInput(w, r, 0, "", &in)
 	}
 	if err != nil {
 		h.fail(w, err)
 		return
 	}
 	unhurried(w)
-	content, err := receiveFile(w, r, h.maxUpload)
+	content, err := receiveFile(w, r, h.maxUpload())
 	if err != nil {
 		h.fail(w, err)
 		return

@@ -21,6 +21,12 @@ func (c *Client) Lookup(ctx context.Context, who sandboxmcp.Caller, l sandboxmcp
 	return lookupRoute.call(ctx, c, who, lookupIn{ID: l.RequestID, Wait: l.Wait, Cancel: l.Cancel, Content: l.Content})
 }
 
+// Jobs implements [sandboxmcp.Runs].
+func (c *Client) Jobs(ctx context.Context, who sandboxmcp.Caller) ([]sandboxmcp.Job, error) {
+	l, err := jobsRoute.call(ctx, c, who, none{})
+	return l.Jobs, err
+}
+
 // Cancel implements [sandboxmcp.Runs].
 func (c *Client) Cancel(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID) error {
 	_, err := cancelRoute.call(ctx, c, who, about[sandboxmcp.RequestID]{id})
@@ -82,6 +88,12 @@ func (c *Client) SessionFiles(ctx context.Context, who sandboxmcp.Caller, id san
 	return l.Artifacts, err
 }
 
+// SessionEntries implements [sandboxmcp.Sessions].
+func (c *Client) SessionEntries(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.SessionID, deep bool) ([]sandboxmcp.SessionEntry, error) {
+	l, err := entriesRoute.call(ctx, c, who, entriesIn{id, deep})
+	return l.Entries, err
+}
+
 // ReadFile implements [sandboxmcp.Sessions], for at most [MaxFile] bytes.
 func (c *Client) ReadFile(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.SessionID, path string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
 	f, err := readFileRoute.call(ctx, c, who, readFileIn{id, path, min(limit, MaxFile)})
@@ -95,27 +107,27 @@ func (c *Client) RemoveFile(ctx context.Context, who sandboxmcp.Caller, id sandb
 }
 
 // RequestEgress implements [sandboxmcp.Egress].
-func (c *Client) RequestEgress(ctx context.Context, who sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
+func (c *Client) RequestEgress(ctx context.Context, who sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.AccessAnswer, error) {
 	return askEgressRoute.call(ctx, c, who, body[sandboxmcp.EgressAsk]{ask})
 }
 
-// FindEgress implements [sandboxmcp.Egress].
-func (c *Client) FindEgress(ctx context.Context, who sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
-	return findEgressRoute.call(ctx, c, who, about[string]{id})
+// FindApproval implements [sandboxmcp.Egress].
+func (c *Client) FindApproval(ctx context.Context, who sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
+	return findApprovalRoute.call(ctx, c, who, about[string]{id})
 }
 
 // DecideEgress implements [sandboxmcp.Egress].
-func (c *Client) DecideEgress(ctx context.Context, who sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
-	return decideEgressRoute.call(ctx, c, who, body[sandboxmcp.EgressDecision]{d})
+func (c *Client) DecideEgress(ctx context.Context, who sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
+	return decideEgressRoute.call(ctx, c, who, body[sandboxmcp.AccessDecision]{d})
 }
 
 // RevokeEgress implements [sandboxmcp.Egress].
-func (c *Client) RevokeEgress(ctx context.Context, who sandboxmcp.Caller, domain string) (sandboxmcp.EgressRevoked, error) {
-	return revokeEgressRoute.call(ctx, c, who, domainIn{domain})
+func (c *Client) RevokeEgress(ctx context.Context, who sandboxmcp.Caller, domain string) (sandboxmcp.AccessRevoked, error) {
+	return revokeEgressRoute.call(ctx, c, who, subjectIn{domain})
 }
 
 // Egress implements [sandboxmcp.Egress].
-func (c *Client) Egress(ctx context.Context, who sandboxmcp.Caller) (sandboxmcp.EgressList, error) {
+func (c *Client) Egress(ctx context.Context, who sandboxmcp.Caller) (sandboxmcp.AccessList, error) {
 	return egressRoute.call(ctx, c, who, none{})
 }
 
@@ -134,6 +146,58 @@ func (c *Client) DeleteSecret(ctx context.Context, who sandboxmcp.Caller, key st
 // Secrets implements [sandboxmcp.Secrets].
 func (c *Client) Secrets(ctx context.Context, who sandboxmcp.Caller) (sandboxmcp.VaultList, error) {
 	return secretsRoute.call(ctx, c, who, none{})
+}
+
+// Validate implements [sandboxmcp.Checker].
+func (c *Client) Validate(ctx context.Context, who sandboxmcp.Caller, check sandboxmcp.CodeCheck) (sandboxmcp.CodeReport, error) {
+	return validateRoute.call(ctx, c, who, body[sandboxmcp.CodeCheck]{check})
+}
+
+// Install implements [sandboxmcp.Installer]. It passes on no progress.
+func (c *Client) Install(ctx context.Context, who sandboxmcp.Caller, ask sandboxmcp.InstallAsk) (sandboxmcp.Installation, error) {
+	return installRoute.call(ctx, c, who, body[sandboxmcp.InstallAsk]{ask})
+}
+
+// PackageSets implements [sandboxmcp.Installer].
+func (c *Client) PackageSets(ctx context.Context, who sandboxmcp.Caller) ([]sandboxmcp.PackageSet, error) {
+	l, err := packagesRoute.call(ctx, c, who, none{})
+	return l.Sets, err
+}
+
+// RemovePackages implements [sandboxmcp.Installer].
+func (c *Client) RemovePackages(ctx context.Context, who sandboxmcp.Caller, name string) ([]sandboxmcp.PackageSet, error) {
+	l, err := removePackagesRoute.call(ctx, c, who, packageIn{name})
+	return l.Sets, err
+}
+
+// PackageAccess implements [sandboxmcp.Installer].
+func (c *Client) PackageAccess(ctx context.Context, who sandboxmcp.Caller) (sandboxmcp.AccessList, error) {
+	return packageAccessRoute.call(ctx, c, who, none{})
+}
+
+// DecidePackage implements [sandboxmcp.Installer].
+func (c *Client) DecidePackage(ctx context.Context, who sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
+	return decidePackageRoute.call(ctx, c, who, body[sandboxmcp.AccessDecision]{d})
+}
+
+// RevokePackage implements [sandboxmcp.Installer].
+func (c *Client) RevokePackage(ctx context.Context, who sandboxmcp.Caller, name string) (sandboxmcp.AccessRevoked, error) {
+	return revokePackageRoute.call(ctx, c, who, subjectIn{name})
+}
+
+// FetchPage implements [sandboxmcp.Web].
+func (c *Client) FetchPage(ctx context.Context, who sandboxmcp.Caller, ask sandboxmcp.PageAsk) (sandboxmcp.Page, error) {
+	return fetchPageRoute.call(ctx, c, who, body[sandboxmcp.PageAsk]{ask})
+}
+
+// BrowsePage implements [sandboxmcp.Web].
+func (c *Client) BrowsePage(ctx context.Context, who sandboxmcp.Caller, ask sandboxmcp.BrowserAsk) (sandboxmcp.BrowserPage, error) {
+	return browsePageRoute.call(ctx, c, who, body[sandboxmcp.BrowserAsk]{ask})
+}
+
+// SearchWeb implements [sandboxmcp.Web].
+func (c *Client) SearchWeb(ctx context.Context, who sandboxmcp.Caller, ask sandboxmcp.SearchAsk) (sandboxmcp.SearchResults, error) {
+	return searchWebRoute.call(ctx, c, who, body[sandboxmcp.SearchAsk]{ask})
 }
 
 // SetLimits implements [sandboxmcp.LimitKeeper].

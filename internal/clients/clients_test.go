@@ -68,7 +68,7 @@ func built(t *testing.T) string {
 		if program.dir, program.err = os.MkdirTemp("", "clients"); program.err != nil { //nolint:usetesting // outlives the test that makes it
 			return
 		}
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program.dir, "../../cmd/sandboxmcp")
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", program.dir, "../../cmd/sandboxmcp")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			program.err = errors.New(string(out))
@@ -194,6 +194,7 @@ var changing = []struct {
 	{regexp.MustCompile(`"signature":"[A-Za-z0-9+/=]{88}"`), `"signature":"SIGNATURE"`},
 	{regexp.MustCompile(`"(duration_ms|peak_ram_mb|cpu_seconds|peak_tasks|wall_seconds)":[0-9.e-]+`), `"$1":N`},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`), `REQUEST`},
+	{regexp.MustCompile(`127\.0\.0\.1:\d+(/files/\S+?\?sig=)[A-Za-z0-9_-]{43}`), `127.0.0.1:PORT${1}SIGNATURE`},
 	{regexp.MustCompile(`sess_[0-9a-f]{24}`), `SESSION`},
 	{regexp.MustCompile(`run_\d{8}T\d{6}Z_[0-9a-f]{8}`), `RUN`},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), `TIME`},

@@ -1,6 +1,6 @@
 // Package clients is the trial of this server with the clients that people have:
-// two coding agents, the protocol's inspector and its SDKs in other languages. It
-// is tests alone.
+// two coding agents, the protocol's inspector, its conformance suite and its SDKs in
+// other languages. It is tests alone.
 //
 // Each agent runs as its users run it, with the built program as a stdio server
 // and a home of its own. In place of its model's service stands a program of the

@@ -2,9 +2,11 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,17 +82,44 @@ const maxWhole = 1 << 53
 // checker validates the arguments of one tool against its input schema. Its errors name the
 // argument and repeat only a short part of its value.
 type checker struct {
-	tool     string
-	schema   *jsonschema.Schema
-	resolved *jsonschema.Resolved
+	tool   string
+	schema *jsonschema.Schema
 }
 
+// newChecker fails if the schema has a keyword that a checker does not enforce.
 func newChecker(tool string, s *jsonschema.Schema) (*checker, error) {
-	r, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
-	if err != nil {
+	if _, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true}); err != nil {
 		return nil, err
 	}
-	return &checker{tool, s, r}, nil
+	if !enforced(s) {
+		return nil, errors.New("a checker does not enforce all its keywords")
+	}
+	return &checker{tool, s}, nil
+}
+
+// enforced reports whether a checker enforces every keyword of a schema.
+func enforced(s *jsonschema.Schema) bool {
+	if s == nil {
+		return true
+	}
+	rest := *s
+	if s.Properties != nil || s.PropertyOrder != nil || s.Required != nil {
+		if !reflect.DeepEqual(s.AdditionalProperties, input().AdditionalProperties) {
+			return false
+		}
+		for _, p := range s.Properties {
+			if !enforced(p) {
+				return false
+			}
+		}
+		rest.Properties, rest.PropertyOrder, rest.Required, rest.AdditionalProperties = nil, nil, nil, nil
+	}
+	rest.Type, rest.Types, rest.Enum, rest.Items, rest.MaxItems = "", nil, nil, nil, nil
+	rest.Minimum, rest.ExclusiveMinimum, rest.Maximum = nil, nil, nil
+	rest.Description, rest.Default = "", nil // restrict nothing
+	of := rest.AdditionalProperties
+	rest.AdditionalProperties = nil
+	return reflect.DeepEqual(rest, jsonschema.Schema{}) && enforced(s.Items) && enforced(of)
 }
 
 func invalid(format string, args ...any) error {
@@ -100,54 +129,58 @@ func invalid(format string, args ...any) error {
 // parse decodes and checks arguments. Every tool accepts "namespace", even if its schema
 // does not have it.
 func (c *checker) parse(raw json.RawMessage) (arguments, error) {
-	var sent map[string]json.RawMessage
+	var args arguments
 	if len(raw) > 0 {
-		if err := json.Unmarshal(raw, &sent); err != nil {
-			return nil, invalid("arguments is no object")
+		if err := json.Unmarshal(raw, &args); err != nil {
+			return nil, c.undecoded(raw)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(sent)) {
-		if c.schema.Properties[name] == nil && name != "namespace" {
-			return nil, invalid("argument %s is unknown; %s", sandboxmcp.Quote(name), c.known())
-		}
+	if unknown := slices.DeleteFunc(slices.Collect(maps.Keys(args)), c.knows); len(unknown) > 0 {
+		return nil, invalid("argument %s is unknown; %s", sandboxmcp.Quote(slices.Min(unknown)), c.known())
 	}
 	for _, name := range c.schema.Required {
-		if sent[name] == nil {
+		if _, ok := args[name]; !ok {
 			return nil, invalid("argument %s is missing", name)
 		}
 	}
-	args := make(arguments, len(sent))
-	for name, r := range sent {
+	for name, v := range args {
 		s := c.schema.Properties[name]
 		if s == nil {
 			s = typed("string")
 		}
-		var v any
-		if err := json.Unmarshal(r, &v); err != nil {
-			return nil, invalid("%s cannot be decoded: a number in it is out of range", name)
+		if text, _ := v.(string); text != "" && name == "language" { // other names of a language are accepted
+			if l, err := sandboxmcp.ParseLanguage(text); err == nil {
+				v = string(l)
+			}
 		}
 		if err := checkValue(name, v, s); err != nil {
 			return nil, err
 		}
 		args[name] = v
 	}
-	return args, c.validate(args)
+	return args, nil
 }
 
-// validate checks the arguments against the whole schema. It enforces keywords that
-// checkValue does not know.
-func (c *checker) validate(args arguments) error {
-	declared := map[string]any(args)
-	if c.schema.Properties["namespace"] == nil {
-		if _, ok := args["namespace"]; ok {
-			declared = maps.Clone(declared)
-			delete(declared, "namespace")
+// knows reports whether the tool takes an argument of that name.
+func (c *checker) knows(name string) bool {
+	return c.schema.Properties[name] != nil || name == "namespace"
+}
+
+// undecoded returns the error for arguments that do not decode.
+func (c *checker) undecoded(raw json.RawMessage) error {
+	var sent map[string]json.RawMessage
+	if json.Unmarshal(raw, &sent) != nil {
+		return invalid("arguments is no object")
+	}
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		if !c.knows(name) {
+			return invalid("argument %s is unknown; %s", sandboxmcp.Quote(name), c.known())
+		}
+		if json.Unmarshal(sent[name], new(any)) != nil {
+			return invalid("%s cannot be decoded: a number in it is out of range", name)
 		}
 	}
-	if err := c.resolved.Validate(declared); err != nil {
-		return invalid("arguments do not fit the schema of %s: %s", c.tool, clip(err.Error(), 300))
-	}
-	return nil
+	return invalid("arguments cannot be decoded")
 }
 
 func (c *checker) known() string {
@@ -171,7 +204,10 @@ func checkValue(name string, v any, s *jsonschema.Schema) error {
 	if len(s.Enum) > 0 && !slices.Contains(s.Enum, v) {
 		text, _ := v.(string)
 		if _, err := sandboxmcp.ParseLanguage(text); name == "language" && err != nil {
-			return err
+			return sandboxmcp.AsError(err).WithHint("use " + oneOfList(s.Enum))
+		}
+		if name == "language" {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is %s; it has to be one of %s", name, sandboxmcp.Quote(text), list(s.Enum)).WithHint("use " + oneOfList(s.Enum))
 		}
 		return invalid("%s is %s; it has to be one of %s", name, sandboxmcp.Quote(text), list(s.Enum))
 	}
@@ -181,6 +217,9 @@ func checkValue(name string, v any, s *jsonschema.Schema) error {
 	case map[string]any:
 		return checkObject(name, v, s)
 	case []any:
+		if s.MaxItems != nil && len(v) > *s.MaxItems {
+			return invalid("%s has %d items; it has to have at most %d", name, len(v), *s.MaxItems)
+		}
 		for i, x := range v {
 			if s.Items == nil {
 				break
@@ -196,9 +235,14 @@ func checkValue(name string, v any, s *jsonschema.Schema) error {
 // checkObject checks the values of an object. If the schema has properties, no other names
 // are allowed. Otherwise any name is allowed.
 func checkObject(name string, v map[string]any, s *jsonschema.Schema) error {
+	for _, key := range s.Required {
+		if _, ok := v[key]; !ok {
+			return invalid("%s.%s is missing", name, key)
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(v)) {
 		of, path := s.AdditionalProperties, name+"["+sandboxmcp.Quote(key)+"]"
-		if len(s.Properties) > 0 {
+		if s.Properties != nil {
 			if of = s.Properties[key]; of == nil {
 				return invalid("%s is unknown; %s takes %s", path, name, strings.Join(s.PropertyOrder, ", "))
 			}
@@ -275,6 +319,14 @@ func article(kind string) string {
 }
 
 func digits(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// oneOfList is list for a hint: "python or node", "one of python, node, shell".
+func oneOfList(values []any) string {
+	if len(values) == 2 {
+		return fmt.Sprintf("%v or %v", values[0], values[1])
+	}
+	return "one of " + list(values)
+}
 
 func list(values []any) string {
 	words := make([]string, len(values))

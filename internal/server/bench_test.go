@@ -5,10 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/door"
+	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
 // BenchmarkExecuteCode measures what the door adds to a run: one raw line in,
@@ -45,5 +49,47 @@ func BenchmarkExecuteCode(b *testing.B) {
 			_ = inW.Close()
 			_, _ = io.Copy(io.Discard, out)
 		})
+	}
+}
+
+// BenchmarkExecuteCodeOverHTTP measures what HTTP adds to a run, with the client in the same
+// process.
+func BenchmarkExecuteCodeOverHTTP(b *testing.B) {
+	f := newFake()
+	w := openWeb(b, f)
+	for name, p := range map[string]*peer{"modern": w.modernPeer("ka"), "legacy": w.legacyPeer("ka", "2025-06-18")} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p.call("execute_code", map[string]any{"code": "1"})
+			}
+		})
+	}
+}
+
+// BenchmarkPlainCall measures what the server does for a plain call over HTTP, without a network,
+// without a door, and with an engine that takes no time.
+func BenchmarkPlainCall(b *testing.B) {
+	f := newFake()
+	r := result(sandboxmcp.Request{}, "42\n")
+	r.Isolation = &sandboxmcp.Isolation{Tier: sandboxmcp.TierL2, Walls: strings.Fields("user mount pid net ipc uts cgroup landlock seccomp"), Kernel: "6.18.0"}
+	r.Receipt = &sandboxmcp.Receipt{PayloadType: "application/vnd.in-toto+json", Payload: strings.Repeat("eyJfdHlw", 280)}
+	f.execute = func(context.Context, sandboxmcp.Request) (sandboxmcp.Result, error) { return r, nil }
+	c := f.config
+	c.Engine, c.HTTP = f, true
+	h := server.New(c).HTTP(b.Context())
+	body := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"execute_code","arguments":{"code":"print(42)","language":"python"},"_meta":{` + plainMeta + `}}}`
+	ctx := door.WithIdentity(b.Context(), sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{"home"}, Actor: "http"})
+	b.ReportAllocs()
+	for b.Loop() {
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, server.MCPPath, strings.NewReader(body))
+		for name, value := range plainHeaders {
+			req.Header.Set(name, value)
+		}
+		req.Header.Set("Mcp-Name", "execute_code")
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, req); w.Code != http.StatusOK {
+			b.Fatal(w.Body)
+		}
 	}
 }

@@ -196,12 +196,16 @@ func (c *conn) accept(line []byte) bool {
 		c.refuse(nil, jsonrpc.CodeInvalidRequest, "batches are not taken; send one message a line")
 		return true
 	}
+	if err := checkMessage(line); err != nil {
+		c.refuseMessage(line, err.Error())
+		return true
+	}
 	msg, err := decodeMessage(line)
 	if err == nil && changedID(line, msg) {
 		err = errors.New("its id is a number that is not whole, or too large")
 	}
 	if err != nil {
-		c.refuseMessage(line, err)
+		c.refuseMessage(line, "the line is not a JSON-RPC message: "+err.Error())
 		return true
 	}
 	select {
@@ -250,7 +254,7 @@ func changedID(line []byte, msg jsonrpc.Message) bool {
 
 // refuseMessage answers valid JSON that is not a message, with its id if that is usable. It
 // drops anything that looks like a response: answering responses could go on forever.
-func (c *conn) refuseMessage(line []byte, cause error) {
+func (c *conn) refuseMessage(line []byte, message string) {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
 		Method json.RawMessage `json:"method"`
@@ -265,7 +269,7 @@ func (c *conn) refuseMessage(line []byte, cause error) {
 	if len(m.ID) > 0 && (m.ID[0] == '{' || m.ID[0] == '[' || m.ID[0] == 't' || m.ID[0] == 'f') {
 		m.ID = nil
 	}
-	c.refuse(m.ID, jsonrpc.CodeInvalidRequest, "the line is not a JSON-RPC message: "+cause.Error())
+	c.refuse(m.ID, jsonrpc.CodeInvalidRequest, message)
 }
 
 func (c *conn) refuse(id json.RawMessage, code int64, message string) {

@@ -15,8 +15,8 @@ func WriteDocs(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Tools\n\nGenerated from the tool table; do not edit.\n\n" +
 		"Every tool takes the parameters that are listed here, and `namespace`, which may only name the caller's own (`default` always does); any other parameter is refused. An answer is one JSON object, as structured content and as text alike. " +
-		"A failure has `isError` and the fields `error`, `message` and `hint`; see errors.md.\n")
-	for _, t := range toolTable() {
+		"With `mcp_answers: full`, stdout and stderr above 39,000 characters together and the content of larger files are cut to what clients can read, with the uri of the whole. A failure has `isError` and the fields `error`, `message` and `hint`; see errors.md.\n")
+	for _, t := range toolTable(newFacts(Told{}, Five{}, true, false)) {
 		writeTool(&b, t)
 	}
 	_, err := io.WriteString(w, b.String())

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"strings"
@@ -11,6 +12,19 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
+
+// TestHintsHoldCommandsToPaste: also the hint that a code has if its error has none.
+func TestHintsHoldCommandsToPaste(t *testing.T) {
+	f := newFake()
+	f.config.Invocation = sandboxmcp.Invocation{Program: "/opt/my bin/sandboxmcp"}
+	f.execute = func(context.Context, sandboxmcp.Request) (sandboxmcp.Result, error) {
+		return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "no")
+	}
+	body := structured(legacy(t, f).call("execute_code", map[string]any{"code": "1"}))
+	if hint, _ := body["hint"].(string); !strings.Contains(hint, "`'/opt/my bin/sandboxmcp' doctor`") {
+		t.Errorf("got %q, want the path of the program", body)
+	}
+}
 
 func TestRequestEgress(t *testing.T) {
 	f := newFake()
@@ -66,11 +80,41 @@ func TestFormsCannotBeMadeUp(t *testing.T) {
 	}
 }
 
+// TestFormForAHostCommand: request_host_access shows a form, too. Its answer is bound to the tool.
+func TestFormForAHostCommand(t *testing.T) {
+	f := newFake()
+	p := dial(t, f)
+	const tool = "request_host_access"
+	args := map[string]any{"pattern": "api.example.com", "wait_seconds": 5}
+	message, state, _ := shownForm(t, p.modernOf(tool, args, nil))
+	for _, part := range []string{`"restart \u202eapi.example.com"`, "outside of every sandbox", "namespace team", "Warning: it executes others.", "in the model's words, which nobody has checked"} {
+		if !strings.Contains(message, part) {
+			t.Errorf("got the form %q, want %q in it", message, part)
+		}
+	}
+	yes := map[string]any{"inputResponses": respond("accept", map[string]any{"open_for": "one run"}), "requestState": state}
+	if res := p.modernOf("request_egress", map[string]any{"domain": "api.example.com", "wait_seconds": 5}, yes); res["isError"] != true {
+		t.Errorf("for another tool: got %v, want an error", res)
+	}
+	if res := p.modernOf(tool, args, yes); structured(res)["status"] != "approved" || structured(res)["pattern"] != "api.example.com" {
+		t.Errorf("got %v, want it approved", res)
+	}
+	want := []sandboxmcp.AccessDecision{{ID: question, SHA256: "sum-of-question", Scope: sandboxmcp.GrantOnce}}
+	if d := cmp.Diff(want, f.decisions()); d != "" {
+		t.Errorf("decided (-want +got):\n%s", d)
+	}
+}
+
 // modern makes a call of the version without a handshake, by a client that shows forms.
 func (p *pipe) modern(args map[string]any, more map[string]any) map[string]any {
 	p.t.Helper()
+	return p.modernOf("request_egress", args, more)
+}
+
+func (p *pipe) modernOf(tool string, args map[string]any, more map[string]any) map[string]any {
+	p.t.Helper()
 	params := map[string]any{
-		"name": "request_egress", "arguments": args,
+		"name": tool, "arguments": args,
 		"_meta": map[string]any{
 			"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
 			"io.modelcontextprotocol/clientCapabilities": map[string]any{"elicitation": map[string]any{"form": map[string]any{}}},
@@ -115,12 +159,12 @@ func TestFormModern(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer map[string]any
 		status string
-		want   []sandboxmcp.EgressDecision
+		want   []sandboxmcp.AccessDecision
 	}{
-		"accept":   {respond("accept", nil), "approved", []sandboxmcp.EgressDecision{{Scope: sandboxmcp.GrantDuration, For: 24 * time.Hour}}},
-		"an hour":  {respond("accept", map[string]any{"open_for": "1 hour"}), "approved", []sandboxmcp.EgressDecision{{Scope: sandboxmcp.GrantDuration, For: time.Hour}}},
-		"one run":  {respond("accept", map[string]any{"open_for": "one run"}), "approved", []sandboxmcp.EgressDecision{{Scope: sandboxmcp.GrantOnce}}},
-		"decline":  {respond("decline", nil), "denied", []sandboxmcp.EgressDecision{{Deny: true}}},
+		"accept":   {respond("accept", nil), "approved", []sandboxmcp.AccessDecision{{Scope: sandboxmcp.GrantDuration, For: 24 * time.Hour}}},
+		"an hour":  {respond("accept", map[string]any{"open_for": "1 hour"}), "approved", []sandboxmcp.AccessDecision{{Scope: sandboxmcp.GrantDuration, For: time.Hour}}},
+		"one run":  {respond("accept", map[string]any{"open_for": "one run"}), "approved", []sandboxmcp.AccessDecision{{Scope: sandboxmcp.GrantOnce}}},
+		"decline":  {respond("decline", nil), "denied", []sandboxmcp.AccessDecision{{Deny: true}}},
 		"cancel":   {respond("cancel", nil), "pending", nil},
 		"for good": {respond("accept", map[string]any{"open_for": "for ever"}), "pending", nil},
 		"nonsense": {respond("agree", nil), "pending", nil},

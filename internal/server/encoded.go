@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -23,6 +24,9 @@ func fast(r *mcp.CallToolResult) mcp.Result {
 	if !ok || len(r.Content) == 0 {
 		return r
 	}
+	if text, ok := r.Content[0].(*mcp.TextContent); !ok || text.Text != string(body) {
+		return r
+	}
 	return &encodedResult{r, body, r.Content[1:]}
 }
 
@@ -40,16 +44,25 @@ func (r *encodedResult) MarshalJSON() ([]byte, error) {
 	if !found {
 		return json.Marshal(r.CallToolResult)
 	}
-	text, err := encode(string(r.body))
-	if err != nil {
+	out := make([]byte, 0, len(frame)+2*len(r.body)+500)
+	out = append(out, before...)
+	if out, err = appendContent(out, "", r.body, r.blocks); err != nil {
 		return nil, err
 	}
-	out := make([]byte, 0, len(frame)+len(text)+len(r.body)+100)
-	out = append(out, before...)
+	return append(out, after...), nil
+}
+
+// appendContent appends the fields content and structuredContent of a tool result to out. The first
+// block of the content is the text, or the body if text is empty. Then come the blocks.
+func appendContent(out []byte, text string, body json.RawMessage, blocks []mcp.Content) ([]byte, error) {
 	out = append(out, `"content":[{"type":"text","text":`...)
-	out = append(out, text...)
+	if text != "" {
+		out, _ = jsontext.AppendQuote(out, text) // replaces invalid UTF-8 and reports it
+	} else {
+		out, _ = jsontext.AppendQuote(out, body)
+	}
 	out = append(out, '}')
-	for _, b := range r.blocks {
+	for _, b := range blocks {
 		block, err := b.MarshalJSON()
 		if err != nil {
 			return nil, err
@@ -58,6 +71,5 @@ func (r *encodedResult) MarshalJSON() ([]byte, error) {
 		out = append(out, block...)
 	}
 	out = append(out, `],"structuredContent":`...)
-	out = append(out, r.body...)
-	return append(out, after...), nil
+	return append(out, body...), nil
 }

@@ -13,7 +13,7 @@ import (
 type fakeGate struct {
 	gateMu  sync.Mutex
 	asks    []sandboxmcp.EgressAsk
-	decided []sandboxmcp.EgressDecision
+	decided []sandboxmcp.AccessDecision
 	status  sandboxmcp.ApprovalStatus // of the question; empty: nobody has asked
 	changed chan struct{}
 }
@@ -22,21 +22,25 @@ const question = "apr_question"
 
 func newFakeGate() fakeGate { return fakeGate{changed: make(chan struct{}, 8)} }
 
-func (f *fakeGate) answerLocked() sandboxmcp.EgressAnswer {
-	a := sandboxmcp.EgressAnswer{Domain: f.asks[0].Domain, Status: f.status, Approved: f.status == sandboxmcp.ApprovalApproved, ApprovalID: question}
+func (f *fakeGate) answerLocked() sandboxmcp.AccessAnswer {
+	a := sandboxmcp.AccessAnswer{Subject: sandboxmcp.Subject{Domain: f.asks[0].Domain}, Status: f.status, Approved: f.status == sandboxmcp.ApprovalApproved, ApprovalID: question}
 	if f.status == sandboxmcp.ApprovalPending {
 		a.HowToApprove = "sandboxmcp egress approve " + question
 	}
 	return a
 }
 
-func (f *fakeGate) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
+func (f *fakeGate) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.AccessAnswer, error) {
 	if err := stranger(c); err != nil {
-		return sandboxmcp.EgressAnswer{}, err
+		return sandboxmcp.AccessAnswer{}, err
 	}
 	if _, err := sandboxmcp.ParseDomain(ask.Domain); err != nil {
-		return sandboxmcp.EgressAnswer{}, err
+		return sandboxmcp.AccessAnswer{}, err
 	}
+	return f.request(ctx, ask)
+}
+
+func (f *fakeGate) request(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.AccessAnswer, error) {
 	f.gateMu.Lock()
 	f.asks = append(f.asks, ask)
 	if f.status == "" {
@@ -60,7 +64,7 @@ func (f *fakeGate) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask s
 	return f.answerLocked(), nil
 }
 
-func (f *fakeGate) FindEgress(_ context.Context, c sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
+func (f *fakeGate) FindApproval(_ context.Context, c sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
 	if err := stranger(c); err != nil {
 		return sandboxmcp.Approval{}, err
 	}
@@ -70,20 +74,20 @@ func (f *fakeGate) FindEgress(_ context.Context, c sandboxmcp.Caller, id string)
 	f.gateMu.Lock()
 	defer f.gateMu.Unlock()
 	return sandboxmcp.Approval{
-		ID: id, Domain: f.asks[0].Domain, Reason: `"say \"yes\"\nnow"`, Namespace: "team", Status: f.status, SHA256: "sum-of-question",
+		ID: id, Subject: sandboxmcp.Subject{Domain: f.asks[0].Domain}, Reason: `"say \"yes\"\nnow"`, Namespace: "team", Status: f.status, SHA256: "sum-of-question",
 		ExpiresAt: time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC),
 	}, nil
 }
 
-func (f *fakeGate) DecideEgress(_ context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
+func (f *fakeGate) DecideEgress(_ context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
 	if err := stranger(c); err != nil {
-		return sandboxmcp.EgressAnswer{}, err
+		return sandboxmcp.AccessAnswer{}, err
 	}
 	f.gateMu.Lock()
 	defer f.gateMu.Unlock()
 	f.decided = append(f.decided, d)
 	if f.status != sandboxmcp.ApprovalPending {
-		return sandboxmcp.EgressAnswer{}, sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "it was denied")
+		return sandboxmcp.AccessAnswer{}, sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "it was denied")
 	}
 	f.setLocked(d.Deny)
 	return f.answerLocked(), nil
@@ -110,7 +114,7 @@ func (f *fakeGate) asksSoFar() []sandboxmcp.EgressAsk {
 	return slices.Clone(f.asks)
 }
 
-func (f *fakeGate) decisions() []sandboxmcp.EgressDecision {
+func (f *fakeGate) decisions() []sandboxmcp.AccessDecision {
 	f.gateMu.Lock()
 	defer f.gateMu.Unlock()
 	return slices.Clone(f.decided)

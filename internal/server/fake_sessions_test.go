@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"maps"
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -24,6 +26,7 @@ type fakeSessions struct {
 	bridges []sandboxmcp.Bridge
 	reads   []string // namespace, id and path of each ReadFile
 	limits  []int64
+	opened  atomic.Int64 // files that OpenFile has opened and that are not closed
 	live    map[sandboxmcp.SessionID]map[string][]byte
 	busy    map[sandboxmcp.SessionID]bool
 	types   map[string]string // MIME type by name
@@ -33,7 +36,7 @@ type fakeSessions struct {
 func newFakeSessions() fakeSessions {
 	return fakeSessions{
 		live: map[sandboxmcp.SessionID]map[string][]byte{}, busy: map[sandboxmcp.SessionID]bool{},
-		types: map[string]string{"a.txt": "text/plain; charset=utf-8", "p.png": "image/png", "d.csv": "text/csv; charset=utf-8"},
+		types: map[string]string{"a.txt": "text/plain; charset=utf-8", "p.png": "image/png", "d.csv": "text/csv; charset=utf-8", "big.csv": "text/csv; charset=utf-8"},
 	}
 }
 
@@ -78,11 +81,11 @@ func (f *fake) CreateSession(_ context.Context, c sandboxmcp.Caller, spec sandbo
 func (f *fake) session(id sandboxmcp.SessionID) sandboxmcp.Session {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := sandboxmcp.Session{
-		ID: id, Language: sandboxmcp.Python, Backend: "process", Status: sandboxmcp.SessionActive, CreatedAt: now, LastActivity: now, ExpiresAt: now.Add(time.Hour),
+		ID: id, Language: sandboxmcp.Python, Backend: "process", Status: sandboxmcp.SessionIdle, CreatedAt: now, LastActivity: now, ExpiresAt: now.Add(time.Hour),
 		Limits: sandboxmcp.DefaultLimits(), Namespace: "team", Isolation: &sandboxmcp.Isolation{Tier: sandboxmcp.TierL2},
 	}
 	if f.busy[id] {
-		s.Status = sandboxmcp.SessionBusy
+		s.Status = sandboxmcp.SessionActive
 	}
 	return s
 }
@@ -169,6 +172,9 @@ func (f *fake) SessionFiles(_ context.Context, c sandboxmcp.Caller, id sandboxmc
 			list = append(list, f.file(name, data))
 		}
 	}
+	if n := len(list); n > 0 {
+		list[n-1].More = f.moreFiles
+	}
 	return list, nil
 }
 
@@ -194,6 +200,26 @@ func (f *fake) ReadFile(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.Se
 		return sandboxmcp.SessionFile{}, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "the file has %d bytes", len(data)).With("size_bytes", len(data))
 	}
 	return f.file(name, data), data, nil
+}
+
+// OpenFile counts the files that were opened and not closed.
+func (f *fake) OpenFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, name string, limit int64) (sandboxmcp.SessionFile, io.ReadSeekCloser, error) {
+	info, data, err := f.ReadFile(ctx, c, id, name, limit)
+	if err != nil {
+		return info, nil, err
+	}
+	f.opened.Add(1)
+	return info, closing{strings.NewReader(string(data)), func() { f.opened.Add(-1) }}, nil
+}
+
+type closing struct {
+	io.ReadSeeker
+	end func()
+}
+
+func (c closing) Close() error {
+	c.end()
+	return nil
 }
 
 func (f *fake) Bridge(_ context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
@@ -224,6 +250,9 @@ func (f *fake) Inspect(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.Ses
 		}
 		for name, data := range f.live[id] {
 			st.Files = append(st.Files, f.file(name, data))
+		}
+		if n := len(st.Files); n > 0 {
+			st.Files[n-1].More = f.moreFiles
 		}
 	}
 	return st, nil

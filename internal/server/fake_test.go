@@ -30,6 +30,7 @@ type fake struct {
 
 	mu        sync.Mutex
 	requests  []sandboxmcp.Request
+	callers   []sandboxmcp.Caller // of requests
 	lookups   []sandboxmcp.Lookup
 	started   chan struct{} // receives when a blocking Execute began
 	cancelled chan struct{} // receives when its ctx ended
@@ -37,6 +38,8 @@ type fake struct {
 	files     map[string][]byte
 	output    map[string][]byte
 	onOutput  func()
+	moreFiles bool   // a session has more files than a list names
+	soFar     string // stdout of the run, which goes on; empty: it has ended
 	results   []sandboxmcp.RichResult
 	queries   []sandboxmcp.AuditQuery
 	config    server.Config // what a test sets besides
@@ -44,6 +47,7 @@ type fake struct {
 	kept      sandboxmcp.Limits
 	fakeSessions
 	fakeGate
+	fakeEvents
 }
 
 func newFake() *fake {
@@ -53,7 +57,7 @@ func newFake() *fake {
 // stranger fails a call of a caller that is not the one of the pipe, of a form, or
 // of a link.
 func stranger(c sandboxmcp.Caller) error {
-	if c.Actor == "http" || c.Namespace == "team" && slices.Contains([]string{"mcp", "mcp form"}, c.Actor) {
+	if strings.HasPrefix(c.Actor, "http") || c.Namespace == "team" && slices.Contains([]string{"mcp", "mcp form"}, c.Actor) {
 		return nil
 	}
 	return fmt.Errorf("got caller %+v, want that of the server", c)
@@ -71,7 +75,7 @@ func (f *fake) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 		return sandboxmcp.Result{}, err
 	}
 	f.mu.Lock()
-	f.requests = append(f.requests, req)
+	f.requests, f.callers = append(f.requests, req), append(f.callers, c)
 	f.mu.Unlock()
 	switch {
 	case f.execute != nil:
@@ -118,6 +122,9 @@ func (f *fake) Lookup(_ context.Context, c sandboxmcp.Caller, l sandboxmcp.Looku
 		r.Artifacts = append(r.Artifacts, artifact(name, data))
 	}
 	r.Results = f.results
+	if f.soFar != "" {
+		r.Status, r.Stdout, r.Stderr = sandboxmcp.StatusRunning, f.soFar, "of "+f.soFar
+	}
 	return r, nil
 }
 
@@ -135,6 +142,11 @@ func artifact(name string, data []byte) sandboxmcp.Artifact {
 		Name: name, ContentB64: data, SizeBytes: int64(len(data)), SHA256: "sum-" + name, Path: "/mnt/data/" + name,
 		MIMEType: mime, URI: "artifact://" + runID + "/" + url.PathEscape(name),
 	}
+}
+
+// Jobs lists nothing.
+func (f *fake) Jobs(context.Context, sandboxmcp.Caller) ([]sandboxmcp.Job, error) {
+	return []sandboxmcp.Job{}, nil
 }
 
 func (f *fake) Output(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, stream string) ([]byte, error) {

@@ -5,56 +5,61 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/door"
+	"github.com/sandboxmcp/sandboxmcp/internal/listen"
+	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // FileSource is the part of the engine that the artifact server uses.
 type FileSource interface {
 	// ReadFile is the method of [sandboxmcp.Sessions].
 	ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, path string, limit int64) (sandboxmcp.SessionFile, []byte, error)
+	// OpenFile returns a file of a session of at most limit bytes as a copy. The caller closes it.
+	// It fails as ReadFile does.
+	OpenFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, path string, limit int64) (sandboxmcp.SessionFile, io.ReadSeekCloser, error)
 	// ArtifactContent is the method of [sandboxmcp.Runs].
 	ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error)
 }
 
 // FilesConfig configures [Files].
 type FilesConfig struct {
-	Engine   FileSource   // required
-	Links    *Links       // required
-	MaxBytes int64        // bytes of one file; 0: [DefaultMaxRead]
-	Names    []string     // host names of the listener, without its addresses
-	Logger   *slog.Logger // nil: nothing is logged
+	Engine FileSource   // required
+	Links  *Links       // required
+	Names  []string     // host names of the listener, without its addresses
+	Logger *slog.Logger // nil: nothing is logged
 }
 
 // files serves files of sessions and of ended runs to browsers.
 type files struct {
 	FilesConfig
-	sendings *sendings
+	sendings *sendings // files in memory
+	copies   *sendings // larger ones, on disk
 }
 
 // Files returns the handler of GET and HEAD /files/{session_id}/{path} and of /healthz. It
 // serves a file to a request with a valid signature. Without a signature it serves only
 // local programs, only files of the server's own namespace, and only for session ids that
-// the server made, because these cannot be guessed. It refuses requests for another host
+// the server made, because these cannot be guessed. Behind a door, a request without a signature
+// reads the files of its caller's namespaces. It refuses requests for another host
 // name and from another origin, so that a web page cannot read files by DNS rebinding.
 // Types that a browser would execute are sent as downloads, and every answer has a content
 // security policy that forbids execution.
 func Files(c FilesConfig) http.Handler {
 	f := &files{FilesConfig: c}
-	if f.MaxBytes <= 0 {
-		f.MaxBytes = DefaultMaxRead
-	}
-	f.sendings = newSendings(heldFiles * f.MaxBytes)
+	f.sendings = newSendings(heldFiles * f.inMemory())
+	f.copies = newSendings(copiedFiles * f.Links.most.Load())
 	if f.Logger == nil {
 		f.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -76,11 +81,11 @@ func (f *files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "private, no-store")
-	if err := checkOrigin(r, f.Names); err != nil {
+	if err := door.CheckOrigin(r, f.Names, nil); err != nil {
 		refuse(w, told(f.Logger, "http", err))
 		return
 	}
-	rest, isFile := strings.CutPrefix(r.URL.EscapedPath(), filesRoute)
+	rest, isFile := strings.CutPrefix(r.URL.EscapedPath(), FilesPath)
 	switch health := r.URL.Path == "/healthz"; {
 	case !isFile && !health:
 		refuse(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "there is nothing here").WithHint("files are at /files/{session_id}/{filename}"))
@@ -94,34 +99,81 @@ func (f *files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// inMemory is the size of the largest file that is sent from memory.
+func (f *files) inMemory() int64 { return min(f.Links.most.Load(), MaxLinked) }
+
 func (f *files) serve(w http.ResponseWriter, r *http.Request, rest string) {
 	a, err := f.admit(r, rest)
-	if err != nil {
-		refuse(w, told(f.Logger, filesRoute, err))
-		return
+	if err == nil {
+		err = f.sendSmall(w, r, a)
 	}
-	d, err := f.sendings.begin(r.Context(), f.MaxBytes, w)
+	if e, ok := errors.AsType[*sandboxmcp.Error](err); ok && e.Code == sandboxmcp.CodeArtifactTooLarge {
+		if size := int64(count(e.Fields["size_bytes"])); size > f.inMemory() && size <= f.Links.most.Load() {
+			err = f.sendLarge(w, r, a, size)
+		}
+	}
+	if err != nil {
+		refuse(w, told(f.Logger, FilesPath, err))
+	}
+}
+
+// sendSmall sends a file from memory. It returns an error if it has sent nothing.
+func (f *files) sendSmall(w http.ResponseWriter, r *http.Request, a asked) error {
+	d, err := f.sendings.begin(r.Context(), f.inMemory(), w)
 	if err != nil { // the client has disconnected
-		return
+		return nil //nolint:nilerr // nobody reads an answer
 	}
 	defer d.end()
 	got, data, err := f.read(r.Context(), a)
 	if err != nil {
-		refuse(w, told(f.Logger, filesRoute, err))
-		return
+		return err
 	}
 	d.shrink(int64(len(data)))
 	if !isSum(got.SHA256) {
 		sum := sha256.Sum256(data)
 		got.SHA256 = hex.EncodeToString(sum[:])
 	}
-	name := a.path[strings.LastIndexByte(a.path, '/')+1:]
-	kind, disposition := presented(name, got.MIMEType, data)
+	d.send(w, r, got, data, bytes.NewReader(data))
+	return nil
+}
+
+// sniffedBytes is how much of a large file decides how it is presented.
+const sniffedBytes = 4 << 10
+
+// sendLarge sends a file of size bytes of a live session from a copy on disk. It returns an error
+// if it has sent nothing.
+func (f *files) sendLarge(w http.ResponseWriter, r *http.Request, a asked, size int64) error {
+	d, err := f.copies.begin(r.Context(), size, w)
+	if err != nil { // the client has disconnected
+		return nil //nolint:nilerr // nobody reads an answer
+	}
+	defer d.end()
+	got, content, err := f.Engine.OpenFile(r.Context(), a.caller(), a.id, workDir+"/"+a.path, size)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	head := make([]byte, sniffedBytes)
+	n, err := io.ReadFull(content, head)
+	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		_, err = content.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the copy of the file cannot be read").WithCause(err)
+	}
+	head = head[:n]
+	d.send(w, r, got, head[:n-stream.Unfinished(head)], content)
+	return nil
+}
+
+// send sends content, which begins with head, or the part of it that the request asks for.
+func (d *sending) send(w http.ResponseWriter, r *http.Request, got sandboxmcp.SessionFile, head []byte, content io.ReadSeeker) {
+	kind, disposition := presented(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:], got.MIMEType, head)
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("Content-Disposition", disposition)
 	h.Set("ETag", `"`+got.SHA256+`"`)
-	http.ServeContent(&contentWriter{ResponseWriter: w, sending: d}, r, "", time.Time{}, bytes.NewReader(data))
+	http.ServeContent(&contentWriter{ResponseWriter: w, sending: d}, r, "", time.Time{}, content)
 }
 
 // asked is a file that a request may read.
@@ -129,6 +181,11 @@ type asked struct {
 	namespace sandboxmcp.Namespace
 	id        sandboxmcp.SessionID
 	path      string // path below /mnt/data
+}
+
+// caller is the caller that reads the file.
+func (a asked) caller() sandboxmcp.Caller {
+	return sandboxmcp.Caller{Namespace: a.namespace, Actor: "http"}
 }
 
 // admit returns the file that a request names, or an error if the request may not read it.
@@ -160,8 +217,13 @@ func (f *files) admit(r *http.Request, rest string) (asked, error) {
 		}
 		return a, nil
 	}
+	if id, ok := door.IdentityOf(r.Context()); ok {
+		c, err := id.Caller(query.Get("ns"))
+		a.namespace = c.Namespace
+		return a, err
+	}
 	switch {
-	case !local(r):
+	case !door.Direct(r):
 		return asked{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the request has no signature").WithHint(wholeLink)
 	case a.namespace != f.Links.own || !serverMade(id):
 		return asked{}, notThere(id).WithHint(wholeLink)
@@ -173,12 +235,12 @@ func notThere(id sandboxmcp.SessionID) *sandboxmcp.Error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s is not known", sandboxmcp.Quote(string(id)))
 }
 
-// read returns a file of a session, or of an ended run by its request id. Only a signed link
-// can name a request id, because serverMade refuses it.
+// read returns a file of a session, or what is kept of an ended session or run. Only a signed
+// link can name a request id, because serverMade refuses it.
 func (f *files) read(ctx context.Context, a asked) (sandboxmcp.SessionFile, []byte, error) {
-	who := sandboxmcp.Caller{Namespace: a.namespace, Actor: "http"}
-	got, data, err := f.Engine.ReadFile(ctx, who, a.id, workDir+"/"+a.path, f.MaxBytes)
-	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
+	who := a.caller()
+	got, data, err := f.Engine.ReadFile(ctx, who, a.id, workDir+"/"+a.path, f.inMemory())
+	if code := sandboxmcp.CodeOf(err); code != sandboxmcp.CodeSessionNotFound && code != sandboxmcp.CodeSessionExpired {
 		return got, data, err
 	}
 	kept, lookup := f.Engine.ArtifactContent(ctx, who, sandboxmcp.RequestID(a.id), a.path)
@@ -187,8 +249,8 @@ func (f *files) read(ctx context.Context, a asked) (sandboxmcp.SessionFile, []by
 		return got, nil, err
 	case lookup != nil:
 		return got, nil, lookup
-	case kept.SizeBytes > f.MaxBytes:
-		return got, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "the file has %d bytes, above the limit of %d bytes", kept.SizeBytes, f.MaxBytes).
+	case kept.SizeBytes > f.Links.most.Load():
+		return got, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "the file has %d bytes, above the limit of %d bytes", kept.SizeBytes, f.Links.most.Load()).
 			With("size_bytes", kept.SizeBytes)
 	}
 	return sandboxmcp.SessionFile{MIMEType: kept.MIMEType, SHA256: kept.SHA256}, kept.ContentB64, nil
@@ -224,70 +286,6 @@ func isSum(s string) bool { return len(s) == 2*sha256.Size && isHex(s) }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// local reports whether a request comes directly from a program on this machine, not through
-// a proxy.
-func local(r *http.Request) bool {
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
-		if len(r.Header.Values(name)) > 0 {
-			return false
-		}
-	}
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && from.Addr().Unmap().IsLoopback() && listenAddr(r).IsLoopback()
-}
-
-// listenAddr returns the address on which a request arrived, or the zero value.
-func listenAddr(r *http.Request) netip.Addr {
-	a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok {
-		return netip.Addr{}
-	}
-	p, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	return p.Addr().Unmap().WithZone("")
-}
-
-// checkOrigin refuses a request for another host name, and one from a page of another origin.
-func checkOrigin(r *http.Request, names []string) error {
-	if !ownHost(r, names) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "host %s is not this server", sandboxmcp.Quote(r.Host)).
-			WithHint("use the address that the server listens on")
-	}
-	for _, origin := range r.Header.Values("Origin") {
-		if !strings.EqualFold(origin, "http://"+r.Host) {
-			return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "requests from the origin %s are not allowed", sandboxmcp.Quote(origin)).
-				WithHint("open the address itself")
-		}
-	}
-	return nil
-}
-
-// ownHost reports whether the Host header names this listener. It accepts the address on
-// which the request arrived, the names in names, and for a loopback listener "localhost"
-// and any loopback address. The port may differ, as it does behind a tunnel.
-func ownHost(r *http.Request, names []string) bool {
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	} else {
-		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	}
-	if host == "" {
-		return false
-	}
-	if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, host) }) {
-		return true
-	}
-	at := listenAddr(r)
-	if ip, err := netip.ParseAddr(host); err == nil {
-		ip = ip.Unmap().WithZone("")
-		return ip == at || ip.IsLoopback() && at.IsLoopback()
-	}
-	return strings.EqualFold(host, "localhost") && at.IsLoopback()
-}
-
 // refuse responds with the product's error body.
 func refuse(w http.ResponseWriter, e *sandboxmcp.Error) { refuseWith(w, e.Code.Row().HTTP, e) }
 
@@ -304,4 +302,15 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	// The write fails only if the client has disconnected.
 	_, _ = w.Write(append(body, '\n')) //nolint:gosec // G705: JSON, never sniffed, under a policy that runs nothing
+}
+
+// Time limits of the server of files.
+const (
+	requestTimeout  = 10 * time.Second
+	responseTimeout = 30 * time.Second // time to send an answer without a file; files have pieceTimeout
+)
+
+// ServeFiles serves h on l as [listen.Serve] does.
+func ServeFiles(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) (stop func()) {
+	return listen.Serve(ctx, l, listen.Served{Handler: h, Logger: log, RequestTimeout: requestTimeout, ResponseTimeout: responseTimeout})
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/door"
+	"github.com/sandboxmcp/sandboxmcp/internal/listen"
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
@@ -32,13 +34,13 @@ type site struct {
 
 func newSite(t *testing.T, f *fake, limit int64) *site {
 	t.Helper()
-	l, err := server.Listen(t.Context(), server.ListenConfig{PortSet: true})
+	l, err := listen.Open(t.Context(), listen.Config{PortSet: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	links := server.NewLinks("team")
+	links := server.NewLinks("team", limit)
 	links.Open(l.URL)
-	stop := server.ServeFiles(t.Context(), l, server.Files(server.FilesConfig{Engine: f, Links: links, MaxBytes: limit, Names: []string{"files.example"}}), slog.New(slog.DiscardHandler))
+	stop := server.ServeFiles(t.Context(), l, server.Files(server.FilesConfig{Engine: f, Links: links, Names: []string{"files.example"}}), slog.New(slog.DiscardHandler))
 	t.Cleanup(stop)
 	return &site{t, f, links, l.URL, l.Addr().String()}
 }
@@ -96,7 +98,7 @@ func TestFilesBytes(t *testing.T) {
 	f.put(made, map[string]string{"a.txt": "hällo", "p.png": "\x89PNG", "a b%ü.txt": "odd", "sub/f.txt": "deep", "big": "123456789", "fits": "12345678"})
 	s := newSite(t, f, 8)
 	for name, want := range map[string]string{"a.txt": "hällo", "p.png": "\x89PNG", "a b%ü.txt": "odd", "sub/f.txt": "deep", "fits": "12345678"} {
-		link := s.links.URL("team", string(made), name)
+		link := s.links.URL("team", string(made), name, 0)
 		if got := s.status(200, "GET", link); got != want {
 			t.Errorf("%s = %q, want %q", link, got, want)
 		}
@@ -105,7 +107,7 @@ func TestFilesBytes(t *testing.T) {
 			t.Errorf("HEAD %s: got %d %q, length %d, want 200, no body, length %d", link, res.status, body, res.length, len(want))
 		}
 	}
-	if link, want := s.links.URL("team", string(made), "/mnt/data/a b%ü.txt"), s.url+"/files/"+string(made)+"/a%20b%25%C3%BC.txt?sig="; !strings.HasPrefix(link, want) {
+	if link, want := s.links.URL("team", string(made), "/mnt/data/a b%ü.txt", 0), s.url+"/files/"+string(made)+"/a%20b%25%C3%BC.txt?sig="; !strings.HasPrefix(link, want) {
 		t.Errorf("got link %s, want %s…", link, want)
 	}
 	base := s.url + "/files/"
@@ -216,7 +218,7 @@ func TestFilesPresented(t *testing.T) {
 			}
 			f.put(made, map[string]string{name: "ok"})
 			s := newSite(t, f, 0)
-			res := s.ask("GET", s.links.URL("team", string(made), name))
+			res := s.ask("GET", s.links.URL("team", string(made), name, 0))
 			if d := cmp.Diff([]string{c.kind, c.disposition, "", "nosniff"}, []string{res.header.Get("Content-Type"), res.header.Get("Content-Disposition"), res.header.Get("X-Evil"), res.header.Get("X-Content-Type-Options")}); d != "" || res.status != 200 {
 				t.Errorf("%d (-want +got):\n%s", res.status, d)
 			}
@@ -259,7 +261,7 @@ func TestFilesHostilePaths(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", ".", "..", "a/../b", "a//b", "/a", "a/", `a\b`, "a\x00", "\xff", "/mnt/data", "/mnt/data/", "/mnt/data//x", "/etc/passwd"} {
-		if link := s.links.URL("team", string(made), name); link != "" {
+		if link := s.links.URL("team", string(made), name, 0); link != "" {
 			t.Errorf("%q: got the link %s, want none", name, link)
 		}
 	}
@@ -270,7 +272,7 @@ func TestFilesSignatures(t *testing.T) {
 	f.put("mine", map[string]string{"a.txt": "signed", "b.txt": "other"})
 	f.put(made, map[string]string{"a.txt": "made"})
 	s := newSite(t, f, 0)
-	link := s.links.URL("team", "mine", "a.txt")
+	link := s.links.URL("team", "mine", "a.txt", 0)
 	if got := s.status(200, "GET", link); got != "signed" {
 		t.Errorf("%s: got %q, want signed", link, got)
 	}
@@ -283,7 +285,7 @@ func TestFilesSignatures(t *testing.T) {
 	if sig[0] == 'A' {
 		flipped = "B"
 	}
-	foreign := server.NewLinks("team")
+	foreign := server.NewLinks("team", 0)
 	foreign.Open(s.url)
 	for name, target := range map[string]string{
 		"another file":       "/files/mine/b.txt?sig=" + sig,
@@ -295,7 +297,7 @@ func TestFilesSignatures(t *testing.T) {
 		"empty":              "/files/" + string(made) + "/a.txt?sig=",
 		"twice":              "/files/mine/a.txt?sig=" + sig + "&sig=" + sig,
 		"a wrong one first":  "/files/mine/a.txt?sig=x&sig=" + sig,
-		"another server":     foreign.URL("team", "mine", "a.txt"),
+		"another server":     foreign.URL("team", "mine", "a.txt", 0),
 		"wrong is not none":  "/files/" + string(made) + "/a.txt?sig=x",
 		"with a line end":    "/files/mine/a.txt?sig=" + sig + "%0a",
 		"sum over other cut": "/files/mine%00a.txt?sig=" + sig,
@@ -315,12 +317,15 @@ func TestFilesSignatures(t *testing.T) {
 	if got := s.status(200, "GET", "/files/"+string(made)+"/a.txt?ns=team"); got != "made" {
 		t.Errorf("own namespace by name: got %q, want made", got)
 	}
-	other := s.links.URL("other", "mine", "a.txt")
+	other := s.links.URL("other", "mine", "a.txt", 0)
 	s.status(200, "GET", other)
 	if got, want := f.reads[len(f.reads)-1], "other mine /mnt/data/a.txt"; got != want {
 		t.Errorf("asked for %q, want %q", got, want)
 	}
-	if s.links.Open(""); s.links.URL("team", "mine", "a.txt") != "" {
+	if most := server.MaxLinked; s.links.URL("team", "mine", "a.txt", most) == "" || s.links.URL("team", "mine", "a.txt", most+1) != "" {
+		t.Error("want a link for a file within the bound, and none above it, which would be refused")
+	}
+	if s.links.Open(""); s.links.URL("team", "mine", "a.txt", 0) != "" {
 		t.Error("got links, want none while no server hands files out")
 	}
 }
@@ -330,13 +335,13 @@ func TestFilesOfRuns(t *testing.T) {
 	f.files["sub/a.txt"] = []byte("kept")
 	f.files["big"] = []byte("123456789")
 	s := newSite(t, f, 8)
-	if got := s.status(200, "GET", s.links.URL("team", runID, "sub/a.txt")); got != "kept" {
+	if got := s.status(200, "GET", s.links.URL("team", runID, "sub/a.txt", 0)); got != "kept" {
 		t.Errorf("file of a run: got %q, want kept", got)
 	}
-	s.status(404, "GET", s.links.URL("team", runID, "none"))
-	s.status(413, "GET", s.links.URL("team", runID, "big"))
+	s.status(404, "GET", s.links.URL("team", runID, "none", 0))
+	s.status(413, "GET", s.links.URL("team", runID, "big", 0))
 	s.status(404, "GET", "/files/"+runID+"/sub/a.txt")
-	if body := s.status(404, "GET", s.links.URL("team", "none", "a.txt")); !strings.Contains(body, "session_not_found") {
+	if body := s.status(404, "GET", s.links.URL("team", "none", "a.txt", 0)); !strings.Contains(body, "session_not_found") {
 		t.Errorf("neither session nor run: got %s, want session_not_found", body)
 	}
 }
@@ -346,7 +351,7 @@ func TestFilesHosts(t *testing.T) {
 	f.put(made, map[string]string{"a.txt": "x"})
 	s := newSite(t, f, 0)
 	_, port, _ := net.SplitHostPort(s.addr)
-	link := s.links.URL("team", string(made), "a.txt")
+	link := s.links.URL("team", string(made), "a.txt", 0)
 	for _, host := range []string{"127.0.0.1:" + port, "localhost:" + port, "LOCALHOST", "127.0.0.1", "[::1]:" + port, "[::1]", "127.0.0.2:9", "files.example", "Files.Example:443"} {
 		s.status(200, "GET", link, "Host: "+host)
 		s.status(200, "GET", "/healthz", "Host: "+host)
@@ -373,7 +378,7 @@ func TestFilesHosts(t *testing.T) {
 func TestFilesFromElsewhere(t *testing.T) {
 	f := newFake()
 	f.put(made, map[string]string{"a.txt": "x"})
-	links := server.NewLinks("team")
+	links := server.NewLinks("team", 0)
 	links.Open("http://192.0.2.1:80")
 	h := server.Files(server.FilesConfig{Engine: f, Links: links})
 	ask := func(target, from, at string) int {
@@ -390,7 +395,7 @@ func TestFilesFromElsewhere(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w.Code
 	}
-	unsigned, signed := "http://192.0.2.1/files/"+string(made)+"/a.txt", links.URL("team", string(made), "a.txt")
+	unsigned, signed := "http://192.0.2.1/files/"+string(made)+"/a.txt", links.URL("team", string(made), "a.txt", 0)
 	for _, c := range []struct {
 		target, from, at string
 		want             int
@@ -423,7 +428,7 @@ func TestFilesFaults(t *testing.T) {
 		t.Errorf("body of a fault: got %s, want internal without the cause", body)
 	}
 	s.status(200, "GET", "/files/"+string(made)+"/a.txt")
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.links.URL("team", string(made), "a.txt"), nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.links.URL("team", string(made), "a.txt", 0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +444,7 @@ func TestFilesFaults(t *testing.T) {
 }
 
 func TestListen(t *testing.T) {
-	first, err := server.Listen(t.Context(), server.ListenConfig{Host: "127.0.0.1", PortSet: true})
+	first, err := listen.Open(t.Context(), listen.Config{Host: "127.0.0.1", PortSet: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,12 +457,12 @@ func TestListen(t *testing.T) {
 	if first.URL != "http://127.0.0.1:"+text || first.Note != "" {
 		t.Errorf("got URL %s and note %q, want the port asked for and no note", first.URL, first.Note)
 	}
-	_, err = server.Listen(t.Context(), server.ListenConfig{Port: port, PortSet: true})
+	_, err = listen.Open(t.Context(), listen.Config{Port: port, PortSet: true})
 	var e *sandboxmcp.Error
 	if !errors.As(err, &e) || e.Code != sandboxmcp.CodeBackendUnavailable || strings.Count(e.Message, text) != 1 {
 		t.Errorf("a set port that is taken: got %v, want backend_unavailable with the port once", err)
 	}
-	next, err := server.Listen(t.Context(), server.ListenConfig{Port: port})
+	next, err := listen.Open(t.Context(), listen.Config{Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -465,7 +470,7 @@ func TestListen(t *testing.T) {
 	if next.Addr().String() == first.Addr().String() || !strings.Contains(next.Note, text) || !strings.HasSuffix(next.URL, next.Addr().String()) {
 		t.Errorf("a default port that is taken: got %s, note %q and URL %s, want another port and a note of it", next.Addr(), next.Note, next.URL)
 	}
-	wide, err := server.Listen(t.Context(), server.ListenConfig{Host: "0.0.0.0", PortSet: true})
+	wide, err := listen.Open(t.Context(), listen.Config{Host: "0.0.0.0", PortSet: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -473,7 +478,7 @@ func TestListen(t *testing.T) {
 	if at, err := url.Parse(wide.URL); err != nil || strings.Contains(wide.URL, "//0.0.0.0") || !strings.Contains(wide.Note, "other machines") || !strings.Contains(wide.Note, at.Hostname()) {
 		t.Errorf("all addresses: got URL %s, note %q and %v, want an address of the machine and a note of it", wide.URL, wide.Note, err)
 	}
-	links := server.NewLinks("team")
+	links := server.NewLinks("team", 0)
 	defer server.ServeFiles(t.Context(), wide, server.Files(server.FilesConfig{Engine: newFake(), Links: links, Names: []string{"0.0.0.0"}}), nil)()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, wide.URL+"/healthz", nil)
 	if err != nil {
@@ -484,7 +489,7 @@ func TestListen(t *testing.T) {
 	} else {
 		_ = res.Body.Close()
 	}
-	named, err := server.Listen(t.Context(), server.ListenConfig{Host: "localhost", PortSet: true})
+	named, err := listen.Open(t.Context(), listen.Config{Host: "localhost", PortSet: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,7 +497,7 @@ func TestListen(t *testing.T) {
 	if !strings.HasPrefix(named.URL, "http://localhost:") {
 		t.Errorf("by name: got URL %s, want localhost", named.URL)
 	}
-	if _, err := server.Listen(t.Context(), server.ListenConfig{Host: "no such host", Port: 1}); err == nil {
+	if _, err := listen.Open(t.Context(), listen.Config{Host: "no such host", Port: 1}); err == nil {
 		t.Error("got a listener on a host that is none, want an error")
 	}
 }
@@ -500,11 +505,11 @@ func TestListen(t *testing.T) {
 func TestServeFilesEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, end := range []string{"stop", "context"} {
-		l, err := server.Listen(t.Context(), server.ListenConfig{PortSet: true})
+		l, err := listen.Open(t.Context(), listen.Config{PortSet: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := server.ServeFiles(ctx, l, server.Files(server.FilesConfig{Engine: newFake(), Links: server.NewLinks("")}), nil)
+		stop := server.ServeFiles(ctx, l, server.Files(server.FilesConfig{Engine: newFake(), Links: server.NewLinks("", 0)}), nil)
 		s := &site{t: t, url: l.URL, addr: l.Addr().String()}
 		s.status(200, "GET", "/healthz")
 		if end == "context" {
@@ -519,4 +524,61 @@ func TestServeFilesEnds(t *testing.T) {
 		}
 	}
 	cancel()
+}
+
+// TestLargeFiles: a file above what is sent from memory comes from a copy, whole, in part and to
+// HEAD; every copy is closed. One above the bound on links has none, and is 413.
+func TestLargeFiles(t *testing.T) {
+	f := newFake()
+	text := strings.Repeat("0123456789abcdef", 40<<16) // 40 MiB
+	f.put(made, map[string]string{"big.csv": text, "more": text + "x"})
+	s := newSite(t, f, int64(len(text)))
+	link := s.links.URL("team", string(made), "big.csv", int64(len(text)))
+	if link == "" {
+		t.Fatal("got no link to a file of 40 MiB, want one")
+	}
+	whole := s.ask("GET", link)
+	if whole.status != 200 || whole.body != text || whole.header.Get("Content-Type") != "text/csv; charset=utf-8" {
+		t.Errorf("got %d, %d bytes and %q; want 200 and the file", whole.status, len(whole.body), whole.header)
+	}
+	head := s.ask("HEAD", link)
+	if head.status != 200 || head.length != int64(len(text)) || head.header.Get("ETag") != whole.header.Get("ETag") || len(head.header.Get("ETag")) != 66 {
+		t.Errorf("HEAD: got %d, length %d and ETag %s; want those of GET (%s)", head.status, head.length, head.header.Get("ETag"), whole.header.Get("ETag"))
+	}
+	part := s.ask("GET", link, "Range: bytes=41943030-")
+	if part.status != 206 || part.body != "6789abcdef" {
+		t.Errorf("got %d %q, want 206 and the last ten bytes", part.status, part.body)
+	}
+	if got := s.ask("GET", link, "If-None-Match: "+head.header.Get("ETag")); got.status != 304 {
+		t.Errorf("got %d for the known ETag, want 304", got.status)
+	}
+	if n := f.opened.Load(); n != 0 {
+		t.Errorf("got %d copies that are not closed, want none", n)
+	}
+	if got := s.links.URL("team", string(made), "more", int64(len(text))+1); got != "" {
+		t.Errorf("got the link %s for a file above the bound, want none", got)
+	}
+	s.status(413, "GET", s.url+"/files/"+string(made)+"/more")
+}
+
+// TestFilesBehindADoor: without a signature a caller reads files of the namespaces that it
+// holds, and of no other.
+func TestFilesBehindADoor(t *testing.T) {
+	f := newFake()
+	const id = "sess_0123456789abcdef01234567"
+	f.put(id, map[string]string{"a.txt": "text"})
+	h := server.Files(server.FilesConfig{Engine: f, Links: server.NewLinks("home", 0), Names: []string{"example.com"}})
+	who := sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{"team-b", "team-c"}, Actor: "http key 2"}
+	for query, want := range map[string]string{"": "team-b", "?ns=team-c": "team-c", "?ns=home": "", "?ns=team-a": "", "?ns=*": "", "?ns=team-c&sig=x": ""} {
+		f.reads = nil
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(door.WithIdentity(t.Context(), who), http.MethodGet, "/files/"+id+"/a.txt"+query, nil)
+		h.ServeHTTP(w, r)
+		switch {
+		case want == "" && (w.Code < 400 || len(f.reads) > 0):
+			t.Errorf("%s: got %d and the reads %v, want a refusal", query, w.Code, f.reads)
+		case want != "" && (w.Code != http.StatusOK || len(f.reads) == 0 || !strings.HasPrefix(f.reads[0], want+" ")):
+			t.Errorf("%s: got %d and the reads %v, want one in %s", query, w.Code, f.reads, want)
+		}
+	}
 }

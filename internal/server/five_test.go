@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"image"
 	"image/png"
 	"maps"
@@ -229,7 +230,7 @@ func TestRunPythonRequest(t *testing.T) {
 	got.ID = ""
 	want := sandboxmcp.Request{
 		Code: "c", Language: sandboxmcp.Python, SessionID: "s",
-		NoSecrets: true, Modest: true, Offline: true,
+		NoSecrets: true, Reader: sandboxmcp.ReaderPython, Modest: true, Offline: true, Display: sandboxmcp.DisplayFigures,
 		Limits:  sandboxmcp.Limits{TimeoutSeconds: 7, MaxOutputBytes: 100}, // the rest was settled with the session
 		Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: limits, Modest: true, TTL: time.Hour, Offline: true},
 	}
@@ -244,15 +245,15 @@ func TestRunPythonRequest(t *testing.T) {
 	f = newFake()
 	p = legacy(t, f)
 	p.good("sandbox_run_python", map[string]any{"code": strings.Repeat("x", 102_400)})
-	if got := f.last(t); !got.Session.Fresh || got.Limits != (sandboxmcp.Limits{MaxOutputBytes: 102_400}) || got.Display != sandboxmcp.DisplayNone {
-		t.Errorf("defaults: got %+v, want a fresh interpreter, 102400 bytes of output and nothing shown", got)
+	if got := f.last(t); !got.Session.Fresh || got.Limits != (sandboxmcp.Limits{MaxOutputBytes: 102_400}) || got.Display != sandboxmcp.DisplayFigures {
+		t.Errorf("defaults: got %+v, want a fresh interpreter, 102400 bytes of output and figures shown", got)
 	}
 	p.fails("code_too_large", "sandbox_run_python", map[string]any{"code": strings.Repeat("x", 102_401)})
 }
 
 func TestRunPythonAnswer(t *testing.T) {
 	f := newFake()
-	f.config.Link = func(ns sandboxmcp.Namespace, id, path string) string {
+	f.config.Link = func(ns sandboxmcp.Namespace, id, path string, _ int64) string {
 		if path == "/mnt/data/bad" {
 			return ""
 		}
@@ -303,7 +304,7 @@ func TestListAndRead(t *testing.T) {
 	f := newFake()
 	f.put("s", map[string]string{"p.png": b.String(), "d.csv": "1,2\n", "big": strings.Repeat("x", 2000), "no.png": "no picture"})
 	f.types["no.png"] = "image/png"
-	f.config.Link = func(_ sandboxmcp.Namespace, id, path string) string { return "http://h/" + id + path }
+	f.config.Link = func(_ sandboxmcp.Namespace, id, path string, _ int64) string { return "http://h/" + id + path }
 	f.config.Five.MaxReadBytes = 1500
 	p := legacy(t, f)
 	list, _ := p.good("sandbox_list_artifacts", map[string]any{"session_id": "s"})["artifacts"].([]any)
@@ -342,6 +343,52 @@ func TestListAndRead(t *testing.T) {
 	body := p.fails("artifact_too_large", "sandbox_read_artifact", map[string]any{"session_id": "s", "path": "/mnt/data/big"})
 	if body["size_bytes"] != 2000.0 || body["download_url"] != "http://h/s/mnt/data/big" {
 		t.Errorf("got body %v, want size and link", body)
+	}
+}
+
+// TestTheReadBoundAppliesToThePart: a file above the bound can be read in parts within it.
+func TestTheReadBoundAppliesToThePart(t *testing.T) {
+	f := newFake()
+	f.put("s", map[string]string{"big": strings.Repeat("x", 1996) + "tail"})
+	f.config.Five.MaxReadBytes = 1500
+	p := legacy(t, f)
+	read := func(more map[string]any) map[string]any {
+		args := map[string]any{"session_id": "s", "path": "/mnt/data/big", "as": "text"}
+		maps.Copy(args, more)
+		return args
+	}
+	got := p.good("sandbox_read_artifact", read(map[string]any{"offset": 1996, "max_bytes": 100}))
+	if got["text"] != "tail" || got["size_bytes"] != 2000.0 {
+		t.Errorf("got %v, want the last 4 of 2000 bytes", got)
+	}
+	if got := p.good("sandbox_read_artifact", read(map[string]any{"offset": 1000})); len(got["text"].(string)) != 1000 {
+		t.Errorf("got %d characters, want the 1000 from the offset on", len(got["text"].(string)))
+	}
+	for _, offset := range []int{2000, 5000} {
+		got := p.good("sandbox_read_artifact", read(map[string]any{"offset": offset, "max_bytes": 10}))
+		if note, _ := got["note"].(string); got["text"] != "" || !strings.Contains(note, "the file has 2000 bytes") {
+			t.Errorf("from offset %d: got %v, want the size in a note", offset, got)
+		}
+	}
+	for _, args := range []map[string]any{read(nil), read(map[string]any{"offset": 100}), read(map[string]any{"max_bytes": 1501})} {
+		if body := p.fails("artifact_too_large", "sandbox_read_artifact", args); body["size_bytes"] != 2000.0 {
+			t.Errorf("%v: got size %v, want 2000", args, body["size_bytes"])
+		}
+	}
+	f.put("s", map[string]string{"huge": strings.Repeat("x", 32<<20) + "tail"})
+	got = p.good("sandbox_read_artifact", map[string]any{"session_id": "s", "path": "/mnt/data/huge", "as": "text", "offset": 32<<20 - 1, "max_bytes": 4})
+	if got["text"] != "xtai" || got["size_bytes"] != float64(32<<20+4) || got["next_offset"] != float64(32<<20+3) {
+		t.Errorf("got %v, want 4 bytes of a file that is not read into memory, and where it goes on", got)
+	}
+	if got = p.good("sandbox_read_artifact", map[string]any{"session_id": "s", "path": "/mnt/data/huge", "offset": 40 << 20}); !strings.Contains(fmt.Sprint(got["note"]), "33554436 bytes") {
+		t.Errorf("got %v, want the size in a note", got)
+	}
+	p.fails("artifact_too_large", "sandbox_read_artifact", map[string]any{"session_id": "s", "path": "/mnt/data/huge", "offset": 1, "max_bytes": 1501})
+	if n := f.opened.Load(); n != 0 {
+		t.Errorf("got %d copies that are not closed, want none", n)
+	}
+	if res := p.request("resources/read", map[string]any{"uri": "artifact://s/big?offset=1996&max_bytes=4"}); res["error"] != nil {
+		t.Errorf("got %v, want the part of the resource", res["error"])
 	}
 }
 
@@ -412,5 +459,23 @@ func TestTextInAndOut(t *testing.T) {
 		args := map[string]any{"filename": "u.txt"}
 		maps.Copy(args, content)
 		p.fails(sandboxmcp.CodeInvalidArgument, "sandbox_upload_file", args)
+	}
+}
+
+// TestRunPythonShowsFigures: the figures of a run are image blocks, in a full answer too, and
+// the fields stay those of mcp-code-sandbox.
+func TestRunPythonShowsFigures(t *testing.T) {
+	f := newFake()
+	figure := picture(t, 9, 9, png.Encode)
+	f.execute = func(_ context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+		r := result(req, "")
+		r.Results = []sandboxmcp.RichResult{{"text/plain": "<Figure>", "image/png": base64.StdEncoding.EncodeToString(figure), "is_main_result": false}}
+		r.Artifacts = []sandboxmcp.Artifact{artifact("p.png", picture(t, 8, 8, png.Encode))}
+		return r, nil
+	}
+	p := legacy(t, f)
+	res := p.call("sandbox_run_python", map[string]any{"code": "x"})
+	if n := len(blocks(res, "image")); n != 1 || structured(res)["results"] != nil {
+		t.Errorf("got %d pictures and results %v, want the figure as a block alone", n, structured(res)["results"])
 	}
 }

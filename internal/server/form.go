@@ -7,11 +7,13 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/net/publicsuffix"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -32,20 +34,45 @@ const (
 	forRun  = "one run"
 )
 
-var formSchema = json.RawMessage(`{"type":"object","properties":{"open_for":{"type":"string","title":"Open for","description":"` +
+var formSchema = json.RawMessage(`{"type":"object","properties":{"open_for":{"type":"string","title":"Allow for","description":"` +
 	forDay + `, ` + forHour + ` or ` + forRun + `","enum":["` + forDay + `","` + forHour + `","` + forRun + `"],"default":"` + forDay + `"}}}`)
 
-// form returns the form for an approval. It shows the domain first, and last the model's
-// reason, quoted and named as such.
-func form(a sandboxmcp.Approval) *mcp.ElicitParams {
+// egressText returns the question for a domain.
+func egressText(a sandboxmcp.Approval) string {
 	ports := " (ports 80 and 443)"
 	if strings.Contains(a.Domain, ":") {
 		ports = ""
 	}
 	text := "Open " + a.Domain + ports + " to the programs that run here in namespace " + string(a.Namespace) + "?\n" +
-		"They can then send there whatever they can read, and take from there whatever they are given.\n" +
-		"Declining is final for this request. It lapses at " + a.ExpiresAt.UTC().Format(time.RFC3339) + ".\n"
-	if a.Reason != `""` {
+		"They can then send there whatever they can read, and take from there whatever they are given.\n"
+	if d, err := sandboxmcp.ParseDomain(a.Domain); err == nil && d.Wild && anybodys(string(d.Host)) {
+		text += "Warning: anybody can get a name below " + string(d.Host) + ", also an attacker.\n"
+	}
+	return text
+}
+
+// anybodys reports whether names below a host are given to anybody, as those below co.uk and
+// github.io are.
+func anybodys(host string) bool {
+	suffix, _ := publicsuffix.PublicSuffix(host)
+	return suffix == host
+}
+
+// hostText returns the question for a command of the host.
+func hostText(a sandboxmcp.HostApproval) string {
+	text := "Allow namespace " + string(a.Namespace) + " to execute this command on the machine of the server, outside of every sandbox?\n" +
+		"  " + strconv.Quote(a.Pattern) + "\n"
+	if a.Warning != "" {
+		text += "Warning: " + a.Warning + ".\n"
+	}
+	return text
+}
+
+// form returns the form for an approval. It shows the question first, and last the model's
+// reason, quoted and named as such.
+func form(a sandboxmcp.Approval, text string) *mcp.ElicitParams {
+	text += "Declining is final for this request. It lapses at " + a.ExpiresAt.UTC().Format(time.RFC3339) + ".\n"
+	if a.Reason != "" {
 		text += "Reason, in the model's words, which nobody has checked: " + a.Reason
 	} else {
 		text += "The model has given no reason."
@@ -55,7 +82,7 @@ func form(a sandboxmcp.Approval) *mcp.ElicitParams {
 
 // openFor sets the scope of a decision from a person's choice. It returns false if the form
 // does not have that choice.
-func openFor(content map[string]any, d *sandboxmcp.EgressDecision) bool {
+func openFor(content map[string]any, d *sandboxmcp.AccessDecision) bool {
 	choice, there := content["open_for"]
 	if !there {
 		choice = forDay
@@ -101,8 +128,8 @@ type formState struct {
 	Mark      string               `json:"mark"`
 }
 
-// principal identifies the client. On a pipe that is the holder of its namespace.
-func (c *call) principal() string { return "pipe " + string(c.who.Namespace) }
+// principal identifies the client that a form was shown to.
+func (c *call) principal() string { return c.peer + "\x00" + string(c.who.Namespace) }
 
 // digest returns the SHA-256 of a call, independent of the order of its arguments.
 func (c *call) digest() (string, error) {
@@ -141,7 +168,7 @@ func (f *forms) redeem(c *call) (formState, error) {
 	var st formState
 	bad := func(why string) (formState, error) {
 		return formState{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the answer to the form is refused: %s", why).
-			WithHint("call request_egress again without inputResponses and requestState")
+			WithHint("call " + c.request.Params.Name + " again without inputResponses and requestState")
 	}
 	body, seal, _ := strings.Cut(c.request.Params.RequestState, ".")
 	if !hmac.Equal([]byte(seal), []byte(f.seal(body))) {

@@ -18,29 +18,39 @@ import (
 // guard turns panics into error answers, refuses methods that the SDK would answer although
 // this server does not support them, and encodes tool results with encodedResult.
 func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
+	s.receive = next
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		defer func() {
 			p := recover()
 			if p == nil {
 				return
 			}
-			id := incident()
-			s.log.Error("call panicked", "incident", id, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			if method == "tools/call" {
-				res, err = errorResult(internalError(id)), nil
+			id := s.panicked(method, p)
+			if method == toolsCall {
+				res, err = failed(internalError(id)).result(), nil
 				return
 			}
 			res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error " + id}
 		}()
-		if strings.HasPrefix(method, "prompts/") {
+		if strings.HasPrefix(method, "prompts/") && !s.prompts {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "there are no prompts"}
 		}
 		res, err = next(ctx, method, req)
+		if err == nil {
+			s.rules().facts.instruct(ctx, res)
+		}
 		if r, ok := res.(*mcp.CallToolResult); ok && r != nil && err == nil {
 			res = fast(r)
 		}
 		return res, err
 	}
+}
+
+// panicked logs a panic and returns the id under which the log has it.
+func (s *Server) panicked(method string, p any) (id string) {
+	id = incident()
+	s.log.Error("call panicked", "incident", id, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	return id
 }
 
 // incident returns a random id, by which an operator finds the error in the log.
@@ -52,7 +62,15 @@ func internalError(id string) *sandboxmcp.Error {
 
 // failure returns the error for the caller. The cause is only logged.
 func (s *Server) failure(tool string, err error) *sandboxmcp.Error {
-	return told(s.log, tool, err)
+	e := *told(s.log, tool, err)
+	e.Message = s.invocation.Paste(e.Message)
+	for _, hint := range []string{e.Hint, e.Code.Row().Hint, "see the message"} {
+		if hint != "" && s.rules().facts.all(hint) {
+			e.Hint = s.invocation.Paste(hint)
+			break
+		}
+	}
+	return &e
 }
 
 // told returns the error for the caller and logs the cause. what is the tool or the route.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,28 +14,33 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// filesRoute is the path prefix of files on the HTTP server.
-const filesRoute = "/files/"
+// FilesPath is the path prefix of files on the HTTP server.
+const FilesPath = "/files/"
 
 // Links makes and checks URLs of files. Each has a signature over namespace, session and
 // path, made with a key that exists only in the server's memory. Anyone who has such a URL
 // can read that one file.
 type Links struct {
 	own  sandboxmcp.Namespace
+	most atomic.Int64 // bytes of a file that a URL is made for
 	key  [32]byte
 	base atomic.Pointer[string] // "http://host:port"; nil: no server
 }
 
-// NewLinks makes a Links. Links to files of the namespace own do not name it. URL returns ""
-// until Open was called.
-func NewLinks(own sandboxmcp.Namespace) *Links {
+// NewLinks makes a Links for files of at most most bytes; 0: [MaxLinked]. Links to files of the
+// namespace own do not name it. URL returns "" until Open was called.
+func NewLinks(own sandboxmcp.Namespace, most int64) *Links {
 	if own == "" {
 		own = sandboxmcp.DefaultNamespace
 	}
 	l := &Links{own: own}
+	l.SetMost(most)
 	_, _ = rand.Read(l.key[:]) // never fails
 	return l
 }
+
+// SetMost replaces the largest size of a file that URL is made for; 0: [MaxLinked].
+func (l *Links) SetMost(most int64) { l.most.Store(cmp.Or(most, MaxLinked)) }
 
 // Open sets the base URL of the HTTP server, such as http://127.0.0.1:8080. The empty string
 // means that there is no server any more.
@@ -47,17 +53,17 @@ func (l *Links) Open(base string) {
 }
 
 // URL is a [LinkFunc].
-func (l *Links) URL(ns sandboxmcp.Namespace, id, path string) string {
+func (l *Links) URL(ns sandboxmcp.Namespace, id, path string, size int64) string {
 	base := l.base.Load()
 	path, ok := servable(path)
-	if base == nil || !ok {
+	if base == nil || !ok || size > l.most.Load() {
 		return ""
 	}
 	parts := strings.Split(path, "/")
 	for i := range parts {
 		parts[i] = url.PathEscape(parts[i])
 	}
-	link := *base + filesRoute + url.PathEscape(id) + "/" + strings.Join(parts, "/") +
+	link := *base + FilesPath + url.PathEscape(id) + "/" + strings.Join(parts, "/") +
 		"?sig=" + l.sign(ns, id, path)
 	if ns != l.own {
 		link += "&ns=" + url.QueryEscape(string(ns))

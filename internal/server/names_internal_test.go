@@ -1,13 +1,10 @@
 package server
 
 import (
-	"net"
-	"net/http"
 	"net/url"
 	"path"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -54,13 +51,13 @@ func FuzzLink(f *testing.F) {
 	for _, s := range []string{"a", "a b%ü.txt", "sub/f", "..", "a//b", `a\b`, "a?b#c", "%2e%2e/x", "a\n", "\xff", "/mnt/data/x"} {
 		f.Add(s)
 	}
-	links := NewLinks("team")
+	links := NewLinks("team", 0)
 	links.Open("http://h")
 	f.Fuzz(func(t *testing.T, name string) {
-		if asked, err := unescapePath(name); err == nil && links.URL("team", "s", asked) == "" {
+		if asked, err := unescapePath(name); err == nil && links.URL("team", "s", asked, 0) == "" {
 			t.Errorf("%q: got a request for %q, want only what has a link", name, asked)
 		}
-		link := links.URL("team", "s", name)
+		link := links.URL("team", "s", name, 0)
 		if link == "" {
 			return
 		}
@@ -95,56 +92,4 @@ func FuzzFileName(f *testing.F) {
 			t.Errorf("got %s with %d quotes, want 2", got, n)
 		}
 	})
-}
-
-// pairs is a listener without a network.
-type pairs struct {
-	net.Listener
-	conns chan net.Conn
-}
-
-func (p pairs) Accept() (net.Conn, error) { return <-p.conns, nil }
-func (p pairs) Close() error              { return nil }
-
-// TestTheIdlestConnectionMakesRoom: it is one of the client with most connections. One
-// without a request goes first, and of those the one that moved no bytes for longest.
-func TestTheIdlestConnectionMakesRoom(t *testing.T) {
-	inner := pairs{conns: make(chan net.Conn, 8)}
-	l := newBounded(inner, 3)
-	at := time.Unix(1, 0)
-	l.now = func() time.Time { at = at.Add(time.Second); return at }
-	accept := func(client string) *boundedConn {
-		t.Helper()
-		ours, theirs := net.Pipe()
-		t.Cleanup(func() { _ = theirs.Close() })
-		inner.conns <- ours
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, _ := c.(*boundedConn)
-		b.client = client
-		return b
-	}
-	open := func(c *boundedConn) bool { _, there := l.open[c]; return there }
-	lone, answered, idle := accept("lone"), accept("many"), accept("many")
-	connState(answered, http.StateActive)
-	newer := accept("many")
-	if !open(lone) || !open(answered) || open(idle) || !open(newer) {
-		t.Fatal("got another connection closed, want the idle one of the client with most")
-	}
-	if _, err := idle.Read(make([]byte, 1)); err == nil {
-		t.Error("got a connection that made room and can be read, want it closed")
-	}
-	connState(answered, http.StateIdle)
-	answered.note(1) // newer is now the one on which nothing has moved for longest
-	last := accept("many")
-	if open(newer) || !open(answered) || !open(last) {
-		t.Error("got another connection closed, want the one on which nothing has moved for longest")
-	}
-	_ = last.Close()
-	_ = last.Close()
-	if n := len(l.open); n != 2 {
-		t.Errorf("got %d open after one was closed, want 2", n)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
@@ -25,9 +26,14 @@ const (
 	maxPictureBytes = 1 << 20
 	maxPictureSide  = 8_000      // pixels; hosts refuse a conversation with a larger picture
 	scaledSide      = 2_000      // pixels of the longer side after scaling down
-	maxPixels       = 40_000_000 // most pixels that are decoded: 160 MB
+	maxPixels       = 40_000_000 // most pixels of a picture that is decoded: 160 MB; half of it with 16 bits a color
+	maxDecoded      = 48_000_000 // most pixels that are decoded for an answer, about 2 s of CPU time
 	maxSource       = 32 << 20   // most bytes of a picture file
+	maxScans        = 64         // of a JPEG: for each the decoder visits the whole picture
 )
+
+// startOfScan is the marker of a scan of a JPEG, behind the byte 0xff.
+const startOfScan = 0xda
 
 // codec decodes one kind of picture.
 type codec struct {
@@ -67,7 +73,7 @@ func codecFor(mime string) (codec, bool) {
 // how many pictures were too many. A picture that is both is shown once. It leaves out
 // pictures that cannot be shown; their files are still linked.
 func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Result) (blocks []mcp.Content, more int) {
-	seen := map[[sha256.Size]byte]bool{}
+	seen, left := map[[sha256.Size]byte]bool{}, maxDecoded
 	add := func(mime string, data []byte) {
 		sum := sha256.Sum256(data)
 		if seen[sum] {
@@ -76,7 +82,7 @@ func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxm
 		seen[sum] = true
 		if len(blocks) == maxPictures {
 			more++
-		} else if p := s.picture(ctx, mime, data); p != nil {
+		} else if p := s.picture(ctx, mime, data, &left); p != nil {
 			blocks = append(blocks, p)
 		}
 	}
@@ -115,10 +121,16 @@ func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxm
 	return blocks, more
 }
 
+// leftOut says how many pictures of a run an answer does not show, and where they are.
+func leftOut(n int, id sandboxmcp.RequestID) string {
+	return fmt.Sprintf("%d more pictures are not shown: files by their uri, shown values in %s.", n, runURI(id, "result"))
+}
+
 // picture returns data as an image block, scaled down if it is too large. It returns nil if
-// data is not a picture of that type or has too many pixels. The bytes come from the
-// sandbox, so it recovers from a panic of the decoder.
-func (s *Server) picture(ctx context.Context, mime string, data []byte) (block *mcp.ImageContent) {
+// data is not a picture of that type or has too many pixels. left is how many pixels may
+// still be decoded for the answer. The bytes come from the sandbox, so it recovers from a
+// panic of the decoder.
+func (s *Server) picture(ctx context.Context, mime string, data []byte, left *int) (block *mcp.ImageContent) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Warn("picture could not be decoded", "mime", mime, "panic", p)
@@ -139,6 +151,18 @@ func (s *Server) picture(ctx context.Context, mime string, data []byte) (block *
 	if config.Width > maxPixels/config.Height {
 		return nil
 	}
+	pixels := config.Width * config.Height
+	switch config.ColorModel {
+	case color.Gray16Model, color.RGBA64Model, color.NRGBA64Model:
+		pixels *= 2
+	}
+	if pixels > min(*left, maxPixels) {
+		return nil
+	}
+	if mime == "image/jpeg" && bytes.Count(data, []byte{0xff, startOfScan}) > maxScans {
+		return nil
+	}
+	*left -= pixels
 	select {
 	case s.decoding <- struct{}{}:
 		defer func() { <-s.decoding }()

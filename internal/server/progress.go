@@ -9,33 +9,32 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
+	"unicode"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
+	"github.com/sandboxmcp/sandboxmcp/internal/terminal"
 )
 
 // Limits of progress notifications.
 const (
 	progressEvery = 250 * time.Millisecond // shortest interval; without new output they come once a second
-	maxTold       = 4 << 10                // bytes of output in one notification
+	maxTold       = 300                    // bytes of a line in a notification
 	maxToldAll    = 64 << 10               // bytes of output in all notifications of a call; later ones have only the time
 )
 
-// outputGoesOn ends the output in notifications when maxToldAll is reached.
-const outputGoesOn = "[more output is in the answer]"
-
-// reportProgress sends progress notifications with new output, if the client gave a progress
-// token. stop ends them and waits, so that none is sent after the result. Without a token p
-// is nil.
-func (s *Server) reportProgress(ctx context.Context, req *mcp.CallToolRequest) (p *progress, stop func()) {
+// reportProgress sends progress notifications with the newest line of output, if the client gave a
+// progress token. stop ends them and waits, so that none is sent after the result. Without a
+// token p is nil. look may be nil; it returns what is said in a second without output.
+func (s *Server) reportProgress(ctx context.Context, req *mcp.CallToolRequest, look func(context.Context) string) (p *progress, stop func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
 		return nil, func() {}
 	}
 	p = newProgress()
+	p.look = look
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -51,19 +50,19 @@ func (s *Server) reportProgress(ctx context.Context, req *mcp.CallToolRequest) (
 	return p, func() { cancel(); wg.Wait() }
 }
 
-// progress buffers the output of a running call for its next notification, as valid UTF-8.
-// Output that is not stdout is marked. Writes never wait for the client.
+// progress holds the newest line of a running call's output for its next notification, as valid
+// UTF-8. A line that is not of stdout is marked. Writes never wait for the client.
 type progress struct {
-	mu    sync.Mutex
-	text  []byte    // output that was not sent yet
-	room  int       // bytes that may still be added to text
-	over  bool      // output was dropped, and text says so
-	last  origin    // origin of the last bytes of text
-	fresh bool      // text ends with a complete line
-	half  [2][]byte // incomplete character at the end of each stream
+	look func(ctx context.Context) string // what is said in a second without output; nil: the time alone
+
+	mu     sync.Mutex
+	newest string     // the line to send next; empty: nothing is new
+	room   int        // bytes of lines that may still be sent
+	begun  [2][]byte  // beginning of the unfinished line of each stream
+	place  func() int // place in the queue; nil: it does not wait
 }
 
-func newProgress() *progress { return &progress{room: maxToldAll, fresh: true} }
+func newProgress() *progress { return &progress{room: maxToldAll} }
 
 type origin int
 
@@ -72,11 +71,28 @@ const (
 	stderr
 )
 
-// follow adds a request's output to p. It does nothing if p is nil.
+// follow adds a request's output, and its place in the queue, to p. It does nothing if p is nil.
 func (p *progress) follow(req *sandboxmcp.Request) {
 	if p != nil {
-		req.Stdout, req.Stderr, req.Shown = streamOf{p, stdout}, streamOf{p, stderr}, p
+		req.Stdout, req.Stderr, req.Shown, req.Queued, req.Note = streamOf{p, stdout}, streamOf{p, stderr}, p, p.wait, p.note
 	}
+}
+
+// note makes a text of the server the newest line. It does nothing if p is nil.
+func (p *progress) note(text string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setLocked("", []byte(text))
+}
+
+// wait is [sandboxmcp.Request].Queued.
+func (p *progress) wait(place func() int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.place = place
 }
 
 // streamOf is a writer that adds a stream of the program to a progress.
@@ -91,31 +107,66 @@ func (s streamOf) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// lineEnds are the bytes that end a line. A program that counts up on one line ends it with \r.
+const lineEnds = "\n\r"
+
 func (p *progress) add(s origin, b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
-		return
+	mark := ""
+	if s == stderr {
+		mark = "[stderr] "
 	}
-	b = append(p.half[s], b[:min(len(b), p.room+utf8.UTFMax)]...) // putLocked cuts what exceeds room
-	end := len(b) - stream.Unfinished(b)
-	p.half[s] = bytes.Clone(b[end:])
-	if end == 0 {
-		return
-	}
-	if s != p.last {
-		p.last = s
-		p.lineLocked()
-		if s == stderr {
-			p.putLocked("[stderr] ")
-		} else {
-			p.putLocked("[stdout] ")
+	last := bytes.LastIndexAny(b, lineEnds)
+	if last < 0 {
+		p.begun[s] = appendLine(p.begun[s], b)
+	} else {
+		done := bytes.TrimRight(b[:last], lineEnds) // the newest line with text
+		from := bytes.LastIndexAny(done, lineEnds) + 1
+		line := appendLine(nil, done[from:])
+		if from == 0 { // it began earlier
+			line = appendLine(p.begun[s], done)
 		}
+		p.setLocked(mark, line)
+		p.begun[s] = appendLine(p.begun[s][:0], b[last+1:])
 	}
-	p.putLocked(stream.Text(b[:end]))
+	p.setLocked(mark, p.begun[s])
 }
 
-// WriteResult adds the MIME types of a displayed value. The value itself is in the answer.
+// appendLine adds b to the beginning of a line, as far as it is sent.
+func appendLine(line, b []byte) []byte {
+	return append(line, b[:min(len(b), maxTold-min(len(line), maxTold))]...)
+}
+
+// setLocked makes a line the newest one, unless nothing of it can be seen.
+func (p *progress) setLocked(mark string, line []byte) {
+	if text := visible(line); text != "" {
+		p.newest = clipBytes(mark+text, maxTold)
+	}
+}
+
+// visible returns a line as valid text without escape sequences, control characters and blanks
+// around it.
+func visible(line []byte) string {
+	text := terminal.Plain(stream.Text(line[:len(line)-stream.Unfinished(line)]))
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, text))
+}
+
+// clipBytes shortens valid text to at most n bytes.
+func clipBytes(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
+}
+
+// WriteResult makes the MIME types of a displayed value the newest line. The value itself is in
+// the answer.
 func (p *progress) WriteResult(r sandboxmcp.RichResult) {
 	var forms []string
 	for form := range r {
@@ -126,43 +177,39 @@ func (p *progress) WriteResult(r sandboxmcp.RichResult) {
 	slices.Sort(forms)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lineLocked()
-	p.putLocked("[display " + strings.Join(forms, ", ") + "]\n")
+	p.setLocked("", []byte("[display "+strings.Join(forms, ", ")+"]"))
 }
 
-// lineLocked begins a line.
-func (p *progress) lineLocked() {
-	if !p.fresh {
-		p.putLocked("\n")
-	}
-}
-
-// putLocked adds valid text, as far as there is room.
-func (p *progress) putLocked(text string) {
-	switch {
-	case p.over:
-		return
-	case len(text) > p.room:
-		p.over = true
-		text = strings.ToValidUTF8(text[:p.room], "") // whole characters
-		p.text = append(append(p.text, text...), "\n"+outputGoesOn...)
-		return
-	}
-	p.room -= len(text)
-	p.text = append(p.text, text...)
-	p.fresh = strings.HasSuffix(text, "\n")
-}
-
-// next removes and returns the text of the next notification.
+// next removes and returns the text of the next notification; empty: there is no new line.
 func (p *progress) next() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := min(len(p.text), maxTold)
-	for n < len(p.text) && !utf8.RuneStart(p.text[n]) {
-		n--
+	text := p.newest
+	p.newest = ""
+	if len(text) > p.room {
+		p.room = 0
+		return ""
 	}
-	text := string(p.text[:n])
-	p.text = append(p.text[:0], p.text[n:]...)
+	p.room -= len(text)
+	return text
+}
+
+// quiet returns the text for a second without output.
+func (p *progress) quiet(ctx context.Context, second int) string {
+	text := strconv.Itoa(second) + " s"
+	p.mu.Lock()
+	place := p.place
+	p.mu.Unlock()
+	if place != nil {
+		if n := place(); n > 0 {
+			return text + ", place " + strconv.Itoa(n) + " in the queue"
+		}
+	}
+	if p.look != nil {
+		if more := p.look(ctx); more != "" {
+			return text + ", " + more
+		}
+	}
 	return text
 }
 
@@ -185,7 +232,7 @@ func (p *progress) tell(ctx context.Context, notify func(value float64, message 
 			continue
 		}
 		if second = int(now); text == "" {
-			text = strconv.Itoa(second) + " s"
+			text = p.quiet(ctx, second)
 		}
 		told = max(math.Round(now*1000)/1000, told+0.001)
 		if notify(told, text) != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,65 +47,84 @@ func toldOf(t *testing.T, program func(req *sandboxmcp.Request)) (messages []str
 	return messages
 }
 
-func TestProgressTellsWhatIsNew(t *testing.T) {
+// TestProgressTellsTheNewestLine: of all output since the last notification it is the newest line
+// that is sent, also one that has not ended.
+func TestProgressTellsTheNewestLine(t *testing.T) {
 	got := toldOf(t, func(req *sandboxmcp.Request) {
-		fmt.Fprint(req.Stdout, "one\n")
-		fmt.Fprint(req.Stdout, "tw")
+		fmt.Fprint(req.Stdout, "one\ntw")
 		time.Sleep(300 * time.Millisecond) // told at 0.25
-		fmt.Fprint(req.Stdout, "o")
-		fmt.Fprint(req.Stderr, "bad\n")
-		fmt.Fprint(req.Stderr, "worse\n")
-		fmt.Fprint(req.Stdout, "three")
+		fmt.Fprint(req.Stdout, "o\n\n")
+		time.Sleep(250 * time.Millisecond) // told at 0.5
+		fmt.Fprint(req.Stderr, "bad\nworse\n")
+		time.Sleep(250 * time.Millisecond) // told at 0.75
+		fmt.Fprint(req.Stdout, "10%\r20%\r")
+		time.Sleep(250 * time.Millisecond) // told at 1
 		req.Shown.WriteResult(sandboxmcp.RichResult{"text/plain": "secret", "image/png": "secret", "is_main_result": true})
-		time.Sleep(2100 * time.Millisecond) // told at 0.5; then the time at 1 and 2
+		time.Sleep(2100 * time.Millisecond) // told at 1.25; then the time at 2 and 3
 		fmt.Fprint(req.Stdout, "last")
 	})
-	want := []string{"one\ntw", "o\n[stderr] bad\nworse\n[stdout] three\n[display image/png, text/plain]\n", "1 s", "2 s"}
+	want := []string{"tw", "two", "[stderr] worse", "20%", "[display image/png, text/plain]", "2 s", "3 s"}
 	if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
 		t.Errorf("told are\n%q, want\n%q", got, want)
 	}
 }
 
-// TestProgressRepairsText: a character in two halves is whole, and what is none
-// is replaced.
-func TestProgressRepairsText(t *testing.T) {
+// TestProgressIsPlainText: a character in two halves is whole, what is none is replaced, and what a
+// terminal would act upon is left out.
+func TestProgressIsPlainText(t *testing.T) {
 	got := toldOf(t, func(req *sandboxmcp.Request) {
 		fmt.Fprint(req.Stdout, "a\xe2\x82")
-		fmt.Fprint(req.Stderr, "\xf0\x9f")
-		time.Sleep(600 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
 		fmt.Fprint(req.Stdout, "\xac\xff\x00b")
-		fmt.Fprint(req.Stderr, "\x98\x80")
-		time.Sleep(600 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
+		fmt.Fprint(req.Stdout, "\n\x1b[31mred\x1b[0m \x1b]52;c;cm0=\x07end\u202e\x1b")
+		time.Sleep(250 * time.Millisecond)
 	})
-	want := []string{"a", "\u20ac\ufffd\x00b\n[stderr] \U0001f600", "1 s"}
+	want := []string{"a", "a\u20ac\ufffdb", "red end"}
 	if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
 		t.Errorf("told are %q, want %q", got, want)
 	}
 }
 
-// TestProgressIsBounded: at most four a second, each small, and of a flood the
-// beginning alone; then the time.
+// TestProgressIsBounded: at most four a second, each small, and of a flood only the first lines;
+// then the time.
 func TestProgressIsBounded(t *testing.T) {
-	const seconds = 30
+	const seconds = 300
 	got := toldOf(t, func(req *sandboxmcp.Request) {
-		for range seconds * 100 {
-			fmt.Fprint(req.Stdout, strings.Repeat("\u20ac\n", 5000)+"\xe2")
-			fmt.Fprint(req.Stderr, "x")
-			req.Shown.WriteResult(sandboxmcp.RichResult{"text/plain": "v"})
-			time.Sleep(10 * time.Millisecond)
+		for range seconds * 4 {
+			fmt.Fprint(req.Stdout, strings.Repeat("\u20ac", 5000)+"\n")
+			fmt.Fprint(req.Stdout, strings.Repeat("\u20ac", 5000))
+			time.Sleep(progressEvery)
 		}
 	})
-	all, times := "", 0
+	all, times := 0, 0
 	for _, m := range got {
 		if strings.HasSuffix(m, " s") {
 			times++
-			continue
+		} else {
+			all += len(m)
 		}
-		all += m
 	}
-	flood, ok := strings.CutSuffix(all, "\n"+outputGoesOn)
-	if len(got) > 4*seconds || times < seconds/2 || !ok || len(flood) > maxToldAll || len(flood) < maxToldAll-utf8.UTFMax {
-		t.Errorf("got %d messages, %d of them times, and %d bytes that end in %q, want all within their bounds", len(got), times, len(flood), all[max(0, len(all)-50):])
+	if len(got) > 4*seconds || times < seconds/2 || all > maxToldAll || all < maxToldAll-maxTold {
+		t.Errorf("got %d messages, %d of them times, and %d bytes, want all within their bounds", len(got), times, all)
+	}
+}
+
+// TestProgressTellsThePlace: a call that waits says its place in the queue until it runs.
+func TestProgressTellsThePlace(t *testing.T) {
+	var place atomic.Int32
+	place.Store(2)
+	got := toldOf(t, func(req *sandboxmcp.Request) {
+		req.Queued(func() int { return int(place.Load()) })
+		time.Sleep(1100 * time.Millisecond)
+		place.Store(1)
+		time.Sleep(time.Second)
+		place.Store(0)
+		time.Sleep(time.Second)
+	})
+	want := []string{"1 s, place 2 in the queue", "2 s, place 1 in the queue", "3 s"}
+	if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
+		t.Errorf("told are %q, want %q", got, want)
 	}
 }
 
@@ -135,12 +155,39 @@ func TestSlowClientHoldsNothingUp(t *testing.T) {
 			t.Errorf("got a program that was held up for %v, want no wait", took)
 		}
 		p.mu.Lock()
-		held := cap(p.text)
+		held := cap(p.begun[stdout]) + cap(p.begun[stderr]) + len(p.newest)
 		p.mu.Unlock()
-		if held > 4*maxToldAll {
-			t.Errorf("got %d bytes held, want at most %d", held, 4*maxToldAll)
+		if held > 8*maxTold {
+			t.Errorf("got %d bytes held, want at most %d", held, 8*maxTold)
 		}
 		close(taken)
 		<-ended // it does not go on without a client
 	})
+}
+
+// stored is an engine with one request.
+type stored struct {
+	Engine
+	res sandboxmcp.Result
+}
+
+func (s stored) Lookup(context.Context, sandboxmcp.Caller, sandboxmcp.Lookup) (sandboxmcp.Result, error) {
+	return s.res, nil
+}
+
+// TestWaitingForABackgroundRunTellsItsNewestLine: so does a run that is not the call's own.
+func TestWaitingForABackgroundRunTellsItsNewestLine(t *testing.T) {
+	for _, c := range []struct {
+		res  sandboxmcp.Result
+		want string
+	}{
+		{sandboxmcp.Result{Status: sandboxmcp.StatusRunning, Stdout: "one\ntwo \x1b[1m2\n"}, "two 2"},
+		{sandboxmcp.Result{Status: sandboxmcp.StatusRunning, Metadata: map[string]any{"queue_place": 3}}, "place 3 in the queue"},
+		{sandboxmcp.Result{Status: sandboxmcp.StatusRunning}, ""},
+		{sandboxmcp.Result{Status: sandboxmcp.StatusCompleted, Stdout: "one\n"}, ""},
+	} {
+		if got := New(Config{Engine: stored{res: c.res}}).lookOf(sandboxmcp.Caller{}, "r")(t.Context()); got != c.want {
+			t.Errorf("%q: got %q, want %q", c.res.Stdout, got, c.want)
+		}
+	}
 }

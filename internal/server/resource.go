@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -14,18 +16,24 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
+// Templates of the server's resources.
+const (
+	runTemplate      = "run://{request_id}/{+part}"
+	artifactTemplate = "artifact://{id}/{+path}"
+)
+
 func (s *Server) addResources() {
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name:        "run_output",
 		Title:       "Whole output of a run",
-		Description: "part is stdout or stderr, whole as it was kept, results, the rich results as JSON, or result, everything as JSON",
-		URITemplate: "run://{request_id}/{+part}",
+		Description: "part is stdout or stderr, whole as it was kept or so far, results, the rich results as JSON, in which large pictures are uris, or result, everything as JSON",
+		URITemplate: runTemplate,
 	}, s.readResource)
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name:        "artifact",
 		Title:       "File that a run left",
 		Description: "The uri of an artifact in a result; path is percent-encoded, below /mnt/data. ?offset=N&max_bytes=N returns a part",
-		URITemplate: "artifact://{id}/{+path}",
+		URITemplate: artifactTemplate,
 	}, s.readResource)
 }
 
@@ -39,7 +47,7 @@ func (s *Server) readResource(sent context.Context, req *mcp.ReadResourceRequest
 	leave, err := s.load.enter(ctx, 0, true)
 	if err == nil {
 		defer answered(sent, leave)
-		content, err = s.resource(ctx, uri)
+		content, err = s.resource(ctx, req.Extra, uri)
 	}
 	if err != nil {
 		e := s.failure("resources/read", err)
@@ -56,7 +64,7 @@ func (s *Server) readResource(sent context.Context, req *mcp.ReadResourceRequest
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{content}}, nil
 }
 
-func (s *Server) resource(ctx context.Context, uri string) (*mcp.ResourceContents, error) {
+func (s *Server) resource(ctx context.Context, extra *mcp.RequestExtra, uri string) (*mcp.ResourceContents, error) {
 	bare, piece, err := cutPart(uri)
 	if err != nil {
 		return nil, err
@@ -69,55 +77,118 @@ func (s *Server) resource(ctx context.Context, uri string) (*mcp.ResourceContent
 	if err != nil {
 		return nil, err
 	}
-	who, err := s.identity.Caller("")
+	peer, err := s.identityOf(ctx, extra)
+	if err != nil {
+		return nil, err
+	}
+	who, err := peer.Caller("")
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case scheme == "artifact":
-		data, mime, err := s.artifact(ctx, who, request, path)
+		data, mime, err := s.artifact(ctx, who, request, path, piece)
 		if err != nil {
 			return nil, err
 		}
-		return contents(piece.of(data), mime), nil
+		return contents(data, mime), nil
 	case path == "stdout" || path == "stderr":
-		data, err := s.engine.Output(ctx, who, request, path)
+		data, err := s.output(ctx, who, request, path)
 		if err != nil {
 			return nil, err
 		}
 		return contents(piece.of(data), "text/plain"), nil
-	case path == "result":
-		r, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: request})
-		if err != nil {
-			return nil, err
-		}
-		data, err := encode(complete(r))
-		if err != nil {
-			return nil, err
-		}
-		return contents(data, "application/json"), nil
-	case path == "results":
-		r, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: request})
-		if err != nil {
-			return nil, err
-		}
-		data, err := json.Marshal(some(r.Results))
-		if err != nil {
-			return nil, err
-		}
-		return contents(data, "application/json"), nil
 	}
-	return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "a run has no part %s", sandboxmcp.Quote(path))
+	return s.resultPart(ctx, who, request, path)
 }
 
-// artifact returns a file of a run, or of a session by its id.
-func (s *Server) artifact(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (data []byte, mime string, err error) {
+// output returns a stream of a run: what is kept of it, or what came so far.
+func (s *Server) output(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID, name string) ([]byte, error) {
+	data, err := s.engine.Output(ctx, who, id, name)
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
+		return data, err
+	}
+	r, lookup := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: id})
+	switch {
+	case lookup != nil:
+		return nil, err
+	case r.Status != sandboxmcp.StatusRunning: // it has ended in between
+		return s.engine.Output(ctx, who, id, name)
+	case name == "stderr":
+		return []byte(r.Stderr), nil
+	}
+	return []byte(r.Stdout), nil
+}
+
+// resultPart returns the result of a run, its rich results, or a picture of these.
+func (s *Server) resultPart(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (*mcp.ResourceContents, error) {
+	place, isPicture := strings.CutPrefix(path, "results/")
+	if path != "result" && path != "results" && !isPicture {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "a run has no part %s", sandboxmcp.Quote(path))
+	}
+	r, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: id})
+	if err != nil {
+		return nil, err
+	}
+	if isPicture {
+		return pictureAt(r.Results, place)
+	}
+	r.Results = withPictureURIs(id, r.Results)
+	var whole any = complete(r)
+	if path == "results" {
+		whole = some(r.Results)
+	}
+	data, err := encode(whole)
+	if err != nil {
+		return nil, err
+	}
+	return contents(data, "application/json"), nil
+}
+
+// withPictureURIs returns rich results with the URI of each picture in its place, beyond the
+// smallest ones. Base64 in JSON is the most expensive form of a picture.
+func withPictureURIs(id sandboxmcp.RequestID, list []sandboxmcp.RichResult) []sandboxmcp.RichResult {
+	out := make([]sandboxmcp.RichResult, 0, len(list))
+	left := inlineTotal
+	for i, bundle := range list {
+		bundle = maps.Clone(bundle)
+		for kind, v := range bundle {
+			text, ok := v.(string)
+			if _, picture := codecFor(kind); !ok || !picture {
+				continue
+			}
+			if len(text) > left {
+				bundle[kind] = runURI(id, "results/"+strconv.Itoa(i)+"/"+kind)
+				continue
+			}
+			left -= len(text)
+		}
+		out = append(out, bundle)
+	}
+	return out
+}
+
+// pictureAt returns the picture at INDEX/TYPE.
+func pictureAt(list []sandboxmcp.RichResult, place string) (*mcp.ResourceContents, error) {
+	index, kind, _ := strings.Cut(place, "/")
+	i, err := strconv.Atoi(index)
+	if _, picture := codecFor(kind); err == nil && picture && i >= 0 && i < len(list) {
+		text, _ := list[i][kind].(string)
+		if data, err := base64.StdEncoding.DecodeString(text); err == nil && len(data) > 0 {
+			return &mcp.ResourceContents{MIMEType: kind, Blob: data}, nil
+		}
+	}
+	return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the run has no picture %s", sandboxmcp.Quote(place))
+}
+
+// artifact returns a part of a file of a run, or of a session by its id.
+func (s *Server) artifact(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID, path string, piece part) (data []byte, mime string, err error) {
 	a, err := s.engine.ArtifactContent(ctx, who, id, path)
 	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
-		return a.ContentB64, a.MIMEType, err
+		return piece.of(a.ContentB64), a.MIMEType, err
 	}
-	f, data, err := s.engine.ReadFile(ctx, who, sandboxmcp.SessionID(id), workDir+"/"+path, s.five.MaxReadBytes)
-	return data, f.MIMEType, err
+	f, data, err := s.readPart(ctx, who, sandboxmcp.SessionID(id), workDir+"/"+path, piece)
+	return part{most: piece.most}.of(data), f.MIMEType, err
 }
 
 // part is a range of bytes of a resource.

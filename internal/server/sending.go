@@ -12,9 +12,10 @@ const (
 	pieceTimeout = 10 * time.Second // time for a client to receive a piece of a file, of at most 32 KiB
 	stallGrace   = time.Second      // a client that receives nothing for this long may be cut off
 	heldFiles    = 8                // memory bound, in files of the largest size
+	copiedFiles  = 2                // disk bound of copies, in files of the largest size
 )
 
-// sendings bounds the bytes of files that are held in memory while clients receive them. If
+// sendings bounds the bytes of files that are held while clients receive them. If
 // a further file does not fit, the client that has received nothing for longest is
 // disconnected. If all clients make progress, the next file waits.
 type sendings struct {
@@ -32,7 +33,7 @@ func newSendings(room int64) *sendings {
 	return &sendings{room: room, grace: stallGrace, now: time.Now, list: map[*sending]struct{}{}, freed: make(chan struct{})}
 }
 
-// sending is one response that holds a file in memory.
+// sending is one response that holds a file.
 type sending struct {
 	all      *sendings
 	response *http.ResponseController
@@ -121,7 +122,7 @@ func (d *sending) piece() error {
 	return nil
 }
 
-// end releases the memory of the sending.
+// end releases what the sending holds.
 func (d *sending) end() {
 	s := d.all
 	s.mu.Lock()

@@ -1,4 +1,5 @@
-// Package server is the MCP server, and the HTTP server for files of sessions. It
+// Package server is the MCP server, over stdio and HTTP, and the handler for files of
+// sessions. It
 // identifies the caller, decodes a call, passes it to the engine and encodes the result. It
 // makes no decisions of its own.
 //
@@ -16,9 +17,12 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -31,37 +35,6 @@ const (
 	NameFive = "code_sandbox_mcp"
 )
 
-// Instructions describes the workflow to a model. A client may show it at the start. It has
-// at most 2000 characters.
-const Instructions = `Runs untrusted code in a sandbox: Python, Node.js and shell.
-
-Workflow
-1. execute_code runs a program and returns status, exit_code, stdout, stderr and artifacts. Read note: it says what helps. Without session_id every run gets a new sandbox. With a session_id (from create_session, or any id that you choose) files and variables are kept, until terminate_session or 30 minutes without use. state_lost: true means that the variables are lost.
-2. Files that the program writes below /mnt/data (its working directory) are returned as artifacts: small texts with their text, others as resource links (artifact://...), pictures as images. For the user's disk, pass on how_to_get. Long output is shortened to its beginning and end; read all of it from the resource run://<request_id>/stdout or /stderr.
-3. sandbox_upload_file puts a file into a session, sandbox_read_artifact returns one, also as text and in parts. bridge_data passes JSON values from one session to another.
-4. If a run takes more than about 45 seconds, pass background: true. Then call get_artifacts with the request_id and wait_seconds until status is not "running". cancel: true ends the run.
-5. list_runtimes lists languages and packages; inspect_state lists sessions, limits, open domains and files.
-6. Programs reach open domains only. request_egress asks a person to open one. If it returns pending, tell the user how_to_approve.
-
-Results
-- A program that failed is a normal result, not an error: read status and exit_code. rejected means that the syntax is wrong and nothing ran.
-- An error has the fields error (a code), message and hint. The hint says what to do next.
-
-Limits
-- Programs can write to /mnt/data and /tmp only.
-- Defaults: 60 s, 512 MiB, 1 core, 10 processes, 1 MB of output per stream. Each can be set per call.
-- The value of the last expression of Python or Node.js code is printed, as in a REPL (not for ES modules). In sessions it is in results.`
-
-// InstructionsFive is Instructions for the five tools of mcp-code-sandbox.
-const InstructionsFive = `Runs untrusted Python in a sandbox without network.
-
-1. sandbox_upload_file puts a file into /mnt/data, the working directory, and returns a session_id. sandbox_run_python also works without an upload.
-2. sandbox_run_python runs code in that session. Files are kept from run to run, variables are not. If the run ends with exit_code 0, artifacts lists the new or changed files directly in /mnt/data.
-3. sandbox_list_artifacts lists files, sandbox_read_artifact returns one. A download_url is for a person's browser.
-4. sandbox_close_session deletes the session. It is also deleted after 30 minutes without use.
-
-A program that failed is a normal result: read exit_code and stderr. An error has the fields error (a code), message and hint.`
-
 // ToolSet selects the tools of a server.
 type ToolSet int
 
@@ -72,54 +45,102 @@ const (
 )
 
 // LinkFunc returns the URL of a file of a session or a request, for a browser. The path is
-// absolute or relative to /mnt/data. It returns "" if no HTTP server serves the file.
-type LinkFunc func(ns sandboxmcp.Namespace, id, path string) string
+// absolute or relative to /mnt/data, and size is the file's. It returns "" if no HTTP server
+// serves the file.
+type LinkFunc func(ns sandboxmcp.Namespace, id, path string, size int64) string
+
+// Engine is what the server calls.
+type Engine interface {
+	sandboxmcp.Service
+	FileSource
+}
 
 // Config configures a [Server].
 type Config struct {
-	Engine      sandboxmcp.Service  // required
-	Version     string              // version of the product
-	Logger      *slog.Logger        // logs internal errors, never data of a client; nil: nothing is logged
-	Identity    sandboxmcp.Identity // identity of the client; without namespaces it holds the default one
-	Tools       ToolSet
-	Small       bool     // answers hold what a model needs, and not every field
-	OutputChars int      // characters of both streams in a small answer; 0: 16,000
-	Five        Five     // settings of the sandbox_* tools
-	Link        LinkFunc // nil: no links
-	Notes       []string // notes in list_runtimes, such as why there are no links
-	OpenWorld   bool     // a domain is open to programs, or can be opened
+	Engine   Engine              // required
+	Version  string              // version of the product
+	Logger   *slog.Logger        // logs internal errors, never data of a client; nil: nothing is logged
+	Identity sandboxmcp.Identity // identity of the client on a pipe; without namespaces it holds the default one
+	HTTP     bool                // clients use HTTP, and each request has an identity; then Identity is not used
+	Tools    ToolSet
+	Only     []string // names of tools, or of groups of tools, to offer; empty: all. See [CheckTools]
+	ReadOnly bool     // offer only tools that change nothing
+	Small    bool     // answers hold what a model needs, and not every field
+	Link     LinkFunc // nil: no links
+	Rules
+	Notes func() []string // notes in list_runtimes, such as why there are no links; nil: none
+
+	Invocation sandboxmcp.Invocation // how persons call this program, for the commands in hints
+}
+
+// Rules are the settings that may change while a server runs. [Server.SetRules] replaces them.
+type Rules struct {
+	OutputChars int  // characters of both streams in a small answer; 0: 16,000
+	Five        Five // settings of the sandbox_* tools
+	Told        Told
+	OpenWorld   bool // a domain is open to programs, or can be opened
 }
 
 // Server answers MCP clients. It needs no Close, and may serve several connections at once.
 type Server struct {
-	engine      sandboxmcp.Service
+	engine      Engine
 	log         *slog.Logger
 	identity    sandboxmcp.Identity
+	http        bool
+	self        *mcp.Implementation
 	mcp         *mcp.Server
-	five        Five
+	set         ToolSet
+	only        []string
+	readOnly    bool
 	linkTo      LinkFunc
-	notes       []string
+	notes       func() []string
 	small       bool
-	outputChars int
+	invocation  sandboxmcp.Invocation
 	decoding    chan struct{} // held while a large picture is decoded: one at a time
+	prompts     bool          // the server has prompts
 	load        *load
 	forms       *forms
+	watches     watches
+	subscribers subscribers
+	receive     mcp.MethodHandler // answers calls of clients as the SDK does
+
+	setting sync.Mutex // held by SetRules
+	inForce atomic.Pointer[inForce]
 }
+
+// inForce is what follows from [Rules].
+type inForce struct {
+	outputChars int
+	five        Five
+	facts       facts
+	tools       map[string]offered // the tools that are offered, by their names
+}
+
+// rules returns what follows from the rules in force.
+func (s *Server) rules() *inForce { return s.inForce.Load() }
 
 // New makes a server with all tools and resources in memory.
 func New(c Config) *Server {
 	s := &Server{
 		engine:      c.Engine,
+		set:         c.Tools,
+		only:        c.Only,
+		readOnly:    c.ReadOnly,
 		log:         c.Logger,
 		identity:    c.Identity,
-		five:        c.Five.filled(),
+		http:        c.HTTP,
 		linkTo:      c.Link,
 		notes:       c.Notes,
 		small:       c.Small,
-		outputChars: cmp.Or(c.OutputChars, 16_000),
+		invocation:  c.Invocation,
 		decoding:    make(chan struct{}, 1),
 		load:        newLoad(),
 		forms:       newForms(),
+		watches:     watches{runs: map[sandboxmcp.RequestID]bool{}},
+		subscribers: subscribers{of: map[*mcp.ServerSession]map[string]subscription{}, followed: map[sandboxmcp.Namespace]context.CancelFunc{}, telling: map[telling]int{}},
+	}
+	if s.notes == nil {
+		s.notes = func() []string { return nil }
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -130,41 +151,92 @@ func New(c Config) *Server {
 	if s.identity.Actor == "" {
 		s.identity.Actor = actor
 	}
-	name, instructions, tools := Name, Instructions, toolTable()
-	if c.Tools == FiveTools {
-		name, instructions, tools = NameFive, InstructionsFive, fiveTable()
-	}
-	s.mcp = mcp.NewServer(&mcp.Implementation{Name: name, Version: c.Version}, &mcp.ServerOptions{
-		Instructions: instructions,
+	rules, tools := s.follow(c.Rules)
+	o := &mcp.ServerOptions{
+		Instructions: rules.facts.instructions(""),
 		// Not nil: the default would announce logging, which this server does not support.
 		Capabilities: &mcp.ServerCapabilities{},
 		SetCacheable: cacheable,
-	})
-	s.mcp.AddReceivingMiddleware(s.guard)
-	for _, t := range tools {
-		t.hints.openWorld = t.hints.openWorld || t.letsOut && c.OpenWorld
-		s.addTool(t)
 	}
 	if c.Tools == AllTools {
+		o.CompletionHandler, o.SubscribeHandler, o.UnsubscribeHandler = s.complete, s.subscribe, s.unsubscribe
+	}
+	name := Name
+	if c.Tools == FiveTools {
+		name = NameFive
+	}
+	s.self = &mcp.Implementation{Name: name, Version: c.Version}
+	s.mcp = mcp.NewServer(s.self, o)
+	s.mcp.AddReceivingMiddleware(s.guard)
+	s.mcp.AddSendingMiddleware(s.onlyOwn)
+	s.offerTools(rules, tools)
+	if c.Tools == AllTools {
 		s.addResources()
+		s.addPrompt()
+		s.addFixtures()
 	}
 	return s
 }
 
-// cacheable marks what may be cached: lists are the same for all clients, everything else
-// must not be in shared caches.
+// SetRules replaces the rules, for calls to come. Clients are told if the text of a tool has
+// changed. A client that has read the instructions keeps them.
+func (s *Server) SetRules(r Rules) { s.offerTools(s.follow(r)) }
+
+// follow returns what follows from rules, and the tools with their texts.
+func (s *Server) follow(r Rules) (*inForce, []tool) {
+	f := &inForce{outputChars: cmp.Or(r.OutputChars, 16_000), five: r.Five.filled(), tools: map[string]offered{}}
+	f.facts = newFacts(r.Told, r.Five, s.linkTo != nil, s.set == FiveTools)
+	f.facts.how = s.invocation
+	table := toolTable
+	if s.set == FiveTools {
+		table = fiveTable
+	}
+	f.facts.offer = newOffer(choose(table(f.facts), s.only, s.readOnly))
+	tools := choose(table(f.facts), s.only, s.readOnly) // whose texts depend on what is offered
+	for i, t := range tools {
+		t.hints.openWorld = t.hints.openWorld || t.letsOut && r.OpenWorld
+		tools[i] = f.facts.tool(t)
+	}
+	return f, tools
+}
+
+// offerTools puts rules into force, and adds the tools whose texts are new.
+func (s *Server) offerTools(f *inForce, tools []tool) {
+	s.setting.Lock()
+	defer s.setting.Unlock()
+	before := s.inForce.Load()
+	var fresh []offered
+	for _, t := range tools {
+		o := s.offered(t)
+		if before != nil && bytes.Equal(before.tools[t.name].text, o.text) {
+			o = before.tools[t.name]
+		} else {
+			fresh = append(fresh, o)
+		}
+		f.tools[t.name] = o
+	}
+	s.inForce.Store(f)
+	for _, o := range fresh {
+		s.mcp.AddTool(o.tool, o.handle)
+	}
+}
+
+// cacheable marks the answers that shared caches may keep: the tools and the description of the
+// server, which are the same for all clients. Everything else may depend on the caller.
 func cacheable(_ context.Context, req mcp.Request, c *mcp.Cacheable) {
-	if _, ok := req.(*mcp.ReadResourceRequest); ok {
+	switch req.(type) {
+	case *mcp.ListToolsRequest, *mcp.DiscoverRequest, *mcp.ServerRequest[*mcp.DiscoverParams]:
+	default:
 		c.CacheScope = "private"
 	}
 }
 
 // link returns the download_url of a file, or nil.
-func (s *Server) link(ns sandboxmcp.Namespace, id, path string) *string {
+func (s *Server) link(ns sandboxmcp.Namespace, id, path string, size int64) *string {
 	if s.linkTo == nil {
 		return nil
 	}
-	if url := s.linkTo(ns, id, path); url != "" {
+	if url := s.linkTo(ns, id, path, size); url != "" {
 		return &url
 	}
 	return nil

@@ -113,7 +113,7 @@ func TestBridge(t *testing.T) {
 func TestInspect(t *testing.T) {
 	f := newFake()
 	f.put("s", map[string]string{"a.txt": "x"})
-	f.config.Link = func(_ sandboxmcp.Namespace, id, path string) string { return "http://h/" + id + path }
+	f.config.Link = func(_ sandboxmcp.Namespace, id, path string, _ int64) string { return "http://h/" + id + path }
 	p := legacy(t, f)
 	got := p.good("inspect_state", map[string]any{"namespace": "default"})
 	for _, key := range []string{"vault_keys", "files"} {
@@ -156,7 +156,7 @@ func TestExecuteInSession(t *testing.T) {
 // that were hashed, whatever its session does later.
 func TestResultLinks(t *testing.T) {
 	f := newFake()
-	f.config.Link = func(ns sandboxmcp.Namespace, id, path string) string {
+	f.config.Link = func(ns sandboxmcp.Namespace, id, path string, _ int64) string {
 		return "http://h/" + string(ns) + "/" + id + "/" + path
 	}
 	r := result(sandboxmcp.Request{}, "")
@@ -176,7 +176,7 @@ func TestNotesInRuntimes(t *testing.T) {
 	if got := legacy(t, f).good("list_runtimes", map[string]any{}); got["notes"] != nil {
 		t.Errorf("got notes %v, want none", got["notes"])
 	}
-	f.config.Notes = []string{"HTTP is off"}
+	f.config.Notes = func() []string { return []string{"HTTP is off"} }
 	if d := cmp.Diff([]any{"HTTP is off"}, legacy(t, f).good("list_runtimes", map[string]any{})["notes"]); d != "" {
 		t.Errorf("notes (-want +got):\n%s", d)
 	}

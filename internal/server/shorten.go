@@ -3,8 +3,6 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -16,34 +14,46 @@ func runURI(id sandboxmcp.RequestID, part string) string {
 	return "run://" + string(id) + "/" + part
 }
 
-// shownStreams shortens stdout and stderr so that they fit into room together. A stream that
-// needs less than half leaves the rest to the other one. room is called only if the streams
-// need more than minStreams.
+// shownStreams shortens stdout and stderr so that they fit into room together. room is called only
+// if the streams need more than minStreams.
 func shownStreams(r sandboxmcp.Result, room func() int) (stdout, stderr, stdoutURI, stderrURI string) {
-	stdout, stderr = r.Stdout, r.Stderr
-	out, err := cost(stdout), cost(stderr)
-	if out+err <= minStreams {
-		return stdout, stderr, "", ""
+	need := cost(r.Stdout) + cost(r.Stderr)
+	if need <= minStreams {
+		return r.Stdout, r.Stderr, "", ""
 	}
 	all := max(room(), minStreams)
-	if out+err <= all {
-		return stdout, stderr, "", ""
+	if need <= all {
+		return r.Stdout, r.Stderr, "", ""
 	}
-	half := all / 2
+	return shownWithin(r, r.Stdout, r.Stderr, all)
+}
+
+// shownWithin shortens the texts of both streams of r to room characters together. A stream that
+// needs less than half leaves the rest to the other one. Streams that differ from those of r get
+// their URIs.
+func shownWithin(r sandboxmcp.Result, stdout, stderr string, room int) (shownOut, shownErr, stdoutURI, stderrURI string) {
+	out, err := cost(stdout), cost(stderr)
+	half := room / 2
 	outRoom, errRoom := half, half
 	switch {
 	case out < half:
-		outRoom, errRoom = out, all-out
+		outRoom, errRoom = out, room-out
 	case err < half:
-		outRoom, errRoom = all-err, err
+		outRoom, errRoom = room-err, err
 	}
+	uri := runURI(r.RequestID, "stdout")
 	if out > outRoom {
-		stdoutURI = runURI(r.RequestID, "stdout")
-		stdout = headAndTail(stdout, outRoom, stdoutURI)
+		stdout = headAndTail(stdout, outRoom, whereKept(r.Stdout, r.StdoutTruncated, uri), stdout != r.Stdout)
 	}
+	if stdout != r.Stdout {
+		stdoutURI = uri
+	}
+	uri = runURI(r.RequestID, "stderr")
 	if err > errRoom {
-		stderrURI = runURI(r.RequestID, "stderr")
-		stderr = headAndTail(stderr, errRoom, stderrURI)
+		stderr = headAndTail(stderr, errRoom, whereKept(r.Stderr, r.StderrTruncated, uri), stderr != r.Stderr)
+	}
+	if stderr != r.Stderr {
+		stderrURI = uri
 	}
 	return stdout, stderr, stdoutURI, stderrURI
 }
@@ -52,7 +62,7 @@ func shownStreams(r sandboxmcp.Result, room func() int) (stdout, stderr, stdoutU
 func cost(s string) int {
 	n := 0
 	for _, r := range s {
-		if n += runeCost(r); n > shownChars {
+		if n += runeCost(r); n > costBound {
 			break
 		}
 	}
@@ -77,15 +87,22 @@ func runeCost(r rune) int {
 	return 1
 }
 
+// leftOutMark is in a text that was cut.
+const leftOutMark = " left out, "
+
 // headAndTail shortens s to room characters: its beginning, a note of how many bytes are left
-// out and their URI, and its end.
-func headAndTail(s string, room int, uri string) string {
-	const words = 60 // characters of the note without the URI
-	keep := max(room-words-utf8.RuneCountInString(uri), 0)
+// out and where they are, and its end. If s is folded, the number is not known.
+func headAndTail(s string, room int, where string, folded bool) string {
+	const words = 51 // characters of the note without where
+	keep := max(room-words-utf8.RuneCountInString(where), 0)
 	first := keep * 10 / 16 // the head tells more than the tail
 	head := s[:after(s, first)]
 	tail := s[before(s, keep-first):]
-	return fmt.Sprintf("%s\n[… %d bytes left out, whole at %s …]\n%s", head, len(s)-len(head)-len(tail), uri, tail)
+	left := fmt.Sprintf("%d bytes", len(s)-len(head)-len(tail))
+	if folded {
+		left = "more lines"
+	}
+	return head + "\n[… " + left + leftOutMark + where + " …]\n" + tail
 }
 
 // after returns the length of the longest prefix of s that costs at most room.
@@ -122,23 +139,6 @@ func clip(s string, n int) string {
 	return s[:after(s, n-1)] + "…"
 }
 
-// shownResults shortens or removes values of rich results that are long or exceed the
-// total. Pictures become blocks of the answer. The whole list is a resource.
-func shownResults(r sandboxmcp.Result) []sandboxmcp.RichResult {
-	shown := make([]sandboxmcp.RichResult, 0, len(r.Results))
-	left := resultChars
-	for _, bundle := range r.Results {
-		b := make(sandboxmcp.RichResult, len(bundle))
-		for _, kind := range slices.Backward(slices.Sorted(maps.Keys(bundle))) { // backward, so that text/plain comes before images and HTML
-			v, took := shownValue(kind, bundle[kind], left, runURI(r.RequestID, "results"))
-			b[kind] = v
-			left -= min(took, left)
-		}
-		shown = append(shown, b)
-	}
-	return shown
-}
-
 // shownValue returns v, or a shorter replacement if v costs more than room, and its cost.
 func shownValue(kind string, v any, room int, uri string) (shown any, took int) {
 	switch v := v.(type) {
@@ -151,7 +151,7 @@ func shownValue(kind string, v any, room int, uri string) (shown any, took int) 
 		if strings.HasPrefix(kind, "image/") && kind != "image/svg+xml" {
 			return "", 0 // shortened base64 is useless
 		}
-		return headAndTail(v, room, uri), room
+		return headAndTail(v, room, "whole at "+uri, false), room
 	default:
 		text, err := json.Marshal(v)
 		if err != nil || len(text) > room {

@@ -1,9 +1,10 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -16,9 +17,10 @@ import (
 // the same way and cut longer answers: one keeps the first 8,000 and last 32,000 characters
 // of an answer over 40,000, another the first 2,000 of one over 50,000.
 const (
-	shownChars   = 39_000   // characters of an answer; the host adds some
+	fullChars    = 39_000   // characters of both streams in an answer in full; run:// has the rest
+	costBound    = 64_000   // characters up to which costs are counted
 	minStreams   = 6_000    // characters that stdout and stderr together get at least
-	resultChars  = 8_000    // characters of all values in results
+	resultChars  = 8_000    // characters of all values in results of a small answer
 	inlineBytes  = 8 << 10  // bytes of a file in the answer
 	inlineTotal  = 10 << 10 // bytes of all files in the answer
 	shownError   = 4_000    // characters of an exception's text; stderr has all of it
@@ -34,9 +36,13 @@ type view struct {
 	receipt  bool // the receipt, and the whole isolation
 }
 
-// shownResult is a result in the form that a model gets.
+// plainResult is a result without its encoding, which would be that of the whole answer.
+type plainResult sandboxmcp.Result
+
+// shownResult is a result in full. Values and exceptions are
+// whole in it. Long streams and files above inlineBytes are resources.
 type shownResult struct {
-	sandboxmcp.Result
+	plainResult
 	StdoutURI string            `json:"stdout_uri,omitempty"` // set when stdout is shortened
 	StderrURI string            `json:"stderr_uri,omitempty"`
 	Manifest  map[string]string `json:"manifest,omitzero"` // name to SHA-256
@@ -49,24 +55,26 @@ func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v vie
 	if s.small {
 		return s.showSmall(ctx, c, res, v)
 	}
-	r := shownResult{Result: complete(res)}
-	r.Error = shownException(res.Error)
+	r := shownResult{plainResult: plainResult(complete(res))}
 	if v.receipt {
 		r.Receipt = res.Receipt
 	}
 
 	var pictures []mcp.Content
 	if v.content {
-		pictures, _ = s.pictures(ctx, c.who, res)
+		var more int
+		if pictures, more = s.pictures(ctx, c.who, res); more > 0 {
+			r.Note = sentences(r.Note, leftOut(more, res.RequestID))
+		}
 	}
-	r.Results = shownResults(res)
+	r.Results = some(res.Results)
 	var links []mcp.Content
 	withLinks := linksKnown(c.request.ProtocolVersion())
 	inline := inlineTotal
 	for i := range r.Artifacts {
 		a := &r.Artifacts[i]
 		if a.DownloadURL == nil {
-			a.DownloadURL = s.link(c.who.Namespace, string(r.RequestID), a.Name)
+			a.DownloadURL = s.link(c.who.Namespace, string(r.RequestID), a.Name, a.SizeBytes)
 		}
 		if !v.content || len(a.ContentB64) > min(inline, inlineBytes) {
 			a.ContentB64 = nil
@@ -83,27 +91,21 @@ func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v vie
 		}
 	}
 	blocks := slices.Concat(links, pictures)
-	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = shownStreams(res, func() int { return shownChars - r.others(blocks) })
+	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = shownStreams(res, func() int { return fullChars })
+	if res.Status == sandboxmcp.StatusRunning {
+		return answer{body: runningResult{&r}, blocks: blocks}
+	}
 	return answer{body: &r, blocks: blocks}
 }
 
-// others returns the number of characters of an answer without its streams. It includes
-// blocks, because some hosts append them as text.
-func (r *shownResult) others(blocks []mcp.Content) int {
-	empty := *r
-	empty.Stdout, empty.Stderr = "", ""
-	body, err := encode(&empty)
-	if err != nil { // encoding the answer will report it
-		return 0
-	}
-	n := utf8.RuneCount(body) + 2*len(`,"stdout_uri":""`+runURI(r.RequestID, "stdout"))
-	for _, b := range blocks {
-		n += 100
-		if link, ok := b.(*mcp.ResourceLink); ok {
-			n += len(link.Name) + len(link.URI)
-		}
-	}
-	return n
+// runningResult is a result that has no success and no exit code yet.
+type runningResult struct{ *shownResult }
+
+// MarshalJSON encodes both as null, and leaves the order of the fields.
+func (r runningResult) MarshalJSON() ([]byte, error) {
+	text, err := encode(r.shownResult)
+	old := fmt.Sprintf(`"success":%t,"exit_code":%d,`, r.Success, r.ExitCode)
+	return bytes.Replace(text, []byte(old), []byte(`"success":null,"exit_code":null,`), 1), err // they follow the request id, which contains no quotes
 }
 
 // linksKnown reports whether clients of a protocol version know resource_link blocks. The
@@ -120,6 +122,11 @@ func complete(r sandboxmcp.Result) sandboxmcp.Result {
 	r.Network.Allowed = some(r.Network.Allowed)
 	r.Network.Denied = some(r.Network.Denied)
 	r.Isolation = wholeIsolation(r.Isolation)
+	if r.Error != nil {
+		e := *r.Error
+		e.Traceback = some(e.Traceback)
+		r.Error = &e
+	}
 	return r
 }
 

@@ -31,6 +31,13 @@ func answers(t *testing.T, f *fake, r sandboxmcp.Result) map[string]any {
 	return legacy(t, f).execute("x")
 }
 
+// smallest returns a server with small answers and as much room for streams as hosts show.
+func smallest() *fake {
+	f := newFake()
+	f.config.Small, f.config.OutputChars = true, 39_000
+	return f
+}
+
 func TestStreamsAreShortened(t *testing.T) {
 	long := func(n int, of string) string { return "HEAD" + strings.Repeat(of, n/len(of)) + "TAIL\n" }
 	uri := func(s string) string { return "run://" + runID + "/" + s }
@@ -45,7 +52,7 @@ func TestStreamsAreShortened(t *testing.T) {
 		{"stdout, little stderr", long(200_000, "é"), "oops", true, false, 38_996, 4, 38_000},
 		{"stderr, little stdout", "oops", long(200_000, "é"), false, true, 4, 38_996, 38_000},
 		{"both", long(200_000, "é"), long(100_000, "é"), true, true, 19_500, 19_500, 38_000},
-		{"short lines", long(60_000, "12\n"), "", true, false, 39_000, 0, 38_000},
+		{"short lines", long(60_000, "1\n2\n"), "", true, false, 39_000, 0, 38_000},
 		{"quotes", long(30_000, `"`), "", true, false, 39_000, 0, 38_000},
 		{"NULs", long(30_000, "\x00"), "", true, false, 39_000, 0, 38_000},
 		{"line separators", long(60_000, "\u2028"), "", true, false, 39_000, 0, 38_000},
@@ -54,7 +61,7 @@ func TestStreamsAreShortened(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := result(sandboxmcp.Request{}, c.stdout)
 			r.Stderr = c.stderr
-			res := answers(t, newFake(), r)
+			res := answers(t, smallest(), r)
 			body := structured(res)
 			sameText(t, c.name, res)
 			total := 0
@@ -123,24 +130,30 @@ func fits(t *testing.T, res map[string]any) {
 	}
 }
 
-// TestEverythingLongFits: streams, rich results and files are each within their
-// bounds, and what they leave is enough for all of them together.
-func TestEverythingLongFits(t *testing.T) {
-	r := result(sandboxmcp.Request{}, strings.Repeat("out\n", 30_000))
-	r.Stderr = strings.Repeat("err\n", 30_000)
+// TestValuesAreWholeInFull: a program that parses an answer in full has all of the values and the
+// exception, and streams of up to 39,000 characters. Files that are not small are links.
+func TestValuesAreWholeInFull(t *testing.T) {
+	r := result(sandboxmcp.Request{}, strings.Repeat("out\n", 3_500))
+	r.Stderr = strings.Repeat("err\n", 3_500)
 	for range 5 {
-		r.Results = append(r.Results, sandboxmcp.RichResult{"text/plain": strings.Repeat("\"r\"", 3000), "text/html": strings.Repeat("<b>\n", 3000), "application/json": strings.Repeat("j", 3000)})
+		r.Results = append(r.Results, sandboxmcp.RichResult{"text/plain": strings.Repeat("\"r\"", 3000), "image/png": strings.Repeat("j", 30_000)})
 	}
+	r.Error = &sandboxmcp.ProgramError{Name: "E", Value: strings.Repeat("v", 9000), Traceback: strings.Split(strings.Repeat("line\n", 500), "\n")}
 	for i := range 12 {
 		r.Artifacts = append(r.Artifacts, artifact(fmt.Sprintf("file %d.txt", i), bytes.Repeat([]byte("f"), 4<<10)))
 	}
 	res := answers(t, newFake(), r)
-	fits(t, res)
 	body := structured(res)
-	for _, stream := range []string{"stdout", "stderr"} {
-		if s, _ := body[stream].(string); len(s) < 2000 || body[stream+"_uri"] == nil {
-			t.Errorf("%s: got %d bytes and %s_uri %v, want 2000 or more and a uri", stream, len(s), stream, body[stream+"_uri"])
-		}
+	want, err := json.Marshal(map[string]any{"stdout": r.Stdout, "stderr": r.Stderr, "results": r.Results, "error": r.Error, "stdout_uri": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(map[string]any{"stdout": body["stdout"], "stderr": body["stderr"], "results": body["results"], "error": body["error"], "stdout_uri": body["stdout_uri"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(decoded(t, want), decoded(t, got)); d != "" {
+		t.Errorf("in full (-want +got):\n%.2000s", d)
 	}
 	var whole int
 	list, _ := body["artifacts"].([]any)
@@ -152,11 +165,22 @@ func TestEverythingLongFits(t *testing.T) {
 	if links := len(blocks(res, "resource_link")); whole != 2 || links != 10 {
 		t.Errorf("got %d files shown and %d linked, want 2 and 10", whole, links)
 	}
-	results, _ := body["results"].([]any)
-	first, _ := results[0].(map[string]any)
-	if plain, _ := first["text/plain"].(string); len(plain) < 4000 {
-		t.Errorf("got %d bytes of the first value's text, want 4000 or more", len(plain))
+}
+
+func TestLongStreamsAreResourcesInFull(t *testing.T) {
+	body := structured(answers(t, newFake(), result(sandboxmcp.Request{}, "HEAD"+strings.Repeat("x", 200_000)+"TAIL")))
+	got, _ := body["stdout"].(string)
+	if len(got) > 39_000 || !strings.HasPrefix(got, "HEAD") || !strings.HasSuffix(got, "TAIL") || body["stdout_uri"] != "run://"+runID+"/stdout" {
+		t.Errorf("got %d characters and the uri %v, want at most 39,000 with head and tail, and where the rest is", len(got), body["stdout_uri"])
 	}
+}
+
+func decoded(t *testing.T, text []byte) (v any) {
+	t.Helper()
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 func TestNothingIsNull(t *testing.T) {
@@ -273,7 +297,11 @@ func TestPictures(t *testing.T) {
 		artifact("fake.png", []byte("no picture")), artifact("bomb.png", bomb()), artifact("a.png", plain), artifact("again.png", plain),
 		artifact("noise.png", noise), artifact("wide.png", wide), late, artifact("five.gif", anim.Bytes()),
 	}
-	images := blocks(answers(t, f, r), "image")
+	res := answers(t, f, r)
+	if note, _ := structured(res)["note"].(string); !strings.Contains(note, "more pictures are not shown") {
+		t.Errorf("got the note %q, want one that says how many pictures are left out", note)
+	}
+	images := blocks(res, "image")
 	if got, want := len(images), 4; got != want {
 		t.Fatalf("%d pictures, want %d", got, want)
 	}
@@ -316,8 +344,8 @@ func bomb() []byte {
 	return append(p, make([]byte, 2<<20)...)
 }
 
-func TestRichResults(t *testing.T) {
-	f := newFake()
+func TestRichResultsAreShortened(t *testing.T) {
+	f := smallest()
 	var jpg bytes.Buffer
 	m := image.NewRGBA(image.Rect(0, 0, 300, 300))
 	_, _ = rand.Read(m.Pix)
@@ -329,6 +357,7 @@ func TestRichResults(t *testing.T) {
 	r := result(sandboxmcp.Request{}, "")
 	r.Results = []sandboxmcp.RichResult{
 		{"image/jpeg": shot, "text/plain": "<Figure>", "is_main_result": true},
+		{"text/html": html},
 		{"text/html": html, "application/json": map[string]any{"a": strings.Repeat("y", 9000)}},
 	}
 	f.results = r.Results
@@ -340,27 +369,28 @@ func TestRichResults(t *testing.T) {
 	}
 	list, _ := structured(res)["results"].([]any)
 	first, _ := list[0].(map[string]any)
-	if d := cmp.Diff(map[string]any{"image/jpeg": "", "text/plain": "<Figure>", "is_main_result": true}, first); d != "" {
+	if d := cmp.Diff(map[string]any{"image/jpeg": "shown"}, first); d != "" {
 		t.Errorf("first result (-want +got):\n%s", d)
 	}
 	second, _ := list[1].(map[string]any)
 	if got, _ := second["text/html"].(string); len(got) > 9000 || !strings.HasPrefix(got, "<b>") || !strings.HasSuffix(got, "</b>") {
 		t.Errorf("got %d bytes of text/html, want at most 9000, begun and ended", len(got))
 	}
-	if got, ok := second["application/json"].(string); !ok || len(got) > 200 {
-		t.Errorf("got application/json %v, want at most 200 bytes", second["application/json"])
+	third, _ := list[2].(map[string]any)
+	if got, ok := third["application/json"].(string); !ok || len(got) > 200 {
+		t.Errorf("got application/json %v, want at most 200 bytes", third["application/json"])
 	}
 	got := read(t, p, "run://"+runID+"/results")
 	var whole []sandboxmcp.RichResult
-	if text, _ := got["text"].(string); json.Unmarshal([]byte(text), &whole) != nil || whole[1]["text/html"] != html || whole[0]["image/jpeg"] != shot {
-		t.Error("got a part in the resource, want the whole results")
+	if text, _ := got["text"].(string); json.Unmarshal([]byte(text), &whole) != nil || whole[1]["text/html"] != html || whole[0]["image/jpeg"] != "run://"+runID+"/results/0/image/jpeg" {
+		t.Error("got a part in the resource, want the whole results, and the picture as its uri")
 	}
 }
 
 func TestLongExceptionIsShortened(t *testing.T) {
 	r := result(sandboxmcp.Request{}, "")
 	r.Error = &sandboxmcp.ProgramError{Name: "ValueError", Value: strings.Repeat("v", 1<<20), Traceback: strings.Split(strings.Repeat("line\n", 5000)+"last", "\n")}
-	e, _ := structured(answers(t, newFake(), r))["error"].(map[string]any)
+	e, _ := structured(answers(t, smallest(), r))["error"].(map[string]any)
 	value, _ := e["value"].(string)
 	frames, _ := e["traceback"].([]any)
 	if len(value) > 4100 || len(frames) > 50 || frames[len(frames)-1] != "last" {

@@ -19,6 +19,7 @@ import (
 // Limits of a small answer besides those of every answer.
 const (
 	maxFiles     = 20      // entries in artifacts
+	maxExamples  = 3       // entries in artifacts of a run that has more of them than maxFiles
 	filesChars   = 3_000   // characters of all entries
 	manyFiles    = 20      // a folder with more files is one entry
 	textBytes    = 2 << 10 // a text file of at most this size is in the answer
@@ -33,7 +34,7 @@ type smallResult struct {
 	ExitCode   *int                 `json:"exit_code"` // likewise
 	Stdout     string               `json:"stdout"`
 	Stderr     string               `json:"stderr"`
-	DurationMS float64              `json:"duration_ms"`
+	DurationMS *float64             `json:"duration_ms,omitempty"` // nil: not ended
 	Status     sandboxmcp.Status    `json:"status"`
 
 	ElapsedSeconds  float64                  `json:"elapsed_seconds,omitempty"` // of a program that runs, rounded up
@@ -42,6 +43,7 @@ type smallResult struct {
 	SessionID       *sandboxmcp.SessionID    `json:"session_id,omitempty"`
 	SessionCreated  bool                     `json:"session_created,omitempty"`
 	StateLost       bool                     `json:"state_lost,omitempty"`
+	StateLostIn     []sandboxmcp.Language    `json:"state_lost_in,omitempty"` // empty: in all
 	Signal          string                   `json:"signal,omitempty"`
 	StdoutTruncated bool                     `json:"stdout_truncated,omitempty"`
 	StderrTruncated bool                     `json:"stderr_truncated,omitempty"`
@@ -50,7 +52,8 @@ type smallResult struct {
 	Error           *smallError              `json:"error,omitempty"`
 	Results         []sandboxmcp.RichResult  `json:"results,omitempty"`
 	Artifacts       []smallFile              `json:"artifacts,omitempty"`
-	MoreArtifacts   int                      `json:"more_artifacts,omitempty"`
+	MoreArtifacts   int                      `json:"more_artifacts,omitempty"`          // those that are in neither list
+	AtLeast         bool                     `json:"more_artifacts_at_least,omitempty"` // there are more, which were not counted
 	HowToGet        string                   `json:"how_to_get,omitempty"`
 	Skipped         []sandboxmcp.SkippedFile `json:"skipped,omitempty"`
 	SkippedReasons  map[string]int           `json:"skipped_reasons,omitempty"` // if Skipped has not all
@@ -71,6 +74,7 @@ type smallError struct {
 type smallNetwork struct {
 	Allowed []string                   `json:"allowed,omitempty"`
 	Denied  []sandboxmcp.DeniedRequest `json:"denied,omitempty"`
+	Failed  []sandboxmcp.DeniedRequest `json:"failed,omitempty"`
 }
 
 // smallFile is a file, or a folder with many files.
@@ -98,18 +102,18 @@ type signedFile struct {
 // showSmall is show for small answers.
 func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, v view) answer {
 	r := smallResult{
-		RequestID: res.RequestID, DurationMS: res.DurationMS, Status: res.Status, Note: res.Note,
+		RequestID: res.RequestID, Status: res.Status, Note: res.Note,
 		ElapsedSeconds: math.Ceil(res.ElapsedSeconds*10) / 10, TimeoutSeconds: res.TimeoutSeconds,
-		SessionID: res.SessionID, SessionCreated: res.SessionCreated, StateLost: res.StateLost, Signal: res.Signal,
+		SessionID: res.SessionID, SessionCreated: res.SessionCreated, StateLost: res.StateLost, StateLostIn: res.StateLostIn, Signal: res.Signal,
 		StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
 		Error: shortError(res), Results: s.smallResults(res), Isolation: weakness(res.Isolation),
-		Clamped: res.Metadata["clamped"], QueuePlace: res.Metadata["queue_place"],
+		Clamped: clamped(res), QueuePlace: res.Metadata["queue_place"],
 	}
 	if res.Status != sandboxmcp.StatusRunning {
-		r.Success, r.ExitCode = &res.Success, &res.ExitCode
+		r.Success, r.ExitCode, r.DurationMS = &res.Success, &res.ExitCode, &res.DurationMS
 	}
-	if len(res.Network.Allowed)+len(res.Network.Denied) > 0 {
-		r.Network = &smallNetwork{res.Network.Allowed, res.Network.Denied}
+	if n := res.Network; len(n.Allowed)+len(n.Denied)+len(n.Failed) > 0 {
+		r.Network = &smallNetwork{n.Allowed, n.Denied, n.Failed}
 	}
 	if v.receipt && v.manifest {
 		r.Receipt = res.Receipt
@@ -120,7 +124,7 @@ func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, 
 	skipped := r.skip(res)
 	links := r.files(s, c, res, v)
 	r.MoreArtifacts += skipped
-	if v.manifest {
+	if v.manifest && res.Status != sandboxmcp.StatusRunning {
 		r.Manifest = map[string]string{}
 		for _, f := range r.Artifacts {
 			if f.signedFile != nil {
@@ -132,13 +136,14 @@ func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, 
 	if v.content {
 		var more int
 		if pictures, more = s.pictures(ctx, c.who, res); more > 0 {
-			r.Note = sentences(r.Note, fmt.Sprintf("%d more pictures are not shown: read them as resources.", more))
+			r.Note = sentences(r.Note, leftOut(more, res.RequestID))
 		}
 	}
 	if !linksKnown(c.request.ProtocolVersion()) {
 		links = nil
 	}
-	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = shownStreams(res, s.smallRoom)
+	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = smallStreams(res, s.smallRoom)
+	r.Note = sentences(r.Note, shownInPart(r.Note, streamShown{r.Stdout, r.StdoutURI}, streamShown{r.Stderr, r.StderrURI}))
 	return answer{body: &r, blocks: slices.Concat(links, pictures)}
 }
 
@@ -148,7 +153,16 @@ func sentences(list ...string) string {
 }
 
 // smallRoom returns how many characters both streams of a small answer have.
-func (s *Server) smallRoom() int { return s.outputChars }
+func (s *Server) smallRoom() int { return s.rules().outputChars }
+
+// clamped returns the limits that were lowered: what was asked and given if that is known, or
+// their names.
+func clamped(res sandboxmcp.Result) any {
+	if v := res.Metadata["clamped_values"]; v != nil {
+		return v
+	}
+	return res.Metadata["clamped"]
+}
 
 // weakness says in short what is weak; nil: nothing is.
 func weakness(i *sandboxmcp.Isolation) any {
@@ -188,7 +202,10 @@ func (s *Server) smallResults(res sandboxmcp.Result) []sandboxmcp.RichResult {
 			list = append(list, sandboxmcp.RichResult{kind: "shown"})
 			continue
 		}
-		shown, took := shownValue(kind, value, left, runURI(res.RequestID, "results"))
+		if text, ok := value.(string); ok && kind == "text/plain" {
+			value = shownPlain(text, min(left, valueChars), "whole at "+runURI(res.RequestID, "result"))
+		}
+		shown, took := shownValue(kind, value, left, runURI(res.RequestID, "result"))
 		left -= min(took, left)
 		list = append(list, sandboxmcp.RichResult{kind: shown})
 	}
@@ -216,15 +233,10 @@ func bestForm(bundle sandboxmcp.RichResult) (kind string, value any) {
 	return kind, bundle[kind]
 }
 
-// skip sets the files that were not kept, and returns how many there are.
+// skip sets the files that were not kept, and returns how many of them it has not listed.
 func (r *smallResult) skip(res sandboxmcp.Result) int {
-	all, _ := res.Metadata["skipped"].([]sandboxmcp.SkippedFile)
-	if len(all) == 0 {
-		return 0
-	}
-	total := count(res.Metadata["skipped_total"])
-	named := slices.DeleteFunc(slices.Clone(all), func(f sandboxmcp.SkippedFile) bool { return f.Name == "…" })
-	total = max(total, len(named))
+	named := skippedFiles(res)
+	total := max(count(res.Metadata["skipped_total"]), len(named))
 	r.Skipped = named[:min(len(named), maxSkipNames)]
 	if total > len(r.Skipped) {
 		r.SkippedReasons = map[string]int{}
@@ -235,7 +247,18 @@ func (r *smallResult) skip(res sandboxmcp.Result) int {
 			r.SkippedReasons["not listed"] = rest
 		}
 	}
-	return total
+	r.AtLeast, _ = res.Metadata["skipped_partial"].(bool)
+	if rest := r.SkippedReasons["not listed"]; r.AtLeast && rest > 0 {
+		delete(r.SkippedReasons, "not listed")
+		r.SkippedReasons["not listed, at least"] = rest
+	}
+	return total - len(r.Skipped)
+}
+
+// skippedFiles returns the files that were not kept, as far as they are named.
+func skippedFiles(res sandboxmcp.Result) []sandboxmcp.SkippedFile {
+	all, _ := res.Metadata["skipped"].([]sandboxmcp.SkippedFile)
+	return slices.DeleteFunc(slices.Clone(all), func(f sandboxmcp.SkippedFile) bool { return f.Name == "…" })
 }
 
 // count returns a number of metadata, which is a float if it comes from a stored result.
@@ -243,6 +266,8 @@ func count(v any) int {
 	switch n := v.(type) {
 	case int:
 		return n
+	case int64:
+		return int(n)
 	case float64:
 		return int(n)
 	case json.Number:
@@ -256,7 +281,10 @@ func count(v any) int {
 // not in the answer.
 func (r *smallResult) files(s *Server, c *call, res sandboxmcp.Result, v view) (links []mcp.Content) {
 	entries, left := folders(res.Artifacts), filesChars
-	beyond := len(res.Artifacts)
+	beyond, most := len(res.Artifacts), maxFiles
+	if len(entries) > maxFiles && !v.manifest {
+		most = maxExamples
+	}
 	for _, e := range entries {
 		f := s.smallFile(c, res, e, v)
 		size := chars(f)
@@ -264,7 +292,7 @@ func (r *smallResult) files(s *Server, c *call, res sandboxmcp.Result, v view) (
 			f.Text = nil
 			size = chars(f)
 		}
-		if len(r.Artifacts) == maxFiles || size > left {
+		if len(r.Artifacts) == most || size > left {
 			break
 		}
 		left -= size
@@ -273,7 +301,7 @@ func (r *smallResult) files(s *Server, c *call, res sandboxmcp.Result, v view) (
 			links = append(links, &mcp.ResourceLink{URI: f.URI, Name: f.Name, MIMEType: f.MIMEType, Size: &e.SizeBytes})
 		}
 		if f.Files == 0 && f.DownloadURL == nil {
-			r.HowToGet = "The user runs `sandboxmcp artifacts " + string(res.RequestID) + " --out DIR` in a terminal."
+			r.HowToGet = "The user runs `" + s.invocation.Line("artifacts "+string(res.RequestID)+" --out DIR") + "` in a terminal."
 		}
 		r.Artifacts = append(r.Artifacts, f)
 	}
@@ -336,7 +364,7 @@ func (s *Server) smallFile(c *call, res sandboxmcp.Result, e entry, v view) smal
 	}
 	f.MIMEType, f.URI, f.DownloadURL = bareType(e.MIMEType), e.URI, e.DownloadURL
 	if f.DownloadURL == nil {
-		f.DownloadURL = s.link(c.who.Namespace, string(res.RequestID), e.Name)
+		f.DownloadURL = s.link(c.who.Namespace, string(res.RequestID), e.Name, e.SizeBytes)
 	}
 	if v.content && 0 < len(e.ContentB64) && len(e.ContentB64) <= textBytes && readable(e.ContentB64) && path.Ext(e.Name) != ".svg" {
 		text := string(e.ContentB64)
@@ -354,11 +382,18 @@ func (s *Server) smallFile(c *call, res sandboxmcp.Result, e entry, v view) smal
 // readable reports whether data is text that a model can read.
 func readable(data []byte) bool { return utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 }
 
+// orJust returns a text, or another one if the text names a tool that the server lacks.
+func (s *Server) orJust(text, other string) string {
+	if s.rules().facts.all(text) {
+		return text
+	}
+	return other
+}
+
 // smallPythonRun is a small answer of sandbox_run_python.
 type smallPythonRun struct {
 	pythonRun
 
-	Note      string `json:"note,omitempty"`
 	StdoutURI string `json:"stdout_uri,omitempty"`
 	StderrURI string `json:"stderr_uri,omitempty"`
 	Isolation any    `json:"isolation,omitempty"` // a short text
@@ -385,13 +420,14 @@ func (s *Server) smallRun(ctx context.Context, c *call, run pythonRun, all []san
 	pictures, more := s.pictures(ctx, c.who, res)
 	notes := []string{res.Note}
 	if n := len(all) - len(files); n > 0 {
-		notes = append(notes, fmt.Sprintf("%d more files: call sandbox_list_artifacts.", n))
+		notes = append(notes, s.orJust(fmt.Sprintf("%d more files: call sandbox_list_artifacts.", n), fmt.Sprintf("%d more files are not listed.", n)))
 	}
 	if more > 0 {
-		notes = append(notes, fmt.Sprintf("%d more pictures are not shown: call sandbox_read_artifact.", more))
+		notes = append(notes, s.orJust(fmt.Sprintf("%d more pictures are not shown: call sandbox_read_artifact.", more), fmt.Sprintf("%d more pictures are not shown.", more)))
 	}
-	r := smallPythonRun{pythonRun: run, Note: sentences(notes...), Isolation: weakness(res.Isolation)}
-	r.Artifacts = files
-	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = shownStreams(res, s.smallRoom)
+	r := smallPythonRun{pythonRun: run, Isolation: weakness(res.Isolation)}
+	r.Artifacts, r.Note = files, sentences(notes...)
+	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = smallStreams(res, s.smallRoom)
+	r.Note = sentences(r.Note, shownInPart(r.Note, streamShown{r.Stdout, r.StdoutURI}, streamShown{r.Stderr, r.StderrURI}))
 	return answer{body: r, blocks: pictures}
 }

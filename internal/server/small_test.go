@@ -55,14 +55,26 @@ func TestASmallAnswerOfARunThatGoesOn(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", field, got, want)
 		}
 	}
+	if _, ok := body["duration_ms"]; ok {
+		t.Error("duration_ms is there before the end")
+	}
 	r.ElapsedSeconds = 0.004 // the field is there from the beginning
 	if body, _, _ = smallAnswer(t, newFake(), r); body["elapsed_seconds"] != 0.1 {
 		t.Errorf("elapsed_seconds: got %v, want 0.1", body["elapsed_seconds"])
 	}
 }
 
+// TestAFullAnswerOfARunThatGoesOn: it has neither succeeded nor failed. The fields keep their order.
+func TestAFullAnswerOfARunThatGoesOn(t *testing.T) {
+	res := legacy(t, newFake()).call("execute_code", map[string]any{"code": "x", "background": true})
+	text, _ := blocks(res, "text")[0]["text"].(string)
+	if want := `{"request_id":"` + runID + `","success":null,"exit_code":null,"stdout":""`; !strings.HasPrefix(text, want) {
+		t.Errorf("got %.100s, want %s", text, want)
+	}
+}
+
 func TestStreamsOfASmallAnswer(t *testing.T) {
-	r := result(sandboxmcp.Request{}, "HEAD"+strings.Repeat("line\n", 20_000)+"TAIL\n")
+	r := result(sandboxmcp.Request{}, "HEAD"+strings.Repeat("line\nrow\n", 11_000)+"TAIL\n")
 	r.Stderr = "few words"
 	body, text, _ := smallAnswer(t, newFake(), r)
 	stdout, _ := body["stdout"].(string)
@@ -84,8 +96,16 @@ func TestFilesOfASmallAnswer(t *testing.T) {
 	r.Metadata = map[string]any{"skipped_total": 2800.0, "skipped": []sandboxmcp.SkippedFile{{Name: "…", Reason: "and 2800 more"}}}
 	body, text, _ := smallAnswer(t, newFake(), r)
 	files, _ := body["artifacts"].([]any)
-	if more := body["more_artifacts"]; len(text) > 4000 || len(files) == 0 || len(files) > 20 || more != float64(3000-len(files)) {
-		t.Errorf("3000 files: got %d characters, %d files and %v more; want at most 4000 and 20, and all counted", len(text), len(files), more)
+	if more := body["more_artifacts"]; len(text) > 1500 || len(files) != 3 || more != 2997.0 {
+		t.Errorf("3000 files: got %d characters, %d files and %v more; want at most 1500 and 3, and all counted", len(text), len(files), more)
+	}
+	if _, ok := body["more_artifacts_at_least"]; ok {
+		t.Error("more_artifacts_at_least is there, but all are counted")
+	}
+	r.Metadata["skipped_partial"] = true
+	body, _, _ = smallAnswer(t, newFake(), r)
+	if d := cmp.Diff([]any{true, map[string]any{"not listed, at least": 2800.0}}, []any{body["more_artifacts_at_least"], body["skipped_reasons"]}); d != "" {
+		t.Errorf("files that were not all counted (-want +got):\n%s", d)
 	}
 
 	r.Artifacts = []sandboxmcp.Artifact{artifact("report.txt", []byte("a,b\n"))}
@@ -122,8 +142,8 @@ func TestWhatASmallAnswerNames(t *testing.T) {
 	if d := cmp.Diff(map[string]any{"too large": 7.0}, body["skipped_reasons"]); d != "" {
 		t.Errorf("skipped_reasons (-want +got):\n%s", d)
 	}
-	if body["more_artifacts"] != 7.0 {
-		t.Errorf("more_artifacts: got %v, want 7", body["more_artifacts"])
+	if body["more_artifacts"] != 2.0 {
+		t.Errorf("more_artifacts: got %v, want the 2 that are not named", body["more_artifacts"])
 	}
 }
 

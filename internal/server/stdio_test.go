@@ -36,8 +36,8 @@ func TestHandshakes(t *testing.T) {
 			t.Errorf("got serverInfo %v, want sandboxmcp 1.2.3", who)
 		}
 		caps, _ := res["capabilities"].(map[string]any)
-		if caps["tools"] == nil || caps["resources"] == nil || caps["logging"] != nil || caps["prompts"] != nil {
-			t.Errorf("got capabilities %v, want tools and resources only", caps)
+		if caps["tools"] == nil || caps["resources"] == nil || caps["prompts"] == nil || caps["completions"] == nil || caps["logging"] != nil {
+			t.Errorf("got capabilities %v, want tools, resources, prompts and completions, and no logging", caps)
 		}
 		if got := p.request("ping", nil)["result"]; got == nil {
 			t.Error("got no answer to a ping, want one")
@@ -80,7 +80,7 @@ func TestProtocolErrors(t *testing.T) {
 		{"tools/call", map[string]any{"name": 5}, -32602},
 		{"tools/call", nil, -32600},
 		{"no/such/method", map[string]any{}, -32601},
-		{"prompts/list", map[string]any{}, -32601},
+		{"prompts/get", map[string]any{"name": "no_such_prompt"}, -32602},
 		{"initialize", map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"}}, -32600},
 		{"resources/read", map[string]any{"uri": "run://" + runID + "/stdout"}, -32602},
 		{"resources/read", map[string]any{"uri": "run://" + runID + "/other"}, -32602},
@@ -327,7 +327,7 @@ func TestProgressHasTheOutput(t *testing.T) {
 		id := p.begin("tools/call", map[string]any{"name": tool, "arguments": map[string]any{"code": "x"}, "_meta": map[string]any{"progressToken": 7}})
 		m := p.read()
 		params, _ := m["params"].(map[string]any)
-		if got, want := params["message"], "so far\n[display image/png]\n"; m["method"] != "notifications/progress" || params["progressToken"] != 7.0 || got != want {
+		if got, want := params["message"], "[display image/png]"; m["method"] != "notifications/progress" || params["progressToken"] != 7.0 || got != want {
 			t.Fatalf("%s: got %v first, want the message %q", tool, m, want)
 		}
 		close(heard)

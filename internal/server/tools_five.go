@@ -6,23 +6,23 @@ import (
 
 // fiveTable lists the tools of mcp-code-sandbox. Their names, types, defaults, annotations
 // and results are those of that program.
-func fiveTable() []tool {
-	return []tool{uploadFile(), runPython(), readArtifact(), listArtifacts(), closeSession()}
+func fiveTable(f facts) []tool {
+	return []tool{uploadFile(f), runPython(f), readArtifact(f), listArtifacts(), closeSession()}
 }
 
-// anySession is the argument session_id of a tool that makes a session if it is null.
+// anySession is the argument session_id of a tool that makes a session if it is null or unknown.
 func anySession() *jsonschema.Schema {
 	s := typed("string", "null")
-	s.Description = "null makes a session"
+	s.Description = "null or a new name makes a session"
 	return fallback(s, "null")
 }
 
 // uploadFile is the row of sandbox_upload_file.
-func uploadFile() tool {
+func uploadFile(f facts) tool {
 	return tool{
 		name:        "sandbox_upload_file",
 		title:       "Upload File to Sandbox",
-		description: "Puts a file of at most 50 MiB into /mnt/data of a session. Pass the returned session_id to sandbox_run_python.",
+		description: "Puts a file of at most " + size(f.five.MaxUploadBytes) + " into /mnt/data of a session. Pass the returned session_id to sandbox_run_python.",
 		in: input(
 			need("filename", about("string", "Name without directories, of A-Z a-z 0-9 . _ -")),
 			opt("content_base64", about("string", "Standard base64")),
@@ -36,13 +36,20 @@ func uploadFile() tool {
 }
 
 // runPython is the row of sandbox_run_python.
-func runPython() tool {
+func runPython(f facts) tool {
+	network, keeps := "without network", "Files in /mnt/data are kept from run to run; every run is a new interpreter. "
+	if f.five.Network {
+		network = "that reaches open domains only"
+	}
+	if f.five.Stateful {
+		keeps = "Files in /mnt/data and variables are kept from run to run. "
+	}
 	return tool{
 		name:  "sandbox_run_python",
 		title: "Run Python in Sandbox",
-		description: "Runs Python in a session without network. Files in /mnt/data are kept from run to run; every run is a new interpreter. " +
-			"Print values to see them, at most about 30,000 characters: hosts cut longer answers. artifacts are the files that a run with exit_code 0 has made or changed.",
-		in: input(need("code", about("string", "At most 100 KiB")), opt("session_id", anySession())),
+		description: "Runs Python in a session " + network + ". " + keeps +
+			"Print values to see them, at most about 30,000 characters. artifacts are the files that a run with exit_code 0 has made or changed.",
+		in: input(need("code", about("string", "At most "+size(int64(f.five.MaxCodeBytes)))), opt("session_id", anySession())),
 		out: output(
 			need("session_id", typed("string")),
 			need("run_id", typed("string")),
@@ -61,12 +68,12 @@ func runPython() tool {
 }
 
 // readArtifact is the row of sandbox_read_artifact.
-func readArtifact() tool {
+func readArtifact(f facts) tool {
 	return tool{
 		name:        "sandbox_read_artifact",
 		large:       true,
 		title:       "Read Artifact from Sandbox",
-		description: "Returns a file of a session, at most 10 MiB; pictures are also shown. Hosts cut long answers: read large files in parts or with code.",
+		description: "Returns a file of a session, or a part, at most " + size(f.five.MaxReadBytes) + " at once; pictures are also shown. Hosts cut long answers: read large files in parts or with code.",
 		hints:       hints{readOnly: true, idempotent: true},
 		in: input(
 			need("session_id", typed("string")),
@@ -82,6 +89,7 @@ func readArtifact() tool {
 			need("size_bytes", typed("integer")),
 			opt("content_base64", typed("string")),
 			opt("text", typed("string")),
+			opt("next_offset", about("integer", "Set if the file goes on")),
 		),
 		run: (*Server).readArtifact,
 	}
@@ -92,7 +100,7 @@ func listArtifacts() tool {
 	return tool{
 		name:        "sandbox_list_artifacts",
 		title:       "List Sandbox Artifacts",
-		description: "Lists the files directly in /mnt/data of a session, including uploads, with size, type, SHA-256 and download_url.",
+		description: "Lists the files directly in /mnt/data of a session, including uploads, with size, type and download_url.",
 		hints:       hints{readOnly: true, idempotent: true},
 		in:          input(need("session_id", typed("string"))),
 		out:         output(need("artifacts", typed("array"))),

@@ -2,6 +2,10 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -13,25 +17,30 @@ import (
 const actor = "mcp"
 
 // executeCode is the row of execute_code.
-func executeCode() tool {
+func executeCode(f facts) tool {
+	reach := "Programs reach open domains only"
+	if f.has("request_egress") && !f.NoAsking {
+		reach += "; see request_egress"
+	}
 	return tool{
 		name:  "execute_code",
 		title: "Run code in a sandbox",
 		description: "Runs a program (python, node or shell) in a sandbox and returns status, exit_code, stdout, stderr and the files that it wrote to /mnt/data. " +
-			"Without session_id the sandbox is new and nothing is kept; with one, files and variables are kept. For long runs pass background and poll get_artifacts. Programs reach open domains only; see request_egress.",
+			"Without session_id the sandbox is new and nothing is kept; with one, files and variables are kept. For long runs pass background and poll get_artifacts. " + reach + ".",
 		hints: hints{}, letsOut: true,
 		in: input(
-			need("code", about("string", "The program's text")),
-			opt("language", languageSchema()),
+			need("code", typed("string")),
+			opt("language", languageSchema("python, node or shell; in a session, its own")),
 			opt("allowed_domains", &jsonschema.Schema{Type: "array", Items: typed("string"), Description: "Reach only these of the open domains"}),
-			opt("timeout_seconds", fallback(limitSchema("Wall clock, up to 3600"), "60")),
+			opt("timeout_seconds", timeoutSchema("Wall clock, up to "+digits(f.Ceilings.TimeoutSeconds), f)),
 			opt("session_id", about("string", "Session to run in; made if it does not exist")),
-			opt("stdin", about("string", "Standard input of the program")),
-			opt("env", valuesOf(about("object", "Environment variables"), "string")),
-			opt("max_ram_mb", limitSchema("MiB, default 512")),
-			opt("max_cpu_cores", above(about("number", "Default 1"), 0)),
-			opt("max_processes", limitSchema("Default 10")),
-			opt("max_output_bytes", limitSchema("Per stream, default 1000000")),
+			opt("packages", packagesSchema("Install these first")),
+			opt("stdin", typed("string")),
+			opt("env", valuesOf(typed("object"), "string")),
+			opt("max_ram_mb", limitSchema(fmt.Sprintf("MiB, default %d, up to %d", f.Limits.MaxRAMMB, f.Ceilings.MaxRAMMB))),
+			opt("max_cpu_cores", above(about("number", "Default "+digits(f.Limits.MaxCPUCores)), 0)),
+			opt("max_processes", limitSchema("Default "+strconv.Itoa(f.Limits.MaxProcesses))),
+			opt("max_output_bytes", limitSchema("Per stream, default "+strconv.FormatInt(f.Limits.MaxOutputBytes, 10))),
 			opt("background", fallback(about("boolean", "Return at once with status running"), "false")),
 			opt("backend", oneOf(about("string", "process or docker; default: the configured one"), "process", "docker")),
 		),
@@ -41,12 +50,23 @@ func executeCode() tool {
 }
 
 // languageSchema is the argument language.
-func languageSchema() *jsonschema.Schema {
-	return fallback(oneOf(about("string", "python, node or shell"), "python", "node", "shell"), `"python"`)
+func languageSchema(words string) *jsonschema.Schema {
+	return fallback(oneOf(about("string", words), "python", "node", "shell"), `"python"`)
 }
 
 // limitSchema is a limit with a whole number above 0.
 func limitSchema(words string) *jsonschema.Schema { return atLeast(about("integer", words), 1) }
+
+// timeoutSchema is the argument timeout_seconds with the default in force, unless that is a
+// fraction.
+func timeoutSchema(words string, f facts) *jsonschema.Schema {
+	s := limitSchema(words)
+	if n := f.Limits.TimeoutSeconds; n == math.Trunc(n) {
+		return fallback(s, digits(n))
+	}
+	s.Description += ", default " + digits(f.Limits.TimeoutSeconds)
+	return s
+}
 
 // resultSchema lists the fields that a model needs; a result has more.
 func resultSchema() *jsonschema.Schema {
@@ -62,7 +82,7 @@ func resultSchema() *jsonschema.Schema {
 		need("results", typed("array")),
 		need("resource_usage", typed("object")),
 		need("metadata", typed("object")),
-		opt("network", about("object", "allowed and denied")),
+		opt("network", typed("object")),
 		opt("error", typed("object", "null", "string")), // a string is an error code
 		opt("isolation", typed("object", "string", "null")),
 		opt("note", about("string", "What helps, after an end that is not plain")),
@@ -86,6 +106,7 @@ func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
 		Display:   sandboxmcp.DisplayStdout,
 		Limits:    c.args.limits(),
 		SessionID: id,
+		Unoffered: s.rules().facts.lacking,
 	}
 	if id != "" {
 		req.Display = sandboxmcp.DisplayResults
@@ -93,10 +114,13 @@ func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
 	if list, ok := c.args["allowed_domains"].([]any); ok { // an empty list allows no domain
 		req.AllowedDomains = words(list)
 	}
+	if list, ok := c.args["packages"].([]any); ok {
+		req.Packages = words(list)
+	}
 	if in := c.args.text("stdin"); in != "" {
 		req.Stdin = []byte(in)
 	}
-	progress, stop := s.reportProgress(ctx, c.request)
+	progress, stop := s.reportProgress(ctx, c.request, nil)
 	defer stop()
 	run := s.engine.Start
 	if !c.args.flag("background") {
@@ -116,6 +140,8 @@ func getArtifacts() tool {
 		name:  "get_artifacts",
 		title: "Get a run's result and files",
 		description: "Returns the result and files of an earlier execute_code by its request_id, also while it runs in the background (status running). " +
+			"wait_seconds waits for its end; cancel ends it. Files above 8 KiB are returned as resource links.",
+		alone: "Returns the result and files of an earlier run by its request_id, also while it runs in the background (status running). " +
 			"wait_seconds waits for its end; cancel ends it. Files above 8 KiB are returned as resource links.",
 		hints: hints{readOnly: true, idempotent: true},
 		in: input(
@@ -143,7 +169,7 @@ func (s *Server) getArtifacts(ctx context.Context, c *call) (answer, error) {
 	}
 	content := c.args.flagOr("include_content", true)
 	_, explicit := c.args["include_content"]
-	_, stop := s.reportProgress(ctx, c.request)
+	_, stop := s.reportProgress(ctx, c.request, s.lookOf(c.who, id))
 	defer stop()
 	res, err := s.engine.Lookup(ctx, c.who, sandboxmcp.Lookup{
 		RequestID: id,
@@ -155,4 +181,20 @@ func (s *Server) getArtifacts(ctx context.Context, c *call) (answer, error) {
 		return answer{}, err
 	}
 	return s.show(ctx, c, res, view{content: content, explicit: explicit && content, manifest: true, receipt: c.args.flag("include_receipt")}), nil
+}
+
+// lookOf returns a function that says what a background run has printed last, or its place in the
+// queue.
+func (s *Server) lookOf(who sandboxmcp.Caller, id sandboxmcp.RequestID) func(context.Context) string {
+	return func(ctx context.Context) string {
+		res, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: id})
+		if err != nil || res.Status != sandboxmcp.StatusRunning {
+			return ""
+		}
+		if place := count(res.Metadata["queue_place"]); place > 0 {
+			return "place " + strconv.Itoa(place) + " in the queue"
+		}
+		out := strings.TrimRight(res.Stdout, " \r\n")
+		return clipBytes(visible([]byte(out[strings.LastIndexAny(out, lineEnds)+1:])), maxTold)
+	}
 }

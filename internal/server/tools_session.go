@@ -14,7 +14,7 @@ import (
 const maxTTLMinutes = 7 * 24 * 60
 
 // createSession is the row of create_session.
-func createSession() tool {
+func createSession(f facts) tool {
 	limits := input(
 		opt("max_ram_mb", limitSchema("")),
 		opt("max_cpu_cores", above(typed("number"), 0)),
@@ -28,19 +28,19 @@ func createSession() tool {
 		title:       "Create a session",
 		description: "Makes a sandbox that keeps files and variables from call to call. Pass its id to execute_code. It ends with terminate_session, or after ttl_minutes without use.",
 		in: input(
-			opt("language", languageSchema()),
-			opt("timeout_seconds", fallback(limitSchema("Wall clock of each run"), "60")),
+			opt("language", languageSchema("python, node or shell")),
+			opt("timeout_seconds", timeoutSchema("Wall clock of each run", f)),
 			opt("session_id", about("string", "1 to 64 characters of A-Z a-z 0-9 _ -; default: a new id")),
-			opt("ttl_minutes", atMost(above(about("number", "Minutes without use after which it ends, default 30"), 0), maxTTLMinutes)),
+			opt("ttl_minutes", atMost(above(about("number", "Minutes without use after which it ends, default "+digits(f.five.TTL.Minutes())), 0), maxTTLMinutes)),
 			opt("limits", limits),
 		),
 		out: output(
 			need("id", typed("string")),
-			need("session_id", about("string", "Same as id")),
+			need("session_id", typed("string")),
 			need("status", typed("string")),
 			need("expires_at", typed("string")),
 			need("resource_limits", typed("object")),
-			need("isolation", typed("object", "null")),
+			need("isolation", typed("object", "string", "null")),
 		),
 		run: (*Server).createSession,
 	}
@@ -68,6 +68,9 @@ func (s *Server) createSession(ctx context.Context, c *call) (answer, error) {
 	session, err := s.engine.CreateSession(ctx, c.who, spec)
 	if err != nil {
 		return answer{}, err
+	}
+	if s.small {
+		return answer{body: smallCreated(session)}, nil
 	}
 	session.Isolation = wholeIsolation(session.Isolation)
 	return answer{body: session}, nil
@@ -177,7 +180,7 @@ func inspectState() tool {
 	return tool{
 		name:        "inspect_state",
 		title:       "Inspect sessions and settings",
-		description: "Lists sessions, limits, open domains and names of secrets. With session_id it also lists the files in the session's /mnt/data.",
+		description: "Lists sessions, limits, open domains and names of secrets; with session_id also the files in its /mnt/data.",
 		hints:       hints{readOnly: true, idempotent: true},
 		in: input(
 			opt("namespace", fallback(typed("string"), `"default"`)),
@@ -204,6 +207,15 @@ func (s *Server) inspectState(ctx context.Context, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if id != "" {
+		state.Files = each(state.Files)
+		for i := range state.Files {
+			s.addLink(c.who.Namespace, id, &state.Files[i])
+		}
+	}
+	if s.small {
+		return answer{body: shownState(state, id != "")}, nil
+	}
 	state.VaultKeys = some(state.VaultKeys)
 	state.Sessions = each(state.Sessions)
 	for i := range state.Sessions {
@@ -213,11 +225,6 @@ func (s *Server) inspectState(ctx context.Context, c *call) (answer, error) {
 		state.Env = map[string]any{}
 	}
 	state.Egress.Allowed, state.Egress.Pending = some(state.Egress.Allowed), each(state.Egress.Pending)
-	state.Files = each(state.Files)
-	if id != "" {
-		for i := range state.Files {
-			s.addLink(c.who.Namespace, id, &state.Files[i])
-		}
-	}
+	state.Files = some(state.Files)
 	return answer{body: state}, nil
 }

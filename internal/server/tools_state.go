@@ -21,6 +21,9 @@ func listRuntimes() tool {
 			if err != nil {
 				return answer{}, err
 			}
+			if s.small {
+				return answer{body: shownRuntimes(r, s.notes())}, nil
+			}
 			r.Runtimes, r.Backends = each(r.Runtimes), each(r.Backends)
 			for i := range r.Runtimes {
 				r.Runtimes[i].PackagesPreloaded = some(r.Runtimes[i].PackagesPreloaded)
@@ -31,7 +34,7 @@ func listRuntimes() tool {
 			return answer{body: struct {
 				sandboxmcp.Runtimes
 				Notes []string `json:"notes,omitempty"`
-			}{r, s.notes}}, nil
+			}{r, s.notes()}}, nil
 		},
 	}
 }

@@ -1,7 +1,8 @@
 """What a program made with the Python SDK asks of a server: it lists the tools,
 runs code, meets a failure, hears of progress, cancels, and closes.
 
-    python python.py auto|legacy COMMAND…
+    python python.py auto|legacy COMMAND…   over stdio
+    python python.py auto|legacy URL        over HTTP
 """
 
 import json
@@ -14,7 +15,9 @@ from mcp import Client, StdioServerParameters
 
 async def main(mode, command, *args):
     seen = {"progress": 0, "cancelled": False}
-    server = StdioServerParameters(command=command, args=list(args), env=dict(os.environ))
+    server = command
+    if not command.startswith("http:"):
+        server = StdioServerParameters(command=command, args=list(args), env=dict(os.environ))
     async with Client(server, mode=mode) as client:
         seen["tools"] = [t.name for t in (await client.list_tools()).tools]
         answer = await client.call_tool("execute_code", {"code": "print(6 * 7)"})

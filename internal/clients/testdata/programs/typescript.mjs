@@ -1,13 +1,13 @@
 // What a program made with the TypeScript SDK asks of a server: it lists the
 // tools, runs code, meets a failure, hears of progress, cancels, and closes.
 //
-//   node typescript.mjs v1|v2|v2-pinned COMMAND…
+//   node typescript.mjs v1|v2|v2-pinned COMMAND…   over stdio
+//   node typescript.mjs v1|v2|v2-pinned URL        over HTTP; URL ends with /sse for the transport of 2024
 import process from 'node:process';
 
 const [version, command, ...args] = process.argv.slice(2);
 const first = version === 'v1';
 const { Client } = await import(first ? '@modelcontextprotocol/sdk/client/index.js' : '@modelcontextprotocol/client');
-const { StdioClientTransport } = await import(first ? '@modelcontextprotocol/sdk/client/stdio.js' : '@modelcontextprotocol/client/stdio');
 
 const options = version === 'v2-pinned' ? { versionNegotiation: { mode: { pin: '2026-07-28' } } } : {};
 const client = new Client({ name: 'trial', version: '1' }, options);
@@ -16,7 +16,17 @@ const call = (name, input, more) => {
   return first ? client.callTool(params, undefined, more) : client.callTool(params, more);
 };
 
-await client.connect(new StdioClientTransport({ command, args, env: process.env }));
+async function transport() {
+  if (!command.startsWith('http:')) {
+    const { StdioClientTransport } = await import(first ? '@modelcontextprotocol/sdk/client/stdio.js' : '@modelcontextprotocol/client/stdio');
+    return new StdioClientTransport({ command, args, env: process.env });
+  }
+  const sse = command.endsWith('/sse');
+  const all = await import(first ? `@modelcontextprotocol/sdk/client/${sse ? 'sse' : 'streamableHttp'}.js` : '@modelcontextprotocol/client');
+  return new (sse ? all.SSEClientTransport : all.StreamableHTTPClientTransport)(new URL(command));
+}
+
+await client.connect(await transport());
 const seen = {};
 seen.tools = (await client.listTools()).tools.map((t) => t.name);
 seen.answer = await call('execute_code', { code: 'print(6 * 7)' });

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// A form is a body for people who write JSON by hand: `body:"form"`. Its type is a struct whose
+// tags say what is valid, for the decoder and for documents: a field without omitempty is
+// required; `enum:"a,b"` lists values; `min:"n"`, `max:"n"` and `above:"n"` bound a number;
+// `doc:"text"` describes it. null counts as absent. A form with `body:"form,secret"` has no
+// content in its errors.
+
+// part is a field of a form.
+type part struct {
+	name     string
+	required bool
+	index    int
+	kind     reflect.Type
+	tag      reflect.StructTag
+}
+
+// partsOf lists the fields of a form, or of any other struct in JSON without embedded structs.
+func partsOf(t reflect.Type) []part {
+	var all []part
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" || f.Anonymous {
+			continue
+		}
+		all = append(all, part{name: name, required: !strings.Contains(options, "omit"), index: i, kind: f.Type, tag: f.Tag})
+	}
+	return all
+}
+
+// formReader reads forms.
+type formReader struct {
+	limit  int64       // bytes of the body at most
+	own    namespaceOf // the argument namespace that the body may also have
+	secret bool        // errors have no content of the body
+}
+
+// read reads the body of a request into a form.
+func (f formReader) read(w http.ResponseWriter, r *http.Request, into any) error {
+	tooLong := sandboxmcp.Errorf(sandboxmcp.CodeUploadTooLarge, "the body has more than %d bytes", f.limit).With("limit_bytes", f.limit)
+	if r.ContentLength > f.limit {
+		w.Header().Set("Connection", "close")
+		return tooLong
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, f.limit))
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		return tooLong
+	}
+	if err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "the body ended before all of it was received").WithHint("send it again")
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		data = []byte("{}")
+	}
+	err = fillForm("", data, f.own, reflect.ValueOf(into).Elem())
+	if f.secret && sandboxmcp.CodeOf(err) == sandboxmcp.CodeInvalidArgument {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not valid for %s", r.URL.Path).
+			WithHint("send an object with the fields " + strings.Join(namesOf(reflect.TypeOf(into).Elem()), ", "))
+	}
+	return err
+}
+
+func namesOf(t reflect.Type) []string {
+	var names []string
+	for _, p := range partsOf(t) {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// fillForm sets the fields of a form from a JSON object. The prefix is put before names in
+// messages.
+func fillForm(prefix string, data []byte, own namespaceOf, form reflect.Value) error {
+	var sent map[string]json.RawMessage
+	switch err := json.Unmarshal(data, &sent); {
+	case err != nil || sent == nil:
+		return invalid("the body is not a JSON object").WithCause(err)
+	case !utf8.Valid(data):
+		return invalid("the body is not UTF-8")
+	}
+	if value, there := sent[namespaceArgument]; there && own != "" {
+		var name string
+		if json.Unmarshal(value, &name) != nil {
+			return invalid("%s is %s; it has to be a text", namespaceArgument, jsonKind(value))
+		}
+		if err := own.check(name); err != nil {
+			return err
+		}
+		delete(sent, namespaceArgument)
+	}
+	parts := partsOf(form.Type())
+	for name := range sent {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			return invalid("%s is not known", sandboxmcp.Quote(prefix+name)).WithHint("the fields are " + strings.Join(namesOf(form.Type()), ", "))
+		}
+	}
+	for _, p := range parts {
+		value, there := sent[p.name]
+		switch {
+		case there && string(value) != "null":
+			if err := p.fill(prefix, value, form.Field(p.index)); err != nil {
+				return err
+			}
+		case p.required:
+			return invalid("%s is missing", prefix+p.name)
+		}
+	}
+	return nil
+}
+
+// fill sets one field.
+func (p part) fill(prefix string, value []byte, to reflect.Value) error {
+	name := prefix + p.name
+	if p.kind.Kind() == reflect.Struct {
+		if jsonKind(value) != "object" {
+			return invalid("%s has to be an object", name)
+		}
+		return fillForm(name+".", value, "", to)
+	}
+	if json.Unmarshal(value, to.Addr().Interface()) != nil {
+		return invalid("%s is %s; it has to be %s", name, jsonKind(value), kindWords(p.kind))
+	}
+	if list, ok := p.tag.Lookup("enum"); ok && !slices.Contains(strings.Split(list, ","), to.String()) {
+		return invalid("%s is %s; it has to be one of %s", name, sandboxmcp.Quote(to.String()), strings.ReplaceAll(list, ",", ", "))
+	}
+	if low, ok := p.bound("above"); ok && number(to) <= low {
+		return invalid("%s is %s; it has to be above %s", name, value, p.tag.Get("above"))
+	}
+	if low, ok := p.bound("min"); ok && number(to) < low {
+		return invalid("%s is %s; it has to be at least %s", name, value, p.tag.Get("min"))
+	}
+	if high, ok := p.bound("max"); ok && number(to) > high {
+		return invalid("%s is %s; it has to be at most %s", name, value, p.tag.Get("max"))
+	}
+	return nil
+}
+
+// bound returns a bound on a number.
+func (p part) bound(tag string) (n float64, ok bool) {
+	n, err := strconv.ParseFloat(p.tag.Get(tag), 64)
+	return n, err == nil
+}
+
+func number(v reflect.Value) float64 {
+	if v.CanInt() {
+		return float64(v.Int())
+	}
+	return v.Float()
+}
+
+// jsonKind names the kind of a JSON value.
+func jsonKind(value []byte) string {
+	switch value[0] {
+	case '"':
+		return "a text"
+	case '{':
+		return "object"
+	case '[':
+		return "a list"
+	case 't', 'f':
+		return "a boolean"
+	}
+	return string(value[:min(len(value), 40)])
+}
+
+// kindWords says what JSON value a Go type takes.
+func kindWords(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "a list of texts"
+	case reflect.Map:
+		return "an object with texts"
+	default:
+		return "a text"
+	}
+}
+
+func invalid(format string, args ...any) *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, format, args...)
+}

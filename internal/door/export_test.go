@@ -1,0 +1,4 @@
+package door
+
+// TokenGrace is how long a request goes on after its token has expired.
+const TokenGrace = tokenGrace

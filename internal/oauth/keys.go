@@ -1,0 +1,152 @@
+package oauth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	fetchTime   = 5 * time.Second
+	maxDocument = 1 << 20          // bytes of a key set or of metadata
+	keepKeys    = time.Hour        // age at which the key set is fetched again
+	retryKeys   = 30 * time.Second // shortest interval of fetches, also after failures
+)
+
+// keySet is the key set of an issuer as last fetched.
+type keySet struct {
+	client *http.Client
+	issuer string
+	url    string // empty: not known yet
+	now    func() time.Time
+
+	mu    sync.Mutex
+	all   []jose.JSONWebKey
+	got   time.Time // of all
+	tried time.Time
+}
+
+// find returns the keys with an id; without an id, all. An unknown id makes it fetch the key
+// set again, because issuers replace their keys.
+func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	found := s.withIDLocked(id)
+	if len(found) > 0 && now.Sub(s.got) < keepKeys {
+		return found, nil
+	}
+	if s.tried.IsZero() || now.Sub(s.tried) >= retryKeys {
+		s.tried = now
+		all, err := s.fetch(ctx)
+		if err != nil && len(found) == 0 {
+			return nil, fmt.Errorf("the keys of the issuer cannot be fetched: %w", err)
+		}
+		if err == nil {
+			s.all, s.got = all, now
+		}
+		found = s.withIDLocked(id)
+	}
+	if len(found) == 0 {
+		return nil, errors.New("the issuer has no such key")
+	}
+	return found, nil
+}
+
+func (s *keySet) withIDLocked(id string) []jose.JSONWebKey {
+	var found []jose.JSONWebKey
+	for _, k := range s.all {
+		if id == "" || k.KeyID == id {
+			found = append(found, k)
+		}
+	}
+	return found
+}
+
+// fetch fetches the public keys for signatures.
+func (s *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
+	// A caller that disconnects does not keep others from the keys.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTime)
+	defer cancel()
+	if s.url == "" {
+		found, err := s.discover(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.url = found
+	}
+	var set jose.JSONWebKeySet
+	if err := s.get(ctx, s.url, &set); err != nil {
+		return nil, err
+	}
+	var all []jose.JSONWebKey
+	for _, k := range set.Keys {
+		if k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig") {
+			all = append(all, k)
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the key set has no public key for signatures")
+	}
+	return all, nil
+}
+
+// discover returns the URL of the key set from the issuer's metadata.
+func (s *keySet) discover(ctx context.Context) (string, error) {
+	u, err := url.Parse(s.issuer)
+	if err != nil {
+		return "", err
+	}
+	path := strings.TrimSuffix(u.Path, "/")
+	var failed error
+	for _, p := range []string{"/.well-known/oauth-authorization-server" + path, path + "/.well-known/openid-configuration"} {
+		at := *u
+		at.Path = p
+		var doc struct {
+			Issuer  string `json:"issuer"`
+			KeysURL string `json:"jwks_uri"`
+		}
+		err := s.get(ctx, at.String(), &doc)
+		switch {
+		case err != nil:
+		case doc.Issuer != s.issuer:
+			err = errors.New("the metadata is that of another issuer")
+		case CheckIssuer(doc.KeysURL) != nil:
+			err = errors.New("the metadata has no usable jwks_uri")
+		default:
+			return doc.KeysURL, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return "", failed
+}
+
+func (s *keySet) get(ctx context.Context, at string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", at, resp.Status)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, into)
+}

@@ -1,0 +1,269 @@
+package oauth_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/oauth"
+)
+
+const resource = "https://sandbox.example/mcp"
+
+// issuer is an OAuth issuer on loopback.
+type issuer struct {
+	*httptest.Server
+	t       testing.TB
+	fetches atomic.Int32 // of the key set
+
+	mu   sync.Mutex
+	keys map[string]*ecdsa.PrivateKey // by id; guarded by mu
+}
+
+func newIssuer(t testing.TB) *issuer {
+	t.Helper()
+	i := &issuer{t: t, keys: map[string]*ecdsa.PrivateKey{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/oauth-authorization-server", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
+	})
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
+		i.fetches.Add(1)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		set := jose.JSONWebKeySet{}
+		for id, k := range i.keys {
+			set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.Public(), KeyID: id, Use: "sig", Algorithm: "ES256"})
+		}
+		_ = json.NewEncoder(w).Encode(set)
+	})
+	i.Server = httptest.NewServer(mux)
+	t.Cleanup(i.Close)
+	i.add("k1")
+	return i
+}
+
+func (i *issuer) add(id string) {
+	i.t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.keys[id] = k
+}
+
+// sign returns a token with claims, signed with a key.
+func sign(t testing.TB, alg jose.SignatureAlgorithm, key any, head map[jose.HeaderKey]any, claims map[string]any) string {
+	t.Helper()
+	o := &jose.SignerOptions{ExtraHeaders: head}
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(s).Claims(claims).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// claims returns those of a good token, with some of them replaced, or left out if nil.
+func (i *issuer) claims(but map[string]any) map[string]any {
+	c := map[string]any{"iss": i.URL, "aud": []string{"other", resource}, "sub": "ann", "exp": time.Now().Add(time.Hour).Unix(), "scope": "run read"}
+	for k, v := range but {
+		if c[k] = v; v == nil {
+			delete(c, k)
+		}
+	}
+	return c
+}
+
+func (i *issuer) token(id string, but map[string]any) string {
+	i.t.Helper()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return sign(i.t, jose.ES256, jose.JSONWebKey{Key: i.keys[id], KeyID: id}, nil, i.claims(but))
+}
+
+func (i *issuer) verifier() *oauth.Verifier {
+	return oauth.New(oauth.Config{Issuer: i.URL, Resource: resource, Scope: "run", Own: "home"})
+}
+
+func TestTokensHaveIdentities(t *testing.T) {
+	i := newIssuer(t)
+	v := i.verifier()
+	for _, c := range []struct {
+		name  string
+		but   map[string]any
+		actor string
+		own   string
+		held  int
+	}{
+		{"without namespaces", nil, "oauth ann", "home", 1},
+		{"a list", map[string]any{oauth.NamespacesClaim: []string{"a", "b"}}, "oauth ann", "a", 2},
+		{"words", map[string]any{oauth.NamespacesClaim: "b a"}, "oauth ann", "b", 2},
+		{"one audience", map[string]any{"aud": resource}, "oauth ann", "home", 1},
+	} {
+		got, _, err := v.Verify(t.Context(), i.token("k1", c.but))
+		if err != nil || got.Actor != c.actor || string(got.Own()) != c.own || len(got.Namespaces) != c.held || got.Every {
+			t.Errorf("%s: got %+v and %v, want %s in %s", c.name, got, err, c.actor, c.own)
+		}
+	}
+	odd, _, err := v.Verify(t.Context(), i.token("k1", map[string]any{"sub": "a\nb"}))
+	if err != nil || !strings.HasPrefix(odd.Actor, "oauth sha256:") {
+		t.Errorf("an odd subject: got %+v and %v, want its hash", odd, err)
+	}
+	forged, _, err := v.Verify(t.Context(), i.token("k1", map[string]any{"sub": strings.TrimPrefix(odd.Actor, "oauth ")}))
+	if err != nil || forged.Actor == odd.Actor {
+		t.Errorf("a subject that looks like that hash: got %+v and %v, want another name", forged, err)
+	}
+}
+
+// TestForgedTokens: every token that the issuer has not signed for this server is refused.
+func TestForgedTokens(t *testing.T) {
+	i := newIssuer(t)
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	big, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := i.token("k1", nil)
+	parts := strings.Split(good, ".")
+	encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	public, err := json.Marshal(jose.JSONWebKey{Key: i.keys["k1"].Public(), KeyID: "k1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := jose.JSONWebKey{Key: other, KeyID: "k1"}
+	for name, token := range map[string]string{
+		"alg none":                      encode(`{"alg":"none","kid":"k1"}`) + "." + parts[1] + ".",
+		"alg None":                      encode(`{"alg":"None","kid":"k1"}`) + "." + parts[1] + ".",
+		"alg none with a signature":     encode(`{"alg":"none","kid":"k1"}`) + "." + parts[1] + "." + parts[2],
+		"no signature":                  parts[0] + "." + parts[1] + ".",
+		"no alg":                        encode(`{"kid":"k1"}`) + "." + parts[1] + "." + parts[2],
+		"HS256 with the public key":     sign(t, jose.HS256, public, map[jose.HeaderKey]any{"kid": "k1"}, i.claims(nil)),
+		"another key under the id":      sign(t, jose.ES256, own, nil, i.claims(nil)),
+		"another key without an id":     sign(t, jose.ES256, other, nil, i.claims(nil)),
+		"a key in its own header":       sign(t, jose.ES256, own, map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: other.Public(), KeyID: "k1"}}, i.claims(nil)),
+		"a key set of its own":          sign(t, jose.ES256, own, map[jose.HeaderKey]any{"jku": "https://evil.example/keys"}, i.claims(nil)),
+		"another algorithm":             sign(t, jose.RS256, jose.JSONWebKey{Key: big, KeyID: "k1"}, nil, i.claims(nil)),
+		"another payload":               parts[0] + "." + encode(`{"iss":"`+i.URL+`","aud":"`+resource+`","sub":"root","exp":99999999999,"scope":"run"}`) + "." + parts[2],
+		"wrong issuer":                  i.token("k1", map[string]any{"iss": "https://evil.example"}),
+		"issuer with a slash":           i.token("k1", map[string]any{"iss": i.URL + "/"}),
+		"no issuer":                     i.token("k1", map[string]any{"iss": nil}),
+		"wrong audience":                i.token("k1", map[string]any{"aud": "https://other.example/mcp"}),
+		"a prefix of the audience":      i.token("k1", map[string]any{"aud": "https://sandbox.example"}),
+		"no audience":                   i.token("k1", map[string]any{"aud": nil}),
+		"expired":                       i.token("k1", map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}),
+		"without an end":                i.token("k1", map[string]any{"exp": nil}),
+		"not yet valid":                 i.token("k1", map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}),
+		"without a subject":             i.token("k1", map[string]any{"sub": nil}),
+		"without the scope":             i.token("k1", map[string]any{"scope": "runs read"}),
+		"an illegal namespace":          i.token("k1", map[string]any{oauth.NamespacesClaim: []string{"a", "../b"}}),
+		"every namespace":               i.token("k1", map[string]any{oauth.NamespacesClaim: []string{"*"}}),
+		"no namespace":                  i.token("k1", map[string]any{oauth.NamespacesClaim: []string{}}),
+		"namespaces of the wrong shape": i.token("k1", map[string]any{oauth.NamespacesClaim: map[string]any{"a": 1}}),
+		"no token":                      "ka",
+		"empty":                         "",
+		"dots":                          "..",
+		"too long":                      good + strings.Repeat("x", 20_000),
+	} {
+		v := i.verifier()
+		if got, _, err := v.Verify(t.Context(), token); err == nil {
+			t.Errorf("%s: got %+v, want a refusal", name, got)
+		} else if len(token) > 50 && strings.Contains(err.Error(), token[:50]) {
+			t.Errorf("%s: got the error %v, want nothing of the token in it", name, err)
+		}
+	}
+	if _, _, err := i.verifier().Verify(t.Context(), good); err != nil {
+		t.Errorf("the token itself: got %v, want it accepted", err)
+	}
+}
+
+// TestKeysAreFetchedSeldom: unknown key ids do not make the server ask the issuer each time,
+// and a new key of the issuer is found.
+func TestKeysAreFetchedSeldom(t *testing.T) {
+	i := newIssuer(t)
+	v := i.verifier()
+	old := i.token("k1", nil)
+	for range 50 {
+		if _, _, err := v.Verify(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		stranger := sign(t, jose.ES256, jose.JSONWebKey{Key: i.keys["k1"], KeyID: rand.Text()}, nil, i.claims(nil))
+		if _, _, err := v.Verify(t.Context(), stranger); err == nil {
+			t.Fatal("got an unknown key id accepted, want a refusal")
+		}
+	}
+	if n := i.fetches.Load(); n != 1 {
+		t.Errorf("got %d fetches of the key set, want 1", n)
+	}
+	i.add("k2")
+	oauth.Later(v, time.Minute)
+	if _, _, err := v.Verify(t.Context(), i.token("k2", nil)); err != nil {
+		t.Errorf("a new key: got %v, want it accepted", err)
+	}
+	i.Close()
+	if _, _, err := v.Verify(t.Context(), i.token("k2", nil)); err != nil {
+		t.Errorf("without the issuer: got %v, want the known key to do", err)
+	}
+}
+
+// TestAnotherIssuersMetadata: metadata that names another issuer is not believed.
+func TestAnotherIssuersMetadata(t *testing.T) {
+	i := newIssuer(t)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
+	}))
+	defer s.Close()
+	v := oauth.New(oauth.Config{Issuer: s.URL, Resource: resource, Own: "home"})
+	if _, _, err := v.Verify(t.Context(), i.token("k1", map[string]any{"iss": s.URL})); err == nil {
+		t.Error("got a token accepted, want a refusal")
+	}
+}
+
+func TestIssuersUseTLS(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"https://login.example": true, "https://login.example/realms/a": true, "http://127.0.0.1:9": true, "http://localhost:9": true,
+		"http://login.example": false, "ftp://login.example": false, "login.example": false, "https://login.example?x=1": false, "http://127.evil.example": false,
+	} {
+		if err := oauth.CheckIssuer(text); (err == nil) != ok {
+			t.Errorf("%s: got %v, want accepted %v", text, err, ok)
+		}
+	}
+}
+
+func TestMetadataOfTheResource(t *testing.T) {
+	i := newIssuer(t)
+	v := i.verifier()
+	w := httptest.NewRecorder()
+	v.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, oauth.MetadataPath, nil))
+	var doc map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil || doc["resource"] != resource {
+		t.Errorf("got %s and %v, want the resource", w.Body, err)
+	}
+	if list, _ := doc["authorization_servers"].([]any); len(list) != 1 || list[0] != i.URL {
+		t.Errorf("got %v, want the issuer", doc["authorization_servers"])
+	}
+	if got, want := v.Challenge(), `resource_metadata="https://sandbox.example/.well-known/oauth-protected-resource/mcp"`; !strings.Contains(got, want) {
+		t.Errorf("got %s, want %s in it", got, want)
+	}
+}
