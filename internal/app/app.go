@@ -8,10 +8,12 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
@@ -24,6 +26,11 @@ type App struct {
 	Settings       string            // file of settings; empty: no file
 	Flags          map[string]string // settings given by flags, by key
 	LogFile        bool              // log to the default file if no log file is set
+	Program        string            // path of this program; empty: it is called by its name
+	Reloads        <-chan os.Signal  // a server reads its settings again at each signal; nil: never
+
+	how     sandboxmcp.Invocation // set by Load
+	sources engine.Settings       // of the settings; set by Load
 
 	Open     func(ctx context.Context, o Options) (Engine, error)
 	Diagnose func(ctx context.Context, o Options) []sandboxmcp.Check
@@ -42,6 +49,10 @@ func New(env []string, stdin io.Reader, stdout, stderr io.Writer) *App {
 		Open: openEngine, Diagnose: diagnose, Spawn: spawn, Leave: leaveDirectory, Linger: lingerFor,
 	}
 	a.Expired = a.expiredHere
+	a.Program = ownPath()
+	if !a.onPath() {
+		a.how.Program = a.Program
+	}
 	return a
 }
 
@@ -55,7 +66,71 @@ func (a *App) Variable(name string) string {
 	return ""
 }
 
-// Load reads the settings.
+// Load reads the settings. It warns about variables that look like settings and are none.
 func (a *App) Load() (*config.Config, error) {
-	return config.Load(config.Sources{Env: a.Env, File: a.Settings, Flags: a.Flags})
+	cfg, err := config.Load(config.Sources{Env: a.Env, File: a.Settings, Flags: a.Flags})
+	if err != nil {
+		return nil, err
+	}
+	a.how = a.invocation(cfg)
+	a.sources = engine.Settings{Env: a.Env, File: a.how.Config, Values: map[string]any{}}
+	for key, text := range a.Flags {
+		a.sources.Values[key] = text
+	}
+	for _, m := range cfg.Mistyped() {
+		if m.Guess != "" {
+			a.Say("variable " + m.Name + " is not a setting, did you mean " + m.Guess + "?")
+		} else {
+			a.Say("variable " + m.Name + " is not a setting (see `sandboxmcp config`)")
+		}
+	}
+	return cfg, nil
+}
+
+// Paste returns text with the commands in it in the form that a person can paste.
+func (a *App) Paste(text string) string { return a.how.Paste(text) }
+
+// invocation returns how a person calls this program with the state directory and the file of
+// settings of cfg.
+func (a *App) invocation(cfg *config.Config) sandboxmcp.Invocation {
+	how := sandboxmcp.Invocation{Program: a.Program}
+	if a.onPath() {
+		how.Program = ""
+	}
+	if s := cfg.Source("state_dir"); s == config.FromEnv || s == config.FromDefault && a.Variable("XDG_STATE_HOME") != "" {
+		how.StateDir = cfg.StateDir
+	}
+	if a.Settings != "" {
+		how.Config = a.Settings
+		if abs, err := filepath.Abs(a.Settings); err == nil {
+			how.Config = abs
+		}
+	}
+	return how
+}
+
+// onPath reports whether a shell with this environment finds this program by its name.
+func (a *App) onPath() bool {
+	own, err := os.Stat(a.Program)
+	if err != nil {
+		return false
+	}
+	for _, dir := range filepath.SplitList(a.Variable("PATH")) {
+		if st, err := os.Stat(filepath.Join(dir, "sandboxmcp")); err == nil {
+			return os.SameFile(st, own)
+		}
+	}
+	return false
+}
+
+// ownPath returns the path of this program, or an empty text if it cannot be found.
+func ownPath() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Stat(path); err != nil { // it was replaced while it ran
+		path = strings.TrimSuffix(path, " (deleted)")
+	}
+	return path
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,8 +52,9 @@ func spawn(ctx context.Context, args, env []string, log *os.File) (pid int, exit
 }
 
 // startServer starts a background server and waits until it answers. If several commands
-// call it at the same time, one starts a server and the others use that one.
-func (a *App) startServer(ctx context.Context, cfg *config.Config) (*api.Client, error) {
+// call it at the same time, one starts a server and the others use that one, if will says that it
+// will do.
+func (a *App) startServer(ctx context.Context, cfg *config.Config, will func(api.Hello) bool) (*api.Client, error) {
 	log, err := openLog(cfg.StateDir)
 	if err != nil {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "a server cannot be started: its log cannot be opened").
@@ -62,7 +62,7 @@ func (a *App) startServer(ctx context.Context, cfg *config.Config) (*api.Client,
 	}
 	defer func() { _ = log.Close() }()
 	defer first(ctx, log.Name())()
-	if c := started(ctx, cfg, func(h api.Hello) bool { return h.Background }); c != nil {
+	if c := started(ctx, cfg, will); c != nil {
 		return c, nil
 	}
 	began, _ := log.Seek(0, io.SeekEnd)
@@ -172,13 +172,15 @@ func lastWords(log io.ReaderAt, began int64) string {
 // Background is the server that commands start for sessions. It ends when it has been
 // idle for a while.
 func (a *App) Background(ctx context.Context, cfg *config.Config) error {
-	return a.asServer(ctx, cfg, "cli", func(e Engine, logger *slog.Logger) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	return a.asServer(ctx, cfg, "cli", func(d front) error {
 		if a.Leave != nil {
 			if err := a.Leave(); err != nil {
 				return err
 			}
 		}
-		return a.keep(ctx, cfg, e, logger)
+		return a.keep(ctx, d, stop)
 	})
 }
 
@@ -186,14 +188,17 @@ func (a *App) Background(ctx context.Context, cfg *config.Config) error {
 // that it can be removed or unmounted.
 func leaveDirectory() error { return os.Chdir(string(filepath.Separator)) }
 
-// keep serves the control socket until the server has been idle for a while.
-func (a *App) keep(ctx context.Context, cfg *config.Config, e Engine, logger *slog.Logger) error {
+// keep serves the control socket until the server has been idle for a while or stop was
+// called. A caller on the socket may call stop, which cancels ctx.
+func (a *App) keep(ctx context.Context, d front, stop func()) error {
+	c, e, logger := d.socket(), d.engine, d.logger
+	c.Background, c.Stop = true, stop
 	for {
-		door, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Service: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, Background: true, AuditInMemory: e.AuditInMemory()})
+		door, err := api.Listen(ctx, c)
 		if err != nil {
 			return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the control socket cannot be opened").WithCause(err)
 		}
-		logger.Info("serving", "transport", "control socket", "version", Version(), "state", cfg.StateDir)
+		logger.Info("serving", "transport", "control socket", "version", Version(), "state", d.cfg.StateDir)
 		a.untilIdle(ctx, e)
 		// A session may have been requested at the last moment. So close the socket first,
 		// and then check whether the server is still idle.
@@ -218,16 +223,20 @@ func (a *App) keep(ctx context.Context, cfg *config.Config, e Engine, logger *sl
 func (a *App) untilIdle(ctx context.Context, e Engine) {
 	tick := time.NewTicker(min(lingerLook, a.Linger/4+time.Millisecond))
 	defer tick.Stop()
-	used := time.Now()
+	used, runs := time.Now(), int64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		done := runs
+		if st, err := e.Stats(ctx); err == nil {
+			done = st.Queue.TotalProcessed
+		}
 		switch {
-		case inUse(ctx, e):
-			used = time.Now()
+		case done != runs, inUse(ctx, e): // a run may begin and end between two checks
+			used, runs = time.Now(), done
 		case time.Since(used) >= a.Linger:
 			return
 		}

@@ -10,3 +10,5 @@ import (
 func detached() *syscall.SysProcAttr { return nil }
 
 func tryLock(*os.File) bool { return true }
+
+func fileID(os.FileInfo) string { return "" }

@@ -3,6 +3,7 @@
 package app
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 )
@@ -15,4 +16,12 @@ func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true}
 // lock.
 func tryLock(f *os.File) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
+
+// fileID identifies a file on this machine.
+func fileID(f os.FileInfo) string {
+	if st, ok := f.Sys().(*syscall.Stat_t); ok {
+		return fmt.Sprint(st.Dev, ":", st.Ino)
+	}
+	return ""
 }

@@ -15,7 +15,10 @@ import (
 // missing it returns the reason and the fix. It runs no code of a caller.
 func diagnose(ctx context.Context, o Options) []sandboxmcp.Check {
 	checks := []sandboxmcp.Check{checkState(ctx, o)}
-	b := engine.ProcessBackend(o)
+	b, err := engine.ProcessBackend(o.Options)
+	if err != nil { // they were read once already, so the file has changed since
+		return append(checks, sandboxmcp.Check{Name: "settings", Detail: err.Error(), Needed: true})
+	}
 	checks = append(checks, b.Checks(ctx)...)
 	list, err := b.Interpreters(ctx)
 	if err != nil {
@@ -35,8 +38,25 @@ func diagnose(ctx context.Context, o Options) []sandboxmcp.Check {
 			checks = append(checks, checkImports(ctx, o, b, r)...)
 		}
 	}
+	checks = append(checks, checkDocker(ctx, o)...)
 	if err := b.Close(context.WithoutCancel(ctx)); err != nil {
 		checks = append(checks, sandboxmcp.Check{Name: "clean end", Detail: err.Error(), Fix: "report this as a bug: the trial left something behind"})
+	}
+	return checks
+}
+
+// checkDocker tries the docker backend, if runs use it.
+func checkDocker(ctx context.Context, o Options) []sandboxmcp.Check {
+	b, err := engine.DockerBackend(o.Options)
+	if err != nil {
+		return []sandboxmcp.Check{{Name: "docker", Detail: err.Error(), Needed: true}}
+	}
+	if b == nil {
+		return nil
+	}
+	checks := b.Checks(ctx)
+	if err = b.Close(context.WithoutCancel(ctx)); err != nil {
+		checks = append(checks, sandboxmcp.Check{Name: "docker: clean end", Detail: err.Error(), Fix: "report this as a bug: the trial left something behind"})
 	}
 	return checks
 }
@@ -60,7 +80,7 @@ func checkSets(ctx context.Context, o Options, r sandboxmcp.Runtime) []sandboxmc
 	var checks []sandboxmcp.Check
 	sets := library.Active(environment.Python{Path: r.Path, Version: r.Version})
 	for _, recipe := range environment.Recipes() {
-		c := sandboxmcp.Check{Name: recipe.Name + " packages", Detail: "not installed", Fix: "sandboxmcp setup " + recipe.Name}
+		c := sandboxmcp.Check{Name: recipe.Name + " packages", Detail: "not installed", Fix: "run `sandboxmcp setup " + recipe.Name + "`"}
 		if _, err := library.All(); err != nil {
 			c.Detail = err.Error()
 		}

@@ -25,14 +25,17 @@ func options(t *testing.T, env ...string) app.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return app.Options{Config: c, Env: env}
+	return app.Options{Config: c, Options: engine.Options{Settings: engine.Settings{Env: env}, Env: env}}
 }
 
 // openEngine opens an engine with a real backend, which is not the one of doctor.
 func openEngine(t *testing.T) (*engine.Engine, backend.Backend) {
 	t.Helper()
 	o := options(t)
-	b := engine.ProcessBackend(o)
+	b, err := engine.ProcessBackend(o.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if c := b.Capabilities(t.Context()); !c.Available {
 		_ = b.Close(t.Context())
 		testkit.Sandbox(t, false, c.Reason)

@@ -9,17 +9,27 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
-// Options configures an engine.
-type Options = engine.Options
+// Options configures an engine: the options of the library, and the settings that they were
+// read as.
+type Options struct {
+	engine.Options
+	Config *config.Config
+}
+
+// Reloaded says which settings a server has read again.
+type Reloaded = engine.Reloaded
 
 // Engine is the engine of this process.
 type Engine interface {
-	sandboxmcp.Service
+	server.Engine
 	Namespace() sandboxmcp.Namespace
 	AuditInMemory() bool
+	Packages(ctx context.Context) ([]string, error)
 	RotateVault(ctx context.Context, c sandboxmcp.Caller) (int, error)
+	Reload() (Reloaded, error)
 	io.Closer
 }
 
@@ -35,7 +45,7 @@ func Everyone() sandboxmcp.Caller {
 }
 
 func openEngine(ctx context.Context, o Options) (Engine, error) {
-	e, err := engine.Open(ctx, o)
+	e, err := engine.Open(ctx, o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +53,10 @@ func openEngine(ctx context.Context, o Options) (Engine, error) {
 }
 
 func (a *App) options(cfg *config.Config, logger *slog.Logger, actor string) Options {
-	return Options{Config: cfg, Env: a.Env, Actor: actor, Version: Version(), Logger: logger, Notices: a.notices(cfg)}
+	return Options{Config: cfg, Options: engine.Options{
+		Settings: a.sources, Namespace: cfg.Namespace,
+		Env: a.Env, Actor: actor, Version: Version(), Logger: logger, Notices: a.notices(cfg), Invocation: a.how,
+	}}
 }
 
 // notices is the writer for notices of new approvals. It is nil if the log is JSON,

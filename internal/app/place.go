@@ -141,7 +141,7 @@ func (a *App) home(ctx context.Context, cfg *config.Config, p Place) (*api.Clien
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "%d servers are running and none of them in the background", len(peers)).
 			WithHint("pick one with --server, or leave out --no-server")
 	}
-	return a.startServer(ctx, cfg)
+	return a.startServer(ctx, cfg, func(h api.Hello) bool { return h.Background })
 }
 
 // InHome calls work for the server that home finds. If that server cannot be reached, it

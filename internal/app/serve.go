@@ -24,54 +24,84 @@ const (
 	serveMemoryLimit = 256 << 20
 )
 
-// Tool sets of a server.
-const (
-	AllTools  = false
-	FiveTools = true // the five tools of mcp-code-sandbox
-)
-
-// door holds the parts of a server for agents.
-type door struct {
+// front holds the parts of a server for agents.
+type front struct {
 	engine Engine
-	cfg    *config.Config
+	cfg    *config.Config // as at the start
+	now    *current       // as they are now
+	alike  func() string  // see api.Config
 	logger *slog.Logger
 	five   bool
 }
 
 // Serve runs a server on stdin and stdout, and a control socket for other commands.
 func (a *App) Serve(ctx context.Context, cfg *config.Config, five bool) error {
-	return a.asServer(ctx, cfg, "mcp", func(e Engine, logger *slog.Logger) error {
-		beside, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Service: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, AuditInMemory: e.AuditInMemory()})
-		if err != nil {
-			// The agent can still use this server; only other commands cannot reach it.
-			logger.Warn("no control socket: other commands cannot reach this server", "error", err)
-		} else {
-			defer func() { _ = beside.Close() }()
-		}
-		logger.Info("serving", "transport", "stdio", "version", Version(), "state", cfg.StateDir)
-		return a.speak(ctx, door{engine: e, cfg: cfg, logger: logger, five: five})
+	return a.asServer(ctx, cfg, "mcp", func(d front) error {
+		defer controls(ctx, d)()
+		d.logger.Info("serving", "transport", "stdio", "version", Version(), "state", cfg.StateDir)
+		d.five = five
+		return a.speak(ctx, d)
 	})
 }
 
-// speak serves the agent on stdin and stdout until the agent disconnects.
-func (a *App) speak(ctx context.Context, d door) error {
-	files := a.openFiles(ctx, d)
-	defer files.stop()
-	tools := server.AllTools
-	if d.five {
-		tools = server.FiveTools
+// controls opens the control socket for other commands. The caller calls the function to
+// close it.
+func controls(ctx context.Context, d front) func() {
+	beside, err := api.Listen(ctx, d.socket())
+	if err != nil {
+		// The agent can still use this server; only other commands cannot reach it.
+		d.logger.Warn("no control socket: other commands cannot reach this server", "error", err)
+		return func() {}
 	}
-	s := server.New(server.Config{
-		Engine: d.engine, Version: Version(), Logger: d.logger, Identity: sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{d.engine.Namespace()}, Actor: "mcp"},
-		Tools: tools, Small: d.cfg.MCPAnswers == "small" && !d.five, OutputChars: d.cfg.MCPOutputChars,
-		Five: fiveSettings(d.cfg), Link: files.link, Notes: files.notes, OpenWorld: d.cfg.EgressApprovals || d.cfg.EnableNetwork,
-	})
+	return func() { _ = beside.Close() }
+}
+
+// socket returns the configuration of the control socket.
+func (d front) socket() api.Config {
+	return api.Config{
+		StateDir: d.cfg.StateDir, Service: d.engine, Logger: d.logger, AuditInMemory: d.engine.AuditInMemory(), Alike: d.alike,
+		MaxUpload: func() int64 { return d.now.config().Tools.MaxUploadBytes },
+	}
+}
+
+// speak serves the agent on stdin and stdout until the agent disconnects.
+func (a *App) speak(ctx context.Context, d front) error {
+	files := a.openFiles(ctx, d)
+	defer files.close()
+	c := a.serverConfig(ctx, d, files)
+	c.Identity = sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{d.engine.Namespace()}, Actor: "mcp"}
+	s := server.New(c)
+	defer d.now.follow(func(cfg *config.Config) {
+		s.SetRules(rules(ctx, d, cfg))
+		files.links.SetMost(linkedBytes(cfg))
+	})()
 	err := s.ServeStdio(ctx, a.Stdin, a.Stdout)
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the client can no longer be reached").
 			WithHint("start the client again").WithCause(fmt.Errorf("serve: %w", err))
 	}
 	return nil
+}
+
+// serverConfig returns the configuration of an MCP server, without what is known of its
+// clients.
+func (a *App) serverConfig(ctx context.Context, d front, files *fileDoor) server.Config {
+	tools := server.AllTools
+	if d.five {
+		tools = server.FiveTools
+	}
+	return server.Config{
+		Engine: d.engine, Version: Version(), Logger: d.logger,
+		Tools: tools, Only: d.cfg.MCPTools, ReadOnly: d.cfg.MCPReadOnly, Small: d.cfg.MCPAnswers == "small" && !d.five,
+		Rules: rules(ctx, d, d.cfg), Link: files.linker(), Notes: files.notes, Invocation: a.how,
+	}
+}
+
+// rules returns what the settings say to an MCP server, and may change while it runs.
+func rules(ctx context.Context, d front, cfg *config.Config) server.Rules {
+	return server.Rules{
+		OutputChars: cfg.MCPOutputChars, Five: fiveSettings(cfg), Told: told(ctx, d, cfg), OpenWorld: cfg.EgressApprovals || cfg.EnableNetwork,
+	}
 }
 
 // stopLimit is how long a server takes to end after a signal, or after its work,
@@ -107,7 +137,11 @@ func (b *bound) stop() {
 
 // asServer opens an engine for a server, calls work and closes the engine. If that takes
 // longer than stopLimit after the end was requested, the process exits.
-func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, work func(Engine, *slog.Logger) error) error {
+func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, work func(front) error) error {
+	self := observeSelf() // before this process changes its limits
+	if err := server.CheckTools(cfg.MCPTools); err != nil {
+		return err
+	}
 	last := &bound{exit: func() {
 		time.AfterFunc(stopLimit/20, func() { a.Exit(1) }) // exit even if writing the log blocks
 		a.tell(fmt.Sprintf("the server has not ended within %s, so the process exits", stopLimit))
@@ -120,6 +154,10 @@ func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 		return err
 	}
 	defer done()
+	if cfg.EnableHostAccess && cfg.HostAutoApprove {
+		a.tell("warning: host_auto_approve is on, so host commands are executed without asking a person")
+	}
+	a.how.Program = a.Program // whoever reads its texts may have another PATH
 	debug.SetGCPercent(serveGCPercent)
 	debug.SetMemoryLimit(serveMemoryLimit)
 	o := a.options(cfg, logger, actor)
@@ -137,9 +175,11 @@ func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 	idleCtx, stopTrim := context.WithCancel(ctx)
 	defer stopTrim()
 	go trim(idleCtx, e)
+	now := &current{now: cfg}
+	go a.reload(idleCtx, e, now, logger)
 	if idle := cfg.Idle(); len(idle) > 0 {
 		logger.Warn("these settings have no effect in this version", "settings", idle)
 	}
 	a.tellUnread(cfg, logger)
-	return work(e, logger)
+	return work(front{engine: e, cfg: cfg, now: now, logger: logger, alike: func() string { return digest(self, a.Env, now.settled()) }})
 }

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"io"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,7 +44,7 @@ func TestAServerThatIsHeldUpExits(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := a.asServer(ctx, cfg, "test", func(Engine, *slog.Logger) error { return nil }); err != nil {
+	if err := a.asServer(ctx, cfg, "test", func(front) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -75,6 +74,7 @@ func TestAServerThatEndsIsNotExited(t *testing.T) {
 		late.start()
 		late.start()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if exited != 1 {
 			t.Errorf("got %d exits, want one", exited)
 		}

@@ -103,7 +103,7 @@ func (a *call) showAudit(page sandboxmcp.AuditPage) {
 	}
 	a.table(rows)
 	if a.terminal && page.Total > len(page.Entries) {
-		a.Say(strconv.Itoa(len(page.Entries)) + " of " + strconv.Itoa(page.Total) + " entries (--limit N shows more)")
+		a.Say("shown: " + strconv.Itoa(len(page.Entries)) + " of " + counted(int64(page.Total), "entry") + " (--limit N shows more)")
 	}
 }
 

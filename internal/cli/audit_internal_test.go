@@ -128,7 +128,7 @@ func TestAuditCommand(t *testing.T) {
 		}
 	}
 	got := (&fake{}).cli(t.Context(), t, env, "audit", "verify")
-	if got.status != 0 || !strings.HasPrefix(got.stdout, "SOUND: 4 entries of 1 namespaces; 4 are under signed checkpoints") {
+	if got.status != 0 || !strings.HasPrefix(got.stdout, "SOUND: 4 entries of 1 namespace; signed by checkpoints: 4") {
 		t.Errorf("verify: got %+v, want it sound", got)
 	}
 }

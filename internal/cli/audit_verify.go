@@ -65,19 +65,19 @@ func (a *call) showAuditReport(what string, r sandboxmcp.AuditReport) {
 	if !r.OK {
 		word = a.paint(red, "NOT SOUND")
 	}
-	text := fmt.Sprintf("%d entries of %d namespaces", r.Entries, len(r.Namespaces))
+	text := counted(r.Entries, "entry") + " of " + counted(int64(len(r.Namespaces)), "namespace")
 	if r.Head.SignedAt != nil {
-		text += fmt.Sprintf("; %d are under signed checkpoints, the newest of %s", r.Head.Size, r.Head.SignedAt.UTC().Format("2006-01-02T15:04:05Z"))
+		text += fmt.Sprintf("; signed by checkpoints: %d, the newest of %s", r.Head.Size, r.Head.SignedAt.UTC().Format("2006-01-02T15:04:05Z"))
 	}
 	if r.Tail.Entries > 0 {
-		text += fmt.Sprintf("; %d are under none yet", r.Tail.Entries)
+		text += fmt.Sprintf("; not signed yet: %d", r.Tail.Entries)
 	}
 	if r.Dropped != nil {
 		text += fmt.Sprintf("; the first %d were dropped because of their age", r.Dropped.Size)
 	}
 	a.print(app.OneLine(what) + word + ": " + text + "\n")
 	if r.Second != nil {
-		a.print(app.OneLine(fmt.Sprintf("second file %s: %d checkpoints, the newest over %d entries", r.Second.File, r.Second.Notes, r.Second.Size)) + "\n")
+		a.print(app.OneLine(fmt.Sprintf("second file %s: %s, the newest over %s", r.Second.File, counted(int64(r.Second.Notes), "checkpoint"), counted(r.Second.Size, "entry"))) + "\n")
 	}
 	if len(r.Faults) == 0 {
 		return

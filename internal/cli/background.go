@@ -18,9 +18,10 @@ func (a *call) backgroundCommand() *cobra.Command {
 		Long: `Keeps sessions and background runs of other commands, and ends five minutes after
 the last of them. These commands start it when they need it. Its log is
 ` + app.BackgroundLog + ` in the state directory.`,
-		Example: `  sandboxmcp ` + app.BackgroundWord,
-		Args:    takes(),
-		Hidden:  true,
+		Example:     `  sandboxmcp ` + app.BackgroundWord,
+		Args:        takes(),
+		Hidden:      true,
+		Annotations: map[string]string{reloads: "yes"},
 	}
 	return a.withSettings(cmd, func(ctx context.Context, cfg *config.Config, _ []string) error {
 		return a.Background(ctx, cfg)

@@ -49,7 +49,7 @@ for year in range(0, 30, 3):
 `
 
 // demoChart draws a chart if the packages are installed or can be installed.
-func (a *call) demoChart(ctx context.Context, cfg *config.Config, e app.Engine, o demoOptions) error {
+func (a *call) demoChart(ctx context.Context, cfg *config.Config, e app.Engine, o demoOptions, report *demoReport) error {
 	a.print(a.paint(bold, "── chart") + "\n")
 	defer a.print("\n")
 	there, err := a.demoPackages(ctx, cfg, e, o)
@@ -64,13 +64,14 @@ func (a *call) demoChart(ctx context.Context, cfg *config.Config, e app.Engine, 
 	if err != nil {
 		return err
 	}
-	a.showDemo(cfg, res, time.Since(began))
+	verified := a.showDemo(cfg, res, time.Since(began))
+	report.Runs = append(report.Runs, demoRun{Name: "chart", Result: &res, ReceiptVerified: verified})
 	if !res.Success {
 		a.status = 1
 		return nil
 	}
 	if o.out == "" {
-		a.print("get it: sandboxmcp artifacts " + string(res.RequestID) + " --out .\n")
+		a.print(a.Paste("get it: `sandboxmcp artifacts " + string(res.RequestID) + " --out .`\n"))
 		return nil
 	}
 	dir, err := openOut(o.out)
@@ -104,7 +105,7 @@ func (a *call) demoPackages(ctx context.Context, cfg *config.Config, e app.Engin
 		return true, nil
 	}
 	if !o.science {
-		a.print("not drawn: `sandboxmcp setup " + recipe.Name + "` installs the packages that it needs\n")
+		a.print(a.Paste("not drawn: `sandboxmcp setup " + recipe.Name + "` installs the packages that it needs\n"))
 		return false, nil
 	}
 	a.print("fetching " + strings.Join(recipe.Packages, ", ") + " as wheels, once\n")

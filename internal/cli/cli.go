@@ -4,24 +4,27 @@
 // stdout carries only the requested result; messages go to stderr. `run` passes on the
 // program's output and its exit status. If `run` itself fails, it exits with 125. Every
 // other command that fails exits with the status of its error code. An unknown command or
-// flag exits with 2.
+// flag exits with 2, and so does a value of a flag that is refused, also by `run`.
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
+	"github.com/sandboxmcp/sandboxmcp/internal/terminal"
 )
 
 // Exit statuses that do not belong to an error code.
@@ -35,16 +38,23 @@ const (
 	exitOutputLimit = 153
 )
 
+// gcPercent lets a command allocate about 32 MiB before its first collection. Most commands end
+// before that. A server sets its own value.
+const gcPercent = 800
+
 // call is one execution of the command line.
 type call struct {
 	*app.App
 
 	terminal bool // stdout is a terminal
+	watched  bool // stderr is a terminal
 	colour   bool
+	raw      bool // --raw was given
 
 	argv    []string // without the program's name
 	started bool     // a command has begun its work, so later failures are not usage errors
 	ours    int      // exit status if the command itself fails; 0: that of the error code
+	asked   bool     // the files of the command line were read, so a value that is refused is a flag's
 	status  int      // exit status if the command succeeds
 	json    bool     // --json was given
 }
@@ -64,30 +74,31 @@ func Own() Process {
 
 // Main runs a command line and returns the exit status. Meanwhile it handles SIGINT,
 // SIGTERM, SIGHUP and SIGPIPE. The first of SIGINT, SIGTERM and SIGHUP cancels the command;
-// a second one ends the process at once.
+// a second one ends the process at once. A server reads its settings again on SIGHUP.
 func Main(ctx context.Context, p Process) int {
 	a := &call{App: app.New(p.Env, p.Stdin, p.Stdout, p.Stderr)}
 	return a.main(ctx, p.Args)
 }
 
 func (a *call) main(ctx context.Context, argv []string) int {
-	if f, ok := a.Stdout.(*os.File); ok {
-		a.terminal = term.IsTerminal(int(f.Fd()))
-	}
+	debug.SetGCPercent(gcPercent)
+	a.terminal = a.terminal || terminal.Is(a.Stdout) // tests set it
+	a.watched = terminal.Is(a.Stderr)
 	a.colour = a.terminal && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
-	ctx, stop := catch(ctx)
-	defer stop()
-	root := a.root() //nolint:contextcheck // cobra hands the context to the commands
-	five := isFive(argv)
+	root := a.program(argv) //nolint:contextcheck // cobra hands the context to the commands
 	if len(argv) > 0 {
 		argv = argv[1:]
 	}
-	if five {
-		if err := a.five(ctx, argv); err != nil {
-			return a.report(root, err)
-		}
-		return a.status
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+	if cmd, _, err := root.Find(argv); err == nil && cmd.Annotations[reloads] != "" && !signal.Ignored(syscall.SIGHUP) {
+		ends = ends[:2]
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+		a.Reloads = hangups
 	}
+	ctx, stop := catch(ctx, ends)
+	defer stop()
 	root.SetArgs(argv)
 	a.argv = argv
 	if cmd, word := stray(root, argv); word != "" {
@@ -98,6 +109,19 @@ func (a *call) main(ctx context.Context, argv []string) int {
 		return a.report(cmd, err)
 	}
 	return a.status
+}
+
+// program returns the command that the program's name stands for.
+func (a *call) program(argv []string) *cobra.Command {
+	switch {
+	case calledAs(argv, fiveName):
+		return a.fiveCommand()
+	case calledAs(argv, apiName):
+		return a.apiCommand()
+	case len(argv) > 1:
+		return a.root(argv[1])
+	}
+	return a.root("")
 }
 
 // stray finds a word at the place of a subcommand that is not a subcommand. It must run
@@ -130,17 +154,15 @@ func wantsJSON(argv []string) bool {
 	return want
 }
 
-// catch returns a context that SIGINT, SIGTERM and SIGHUP cancel. A signal that was ignored
-// at start stays ignored. SIGPIPE is caught, so that a write to a closed pipe fails and
+// reloads marks a command that reads its settings again on SIGHUP.
+const reloads = "reloads on SIGHUP"
+
+// catch returns a context that the signals cancel. A signal that was ignored at start stays
+// ignored. SIGPIPE is caught, so that a write to a closed pipe fails and
 // does not end the process. It is caught and not ignored, because child processes would
 // inherit an ignored signal.
-func catch(ctx context.Context) (context.Context, func()) {
-	var ends []os.Signal
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
-		if !signal.Ignored(s) {
-			ends = append(ends, s)
-		}
-	}
+func catch(ctx context.Context, ends []os.Signal) (context.Context, func()) {
+	ends = slices.DeleteFunc(ends, signal.Ignored)
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	stop := func() {}
@@ -154,6 +176,19 @@ func catch(ctx context.Context) (context.Context, func()) {
 	}
 }
 
+// pasted returns an error whose commands a person can paste.
+func (a *call) pasted(e *sandboxmcp.Error) *sandboxmcp.Error {
+	c := *e
+	c.Message, c.Hint = a.Paste(e.Message), a.Paste(cmp.Or(e.Hint, e.Code.Row().Hint))
+	return &c
+}
+
+// refusesValue reports whether a code says that a value of the request is not valid. validation_failed has
+// the same exit status, and is about the program.
+func refusesValue(c sandboxmcp.Code) bool {
+	return c.Row().Exit == exitUsage && c != sandboxmcp.CodeValidationFailed
+}
+
 // report prints an error and returns the exit status.
 func (a *call) report(cmd *cobra.Command, err error) int {
 	var wrong *app.UsageError
@@ -161,7 +196,7 @@ func (a *call) report(cmd *cobra.Command, err error) int {
 		e := sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s", app.OneLine(err.Error())).
 			WithHint("see `" + cmd.CommandPath() + " --help`")
 		if a.json || !a.started && wantsJSON(a.argv) {
-			a.printJSON(e.Body())
+			a.printJSON(a.pasted(e).Body())
 		}
 		a.failure(e)
 		return exitUsage
@@ -171,13 +206,13 @@ func (a *call) report(cmd *cobra.Command, err error) int {
 		e = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "interrupted")
 	}
 	if a.json {
-		a.printJSON(e.Body())
+		a.printJSON(a.pasted(e).Body())
 	}
 	a.failure(e)
 	switch {
 	case e.Code == sandboxmcp.CodeCancelled:
 		return exitCancelled
-	case a.ours != 0:
+	case a.ours != 0 && !(a.asked && refusesValue(e.Code)):
 		return a.ours
 	}
 	return e.Code.Row().Exit

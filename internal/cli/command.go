@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,11 +16,13 @@ import (
 
 // Commands returns the tree of commands for the generated documentation.
 func Commands() *cobra.Command {
-	return (&call{App: app.New(nil, nil, nil, nil)}).root()
+	return (&call{App: app.New(nil, nil, nil, nil)}).root("")
 }
 
-// root builds the tree of commands.
-func (a *call) root() *cobra.Command {
+// root builds the tree of commands. If word is the name of a command, only that one is in it,
+// because building all of them takes longer than many a command.
+func (a *call) root(word string) *cobra.Command {
+	var version bool // cobra's own --version would link text/template, which costs 2 MB
 	root := &cobra.Command{
 		Use:   "sandboxmcp",
 		Short: "Run untrusted code in a real sandbox",
@@ -36,27 +39,75 @@ is an MCP server for agents, a command line and a Go library.`,
 			if len(args) > 0 {
 				return app.Usage(unknown(cmd, args[0]))
 			}
-			return app.Usage("a command is missing")
+			if version {
+				a.print(versionLine())
+				return nil
+			}
+			return cmd.Help()
 		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "print the version, as the command version does")
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return app.Usage(flagFailure(err)) })
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Running code:"}, &cobra.Group{ID: "look", Title: "Looking at it:"})
-	for _, c := range []*cobra.Command{a.runCommand(), a.sessionCommand(), a.filesCommand(), a.bridgeCommand(), a.artifactsCommand(), a.verifyCommand(), a.cancelCommand(), a.vaultCommand(), a.demoCommand(), a.serveCommand(), a.setupCommand(), a.egressCommand()} {
-		c.GroupID = "use"
-		root.AddCommand(c)
+	all := a.commands()
+	_, one := all[word]
+	for name, c := range all {
+		if one && name != word {
+			continue
+		}
+		cmd := c.build()
+		cmd.GroupID = c.group
+		root.AddCommand(cmd)
 	}
-	for _, c := range []*cobra.Command{a.runtimesCommand(), a.inspectCommand(), a.auditCommand(), a.queueCommand(), a.statsCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand()} {
-		c.GroupID = "look"
-		root.AddCommand(c)
-	}
-	a.guardCommands(root)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(a.completionCommand(), a.backgroundCommand())
 	return root
+}
+
+// command builds a command of one of the groups in the help.
+type command struct {
+	group string
+	build func() *cobra.Command
+}
+
+// commands returns the commands that the help lists, by name.
+func (a *call) commands() map[string]command {
+	return map[string]command{
+		"run":       {"use", a.runCommand},
+		"validate":  {"use", a.validateCommand},
+		"session":   {"use", a.sessionCommand},
+		"files":     {"use", a.filesCommand},
+		"bridge":    {"use", a.bridgeCommand},
+		"artifacts": {"use", a.artifactsCommand},
+		"verify":    {"use", a.verifyCommand},
+		"cancel":    {"use", a.cancelCommand},
+		"vault":     {"use", a.vaultCommand},
+		"demo":      {"use", a.demoCommand},
+		"serve":     {"use", a.serveCommand},
+		"server":    {"use", a.serverCommand},
+		"mcp":       {"use", a.mcpCommand},
+		"setup":     {"use", a.setupCommand},
+		"image":     {"use", a.imageCommand},
+		"install":   {"use", a.installCommand},
+		"packages":  {"use", a.packagesCommand},
+		"egress":    {"use", a.egressCommand},
+		"web":       {"use", a.webCommand},
+		"host":      {"use", a.hostCommand},
+		"runtimes":  {"look", a.runtimesCommand},
+		"inspect":   {"look", a.inspectCommand},
+		"audit":     {"look", a.auditCommand},
+		"queue":     {"look", a.queueCommand},
+		"stats":     {"look", a.statsCommand},
+		"doctor":    {"look", a.doctorCommand},
+		"config":    {"look", a.configCommand},
+		"version":   {"look", a.versionCommand},
+		"limits":    {"look", a.limitsCommand},
+		"events":    {"look", a.eventsCommand},
+	}
 }
 
 // flagFailure describes a flag error in the user's terms, without the names of Go's
@@ -86,10 +137,14 @@ func flagFailure(err error) string {
 // unknown describes a word that is not a command, and suggests similar commands.
 func unknown(cmd *cobra.Command, word string) string {
 	text := "unknown command " + strconv.Quote(word) + " for " + strconv.Quote(cmd.CommandPath())
-	if names := near(cmd, word); len(names) > 0 {
-		text += ", did you mean " + names[0] + "?"
+	names := near(cmd, word)
+	switch len(names) {
+	case 0:
+		return text
+	case 1:
+		return text + ", did you mean " + names[0] + "?"
 	}
-	return text
+	return text + ", did you mean one of " + strings.Join(names, ", ") + "?"
 }
 
 // near returns the subcommands that are similar to a word.
@@ -98,15 +153,16 @@ func near(cmd *cobra.Command, word string) []string {
 	return cmd.SuggestionsFor(word)
 }
 
-// group makes a command that only has subcommands.
+// group makes a command that only has subcommands. Without one it prints its help.
 func (a *call) group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return app.Usage(unknown(cmd, args[0]))
 		}
-		return app.Usage("the part after " + strconv.Quote(cmd.CommandPath()) + " is missing")
+		return cmd.Help()
 	}
+	cmd.DisableFlagsInUseLine = true
 	cmd.AddCommand(subs...)
 	return cmd
 }
@@ -131,6 +187,14 @@ func (a *call) withSettings(cmd *cobra.Command, work func(ctx context.Context, c
 			return err
 		}
 		return work(ctx, cfg, args)
+	})
+}
+
+// onEngine adds the flags --json and --config, and sets the function that a command runs with
+// an engine and the caller at the terminal.
+func (a *call) onEngine(cmd *cobra.Command, work func(ctx context.Context, e app.Engine, who sandboxmcp.Caller, args []string) error) *cobra.Command {
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, args []string) error {
+		return a.WithEngine(ctx, cfg, func(e app.Engine) error { return work(ctx, e, app.Me(cfg), args) })
 	})
 }
 

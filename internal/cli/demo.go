@@ -3,8 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"strings"
 	"time"
 
@@ -64,13 +63,37 @@ the chart.`,
 	}
 	cmd.Flags().StringVar(&o.out, "out", "", "copy the chart into `DIR`")
 	cmd.Flags().BoolVar(&o.science, "science", false, "install the packages that the chart needs")
-	return a.withSettings(cmd, func(ctx context.Context, cfg *config.Config, _ []string) error {
-		return a.WithEngine(ctx, cfg, func(e app.Engine) error { return a.demo(ctx, cfg, e, o) }, sandboxmcp.Languages()...)
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
+		var report demoReport
+		out := a.Stdout
+		if a.json {
+			a.Stdout = io.Discard
+		}
+		err := a.WithEngine(ctx, cfg, func(e app.Engine) error { return a.demo(ctx, cfg, e, o, &report) }, sandboxmcp.Languages()...)
+		a.Stdout = out
+		if err == nil && a.json {
+			a.printJSON(report)
+		}
+		return err
 	})
 }
 
-func (a *call) demo(ctx context.Context, cfg *config.Config, e app.Engine, o demoOptions) error {
-	var isolation *sandboxmcp.Isolation
+// demoReport is the demo as --json shows it.
+type demoReport struct {
+	Runs      []demoRun             `json:"runs"`
+	Isolation *sandboxmcp.Isolation `json:"isolation"` // of the last run in a language
+}
+
+// demoRun is a program of the demo.
+type demoRun struct {
+	Name            string             `json:"name"`   // its language, or chart
+	Result          *sandboxmcp.Result `json:"result"` // nil: it was not run
+	ReceiptVerified bool               `json:"receipt_verified"`
+	Error           map[string]any     `json:"error,omitempty"` // why it was not run
+}
+
+// demo runs the programs, prints what came of them and adds it to the report.
+func (a *call) demo(ctx context.Context, cfg *config.Config, e app.Engine, o demoOptions, report *demoReport) error {
 	ran := 0
 	for _, p := range demoPrograms {
 		a.print(a.paint(bold, "── "+string(p.language)) + "\n")
@@ -81,48 +104,49 @@ func (a *call) demo(ctx context.Context, cfg *config.Config, e app.Engine, o dem
 		})
 		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeRuntimeUnavailable {
 			a.print("not run: " + app.Clean(sandboxmcp.AsError(err).Message) + "\n\n")
+			report.Runs = append(report.Runs, demoRun{Name: string(p.language), Error: a.pasted(sandboxmcp.AsError(err)).Body()})
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		a.showDemo(cfg, res, time.Since(began))
+		verified := a.showDemo(cfg, res, time.Since(began))
+		report.Runs = append(report.Runs, demoRun{Name: string(p.language), Result: &res, ReceiptVerified: verified})
 		if !res.Success {
 			a.status = 1
 		}
-		ran, isolation = ran+1, res.Isolation
+		ran, report.Isolation = ran+1, res.Isolation
 	}
 	if ran == 0 {
 		return sandboxmcp.Errorf(sandboxmcp.CodeRuntimeUnavailable, "there is no interpreter on this machine")
 	}
-	if err := a.demoChart(ctx, cfg, e, o); err != nil {
+	if err := a.demoChart(ctx, cfg, e, o, report); err != nil {
 		return err
 	}
-	a.showIsolation(isolation)
-	name := "sandboxmcp"
-	if filepath.Base(os.Args[0]) == name { // show the command as it was typed; it may not be on the PATH
-		name = os.Args[0]
-	}
-	a.print("\nNext: " + name + " run -c 'print(6*7)', or " + name + " serve for an agent\n")
+	a.showIsolation(report.Isolation)
+	a.print(a.Paste("\nNext: `sandboxmcp run -c 'print(6*7)'`, or `sandboxmcp serve` for an agent\n"))
 	return nil
 }
 
-func (a *call) showDemo(cfg *config.Config, res sandboxmcp.Result, took time.Duration) {
+// showDemo prints a result, and reports whether its receipt verifies.
+func (a *call) showDemo(cfg *config.Config, res sandboxmcp.Result, took time.Duration) (verified bool) {
 	for line := range strings.Lines(res.Stdout + res.Stderr) {
 		a.print("   " + app.Clean(strings.TrimSuffix(line, "\n")) + "\n")
 	}
 	a.print(fmt.Sprintf("%s, exit code %d, %d ms\n", res.Status, res.ExitCode, took.Milliseconds()))
 	for _, f := range res.Artifacts {
-		a.print(fmt.Sprintf("file %s, %d bytes, sha256 %s\n", app.Clean(f.Name), f.SizeBytes, f.SHA256))
+		a.print(fmt.Sprintf("file %s, %s, sha256 %s\n", app.Clean(f.Name), counted(f.SizeBytes, "byte"), f.SHA256))
 	}
-	a.print(a.demoReceipt(cfg, res) + "\n\n")
+	text, verified := a.demoReceipt(cfg, res)
+	a.print(text + "\n\n")
+	return verified
 }
 
 // demoReceipt verifies the receipt with the public key only, as another person would.
-func (a *call) demoReceipt(cfg *config.Config, res sandboxmcp.Result) string {
+func (a *call) demoReceipt(cfg *config.Config, res sandboxmcp.Result) (text string, verified bool) {
 	if res.Receipt == nil {
 		a.status = 1
-		return "receipt " + a.paint(red, "missing")
+		return "receipt " + a.paint(red, "missing"), false
 	}
 	public, err := sign.PublicKey(cfg.StateDir)
 	if err == nil {
@@ -130,9 +154,9 @@ func (a *call) demoReceipt(cfg *config.Config, res sandboxmcp.Result) string {
 	}
 	if err != nil {
 		a.status = 1
-		return "receipt " + a.paint(red, "MISMATCH") + ": " + app.OneLine(err.Error())
+		return "receipt " + a.paint(red, "MISMATCH") + ": " + app.OneLine(err.Error()), false
 	}
-	return "receipt " + a.paint(green, "VERIFIED") + " with key " + sign.KeyID(public)[:16]
+	return "receipt " + a.paint(green, "VERIFIED") + " with key " + sign.KeyID(public)[:16], true
 }
 
 func (a *call) showIsolation(i *sandboxmcp.Isolation) {

@@ -17,14 +17,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// guardCommands adds the commands limits and events.
-func (a *call) guardCommands(root *cobra.Command) {
-	for _, c := range []*cobra.Command{a.limitsCommand(), a.eventsCommand()} {
-		c.GroupID = "look"
-		root.AddCommand(c)
-	}
-}
-
 func (a *call) eventsCommand() *cobra.Command {
 	var follow bool
 	var namespace string

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -78,29 +77,57 @@ missing directories are created.`,
 }
 
 func (a *call) filesListCommand() *cobra.Command {
+	var deep bool
 	cmd := &cobra.Command{
-		Use:     "list SESSION",
-		Short:   "Show the files of a session",
-		Long:    `Shows the files directly in the working directory of a session, /mnt/data.`,
-		Example: `  sandboxmcp files list analysis --json`,
-		Args:    takes("SESSION"),
+		Use:   "list SESSION",
+		Short: "Show the files of a session",
+		Long: `Shows the files and directories in the working directory of a session, /mnt/data. -R
+also shows what is in the directories. The hash is that of a file directly in
+/mnt/data, unless it is large. With --json, "artifacts" are these files and "entries"
+is everything.`,
+		Example: `  sandboxmcp files list analysis -R
+  sandboxmcp files list analysis --json`,
+		Args: takes("SESSION"),
 	}
+	cmd.Flags().BoolVarP(&deep, "recursive", "R", false, "show what is in directories, too")
 	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s app.Found, _ []string) error {
 		files, err := s.SessionFiles(ctx, app.Me(cfg), s.Session.ID)
 		if err != nil {
 			return err
 		}
+		entries, err := s.SessionEntries(ctx, app.Me(cfg), s.Session.ID, deep)
+		if err != nil {
+			return err
+		}
 		if a.json {
-			a.printJSON(map[string]any{"artifacts": append([]sandboxmcp.SessionFile{}, files...)})
+			a.printJSON(map[string]any{"artifacts": append([]sandboxmcp.SessionFile{}, files...), "entries": append([]sandboxmcp.SessionEntry{}, entries...)})
 			return nil
 		}
-		rows := [][]string{{"PATH", "BYTES", "TYPE", "SHA-256"}}
-		for _, f := range files {
-			rows = append(rows, []string{f.Path, strconv.FormatInt(f.SizeBytes, 10), f.MIMEType, f.SHA256})
-		}
-		a.table(rows)
+		a.table(fileRows(files, entries))
 		return nil
 	})
+}
+
+// fileRows are the rows of files list. A directory ends with a slash.
+func fileRows(files []sandboxmcp.SessionFile, entries []sandboxmcp.SessionEntry) [][]string {
+	known := map[string]sandboxmcp.SessionFile{}
+	for _, f := range files {
+		known[f.Path] = f
+	}
+	rows := [][]string{{"PATH", "BYTES", "TYPE", "SHA-256"}}
+	for _, e := range entries {
+		row := []string{e.Path, "", string(e.Type), ""}
+		switch f, ok := known[e.Path]; {
+		case ok:
+			row = []string{f.Path, strconv.FormatInt(f.SizeBytes, 10), f.MIMEType, f.SHA256}
+		case e.Type == sandboxmcp.EntryDirectory:
+			row[0] += "/"
+		case e.Type == sandboxmcp.EntryFile:
+			row[1] = strconv.FormatInt(e.SizeBytes, 10)
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // readAnswer is a file of a session as --json prints it.
@@ -115,7 +142,7 @@ func (a *call) filesReadCommand() *cobra.Command {
 		Use:   "read SESSION PATH",
 		Short: "Read a file of a session",
 		Long: `Writes a file of a session to stdout or, with -o, into a local file. On a terminal
-control characters are replaced, elsewhere the bytes are unchanged. PATH is a path
+only text and colors are printed, elsewhere the bytes are unchanged. PATH is a path
 below /mnt/data.`,
 		Example: `  sandboxmcp files read analysis /mnt/data/plot.png -o plot.png`,
 		Args:    takes("SESSION", "PATH"),
@@ -140,9 +167,7 @@ below /mnt/data.`,
 			a.printJSON(readAnswer{f, content})
 		case out != "":
 		case a.terminal:
-			for line := range strings.Lines(string(content)) {
-				a.print(app.Clean(strings.TrimSuffix(line, "\n")) + "\n")
-			}
+			a.printText(string(content))
 		default:
 			_, _ = a.Stdout.Write(content)
 		}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +51,7 @@ func (a *call) showState(s sandboxmcp.State) {
 		rows = append(rows, []string{"session", string(have.ID) + ", " + string(have.Language) + ", " + string(have.Status)})
 	}
 	for _, f := range s.Files {
-		rows = append(rows, []string{"file", f.Path + ", " + strconv.FormatInt(f.SizeBytes, 10) + " bytes"})
+		rows = append(rows, []string{"file", f.Path + ", " + counted(f.SizeBytes, "byte")})
 	}
 	for _, l := range []struct {
 		name  string
@@ -99,7 +98,7 @@ JSON document.`,
 			return err
 		}
 		return a.answer(a.document(), done, func() {
-			a.print("bridged " + app.Clean(strings.Join(done.Keys, ", ")) + ", " + strconv.FormatInt(done.Bytes, 10) + " bytes\n")
+			a.print("bridged " + app.Clean(strings.Join(done.Keys, ", ")) + ", " + counted(done.Bytes, "byte") + "\n")
 		})
 	})
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,16 +56,27 @@ func (a *call) showRuntimes(r sandboxmcp.Runtimes) {
 }
 
 func (a *call) doctorCommand() *cobra.Command {
+	var attack bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this machine can isolate and run",
 		Long: `Checks every isolation wall, limit and interpreter on this machine, and whether
 interpreters can be started ahead. For anything missing it prints the reason and
-the fix. Exits with 1 if something is missing that every run needs.`,
-		Example: `  sandboxmcp doctor`,
-		Args:    takes(),
+the fix. Exits with 1 if something is missing that every run needs.
+
+With --attack it runs programs that try to get out of a sandbox and to exceed its
+limits, and shows what each tried and what came of it. They do no harm, even if
+they succeed. If one can read a file of this machine, no more is tried. Exits with
+1 if one succeeded, or did not report a refusal.`,
+		Example: `  sandboxmcp doctor
+  sandboxmcp doctor --attack`,
+		Args: takes(),
 	}
+	cmd.Flags().BoolVar(&attack, "attack", false, "try to get out of a sandbox")
 	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
+		if attack {
+			return a.attack(ctx, cfg)
+		}
 		checks, err := a.Doctor(ctx, cfg)
 		if err != nil {
 			return err
@@ -79,65 +91,49 @@ the fix. Exits with 1 if something is missing that every run needs.`,
 	})
 }
 
-func (a *call) showChecks(checks []sandboxmcp.Check) {
-	width := 0
-	for _, c := range checks {
-		width = max(width, len(c.Name))
+// attack runs the probes and shows what came of each.
+func (a *call) attack(ctx context.Context, cfg *config.Config) error {
+	done, err := a.Attack(ctx, cfg)
+	if err != nil {
+		return err
 	}
-	for _, c := range checks {
-		word := a.paint(green, "ok     ")
-		if !c.OK {
-			word = a.paint(red, "missing")
-		}
-		a.print(word + "  " + app.Clean(c.Name) + strings.Repeat(" ", width-len(c.Name)) + "  " + app.OneLine(c.Detail) + "\n")
-		if !c.OK && c.Fix != "" {
-			a.print(strings.Repeat(" ", width+11) + "fix: " + app.OneLine(c.Fix) + "\n")
-		}
+	if !done.Held {
+		a.status = 1
 	}
-}
-
-func (a *call) configCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Show every setting and where it comes from",
-		Long: `Shows the value of every setting and whether it comes from a flag, the
-environment, the YAML file of --config, or the default. Secrets are not shown. Off
-a terminal, and with --json, it prints one JSON document.`,
-		Example: `  sandboxmcp config
-  SANDBOXMCP_TIMEOUT=10 sandboxmcp config --config settings.yaml --json`,
-		Args: takes(),
-	}
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(context.Context, []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
+	return a.answer(a.json, done, func() {
+		rows := [][]string{}
+		held := 0
+		for _, f := range done.Findings {
+			word := a.paint(red, "OPEN")
+			if f.Held {
+				word = a.paint(green, "held")
+				held++
+			}
+			rows = append(rows, []string{word, f.Name, f.Tried, app.OneLine(f.Observed)})
 		}
-		if a.document() {
-			a.printJSON(settings(cfg))
-			return nil
+		a.grid(rows)
+		if i := done.Isolation; i != nil {
+			a.print("\n" + string(i.Tier) + " on " + app.Clean(i.Backend) + ": " + strconv.Itoa(held) + " of " + counted(int64(len(done.Findings)), "attempt") + " refused\n")
+			for _, w := range i.Weak {
+				a.print("weak: " + app.OneLine(w) + "\n")
+			}
 		}
-		rows := [][]string{{"SETTING", "VALUE", "SOURCE", "VARIABLE"}}
-		for _, v := range cfg.Values() {
-			rows = append(rows, []string{v.Key, shown(v.Value), string(v.Source), v.Env})
-		}
-		a.table(rows)
-		return nil
 	})
 }
 
-// setting is a setting as `config --json` prints it.
-type setting struct {
-	Value  any           `json:"value"`
-	Source config.Source `json:"source"`
-}
-
-func settings(cfg *config.Config) map[string]setting {
-	doc := map[string]setting{}
-	for _, v := range cfg.Values() {
-		doc[v.Key] = setting{v.Value, v.Source}
+func (a *call) showChecks(checks []sandboxmcp.Check) {
+	var rows [][]string
+	for _, c := range checks {
+		word := a.paint(green, "ok")
+		if !c.OK {
+			word = a.paint(red, "missing")
+		}
+		rows = append(rows, []string{word, app.Clean(c.Name), app.OneLine(c.Detail)})
+		if !c.OK && c.Fix != "" {
+			rows = append(rows, []string{"", "", "fix: " + app.Clean(a.Paste(app.OneLine(c.Fix)))})
+		}
 	}
-	return doc
+	a.grid(rows)
 }
 
 func (a *call) versionCommand() *cobra.Command {
@@ -150,7 +146,12 @@ func (a *call) versionCommand() *cobra.Command {
 	}
 	a.withJSON(cmd)
 	return a.does(cmd, func(context.Context, []string) error {
-		platform := runtime.GOOS + "/" + runtime.GOARCH
-		return a.answer(a.json, map[string]any{"version": app.Version(), "go": runtime.Version(), "platform": platform}, func() { a.print("sandboxmcp " + app.Version() + " " + runtime.Version() + " " + platform + "\n") })
+		return a.answer(a.json, map[string]any{"version": app.Version(), "go": runtime.Version(), "platform": platform()}, func() { a.print(versionLine()) })
 	})
+}
+
+func platform() string { return runtime.GOOS + "/" + runtime.GOARCH }
+
+func versionLine() string {
+	return "sandboxmcp " + app.Version() + " " + runtime.Version() + " " + platform() + "\n"
 }

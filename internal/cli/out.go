@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
@@ -95,6 +96,23 @@ func (a *call) copyOut(ctx context.Context, e app.Engine, dir *outDir, res sandb
 		a.Say("file " + sandboxmcp.Quote(s.Name) + " was not kept: " + s.Reason)
 	}
 	return whole
+}
+
+// sayKept tells a person at a terminal which files of a run were kept, and how to get them.
+func (a *call) sayKept(res sandboxmcp.Result, copied bool) {
+	if !a.watched || copied || len(res.Artifacts) == 0 {
+		return
+	}
+	const most = 5
+	names := make([]string, 0, most)
+	for _, f := range res.Artifacts[:min(len(res.Artifacts), most)] {
+		names = append(names, f.Name)
+	}
+	text := "kept " + strings.Join(names, ", ")
+	if more := len(res.Artifacts) - len(names); more > 0 {
+		text += " and " + counted(int64(more), "more file")
+	}
+	a.Say(text + "; get them with `sandboxmcp artifacts " + string(res.RequestID) + " --out DIR`")
 }
 
 // skippedFiles returns the files of a result that were not stored. Their type in metadata

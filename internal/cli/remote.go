@@ -37,6 +37,7 @@ func (o *runOptions) checkPlace(given func(string) bool) error {
 func (a *call) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Config, req sandboxmcp.Request) error {
 	work := func(c *api.Client) error {
 		if o.background {
+			a.asked = o.wrote(req)
 			return a.startIn(ctx, c, app.Me(cfg), req)
 		}
 		return a.runIn(ctx, o, cfg, c, req)
@@ -79,13 +80,15 @@ func (a *call) startIn(ctx context.Context, c *api.Client, who sandboxmcp.Caller
 func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *api.Client, req sandboxmcp.Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	a.giveThrough(&req, cancel)
+	endOutput := a.giveThrough(&req, cancel)
 	dir, err := openOut(o.out)
 	if err != nil {
 		return err
 	}
 	defer dir.close()
+	a.asked = o.wrote(req)
 	res, err := c.Execute(ctx, app.Me(cfg), req)
+	endOutput()
 	ok, err := a.ended(ctx, res, err)
 	if !ok {
 		return err
@@ -95,11 +98,13 @@ func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *
 			a.status = exitOurs
 		}
 		if a.json {
+			res.Note = a.Paste(res.Note)
 			a.printJSON(a.filled(ctx, e, res))
 			return nil
 		}
 		a.showResults(res, dir != nil)
 		a.remark(res)
+		a.sayKept(res, dir != nil)
 		return nil
 	}
 	if api.Complete(res) || dir == nil && !a.json {
@@ -143,11 +148,11 @@ func (a *call) showResults(res sandboxmcp.Result, drawn bool) {
 			continue
 		}
 		if text, ok := r["text/plain"].(string); ok {
-			a.print(strings.TrimSuffix(text, "\n") + "\n")
+			a.printText(text)
 		}
 	}
 	if pictures > 0 && !drawn {
-		a.Say("pictures were displayed: " + strconv.Itoa(pictures) + " (--out DIR writes them)")
+		a.Say(counted(int64(pictures), "picture") + " displayed (--out DIR writes pictures)")
 	}
 }
 

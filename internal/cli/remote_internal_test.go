@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
 func TestRunInSession(t *testing.T) {
@@ -34,10 +36,10 @@ func TestRunInSession(t *testing.T) {
 	if got.status != 7 || got.stdout != "a\x00\xff\n42\n" || got.stderr != "e\n" {
 		t.Errorf("got %+v, want 7 and the output of the program", got)
 	}
-	f.got.Stdout, f.got.Stderr = nil, nil
+	f.got.Stdout, f.got.Stderr, f.got.ID = nil, nil, "" // the id is the client's
 	want := sandboxmcp.Request{
 		Code: "x", Language: sandboxmcp.Node, Env: map[string]string{"A": "\xff"}, Limits: sandboxmcp.Limits{TimeoutSeconds: 5},
-		Strict: true, Display: sandboxmcp.DisplayResults, SessionID: "one",
+		Strict: true, Display: sandboxmcp.DisplayResults, Reader: sandboxmcp.ReaderTerminal, SessionID: "one",
 	}
 	if d := cmp.Diff(want, f.got); d != "" {
 		t.Error(d)
@@ -51,7 +53,7 @@ func TestRunInSession(t *testing.T) {
 		t.Error(d)
 	}
 	got = (&fake{}).cli(t.Context(), t, env, "run", "--session", "one", "-c", "x")
-	if !strings.Contains(got.stderr, "pictures were displayed: 1") {
+	if !strings.Contains(got.stderr, "1 picture displayed") {
 		t.Errorf("without --out: got %q, want the pictures told", got.stderr)
 	}
 	got = (&fake{}).cli(t.Context(), t, env, "run", "--session", "one", "-c", "x", "-l", "python", "--json")
@@ -117,7 +119,7 @@ func (w writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestFive: as mcp-code-sandbox the program takes no arguments, and of the
+// TestFive: as mcp-code-sandbox the program takes only its own flags, and of the
 // settings only its own.
 func TestFive(t *testing.T) {
 	f := &fake{}
@@ -148,6 +150,29 @@ func TestFive(t *testing.T) {
 	}
 	errs.Reset()
 	a = f.call(nil, &out, &errs)
+	for _, c := range []struct {
+		words  string
+		status int
+		stdout []string
+	}{
+		{"--help", 0, []string{"mcp-code-sandbox", "--transport", "--port"}},
+		{"--version", 0, []string{app.Version()}},
+		{"--frobnicate", exitUsage, nil},
+		{"--port 80800", exitUsage, nil},
+		{"--transport pigeon", exitUsage, nil},
+	} {
+		var out bytes.Buffer
+		a := (&fake{}).call([]string{"HOME=" + t.TempDir()}, &out, io.Discard)
+		got := a.main(t.Context(), append([]string{"mcp-code-sandbox"}, strings.Fields(c.words)...))
+		for _, word := range c.stdout {
+			if !strings.Contains(out.String(), word) {
+				t.Errorf("%s: got %q, want %q in it", c.words, out.String(), word)
+			}
+		}
+		if got != c.status || c.stdout == nil && out.Len() > 0 {
+			t.Errorf("%s: got %d and %q, want %d", c.words, got, out.String(), c.status)
+		}
+	}
 	if got := a.main(t.Context(), []string{"mcp-code-sandbox", "run"}); got != exitUsage {
 		t.Errorf("with an argument: got %d, want 2", got)
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/terminal"
 )
 
 // runOptions are the flags of run.
@@ -36,8 +39,9 @@ type runOptions struct {
 	vars     map[string]string
 	script   string
 
-	domains []string
-	hold    float64
+	domains  []string
+	hold     float64
+	packages []string
 
 	session    string
 	background bool
@@ -50,9 +54,10 @@ func (a *call) runCommand() *cobra.Command {
 		Use:   "run SCRIPT | - | -c CODE",
 		Short: "Run a program in a sandbox",
 		Long: `Runs a program in its own sandbox and passes on its output as it comes, byte for
-byte. The program is a file, - for stdin, or the text after -c. Its language is
+byte. On a terminal only text and colors pass, unless --raw is given. The program is a file, - for stdin, or the text after -c. Its language is
 that of -l, else of the file's extension (.py, .js .mjs .cjs, .sh .bash), else of
-its #! line, else Python.
+its #! line, else Python. A Python program that uses a well-known module such as
+json and never imports it gets it; its text stays as it is.
 
 With --session it runs in a session: it finds the files and variables of earlier
 runs, and in Python and Node.js the value of its last expression is printed. The
@@ -68,12 +73,18 @@ Of this machine's files it sees, read-only, the system's programs and libraries
 and the parts of /etc that they need. It can reach the domains opened by "egress"
 or the settings. With --allow-domain it can reach only the domains named there;
 one without a port means 80 and 443. With --hold a connection to any other domain
-waits for "egress approve" in another terminal.
+waits for "egress approve" in another terminal. With --package it can import that
+package, which is installed as by "install"; in a session later runs can, too.
+
+If a server of yours runs with the same settings and environment, and has room at
+once, it runs the program, which is faster. The setting run_server turns that off, or
+starts such a server.
 
 The exit status is the program's own, or 128+n if signal n ended it. It is 124
 after a timeout, 137 out of memory, 153 over the output limit, 130 when
-interrupted, 1 if the program was not run because its syntax is wrong, and 125 if
-the sandbox could not be built.
+interrupted, 1 if the program was not run because its syntax is wrong, 2 if a flag
+or its value is refused, and 125 for any other failure: a file that cannot be read,
+or a sandbox that cannot be built.
 
 A limit above its ceiling is refused. Settings may change the defaults and
 ceilings below; "sandboxmcp config" shows those in force.`,
@@ -81,6 +92,7 @@ ceilings below; "sandboxmcp config" shows those in force.`,
   sandboxmcp run -c 'print(6*7)'
   echo 'echo $((6*7))' | sandboxmcp run - -l shell
   sandboxmcp run plot.py --stdin data.csv --out results --timeout 10 --ram 256
+  sandboxmcp run --package requests fetch.py --allow-domain api.example.com
   sandboxmcp run --session analysis -c 'x = 5'`,
 		Args: cobra.ArbitraryArgs,
 	}
@@ -95,9 +107,12 @@ ceilings below; "sandboxmcp config" shows those in force.`,
 	f.StringVar(&o.backend, "backend", "", "run it with `BACKEND`: process or docker")
 	f.StringArrayVar(&o.domains, "allow-domain", nil, "let it reach only `DOMAIN`, such as name.example, *.name.example or name.example:8443; may be repeated")
 	f.Float64Var(&o.hold, "hold", 0, "hold a connection to any other domain up to `SECONDS` for a person to approve it")
+	f.StringArrayVar(&o.packages, "package", nil, "install `PACKAGE` for it first, such as requests or 'pandas>=2'; may be repeated")
 	f.StringVar(&o.session, "session", "", "run in the session `ID`")
 	f.BoolVar(&o.background, "background", false, "run it in the background and print the request id")
+	f.BoolVar(&a.raw, "raw", false, "pass its output on byte for byte on a terminal, too")
 	withStart(cmd, &o.place)
+	f.Lookup("no-server").Usage = "run it in this process; with --session or --background, fail rather than start a server"
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		o.inline = f.Changed("code")
@@ -202,14 +217,13 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	a.giveThrough(&req, cancel)
+	endOutput := a.giveThrough(&req, cancel)
 	dir, err := openOut(o.out)
 	if err != nil {
 		return err
 	}
 	defer dir.close()
-	return a.WithEngine(ctx, cfg, func(e app.Engine) error {
-		res, err := e.Execute(ctx, app.Me(cfg), req)
+	show := func(e app.Engine, res sandboxmcp.Result, err error) error {
 		ok, err := a.ended(ctx, res, err)
 		if !ok {
 			return err
@@ -218,8 +232,39 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 		if dir != nil && !a.copyOut(context.WithoutCancel(ctx), e, dir, res) {
 			a.status = exitOurs
 		}
-		return a.answer(a.json, res, func() { a.remark(res) })
+		if a.json {
+			res.Note = a.Paste(res.Note)
+		}
+		return a.answer(a.json, res, func() {
+			a.remark(res)
+			a.sayKept(res, dir != nil)
+		})
+	}
+	if s := a.Alike(ctx, cfg, o.place, req); s != nil {
+		a.asked = o.wrote(req)
+		res, err := s.ExecuteAlike(ctx, app.Me(cfg), req, s.Digest)
+		if !api.Declined(err) {
+			endOutput()
+			if err != nil || api.Complete(res) || dir == nil && !a.json {
+				return show(nil, res, err)
+			}
+			return a.WithEngine(context.WithoutCancel(ctx), cfg, func(e app.Engine) error { // the content of large files is only in the state directory
+				return show(e, a.filled(context.WithoutCancel(ctx), e, res), nil)
+			})
+		}
+	}
+	return a.WithEngine(ctx, cfg, func(e app.Engine) error {
+		a.asked = o.wrote(req)
+		res, err := e.Execute(ctx, app.Me(cfg), req)
+		endOutput()
+		return show(e, res, err)
 	}, req.Language)
+}
+
+// wrote reports whether a refused value of the request comes from the command line. A file or stdin
+// without code does not.
+func (o *runOptions) wrote(req sandboxmcp.Request) bool {
+	return o.inline || strings.TrimSpace(req.Code) != ""
 }
 
 // ended sets the exit status after Execute. It reports whether there is a result to show.
@@ -237,11 +282,17 @@ func (a *call) ended(ctx context.Context, res sandboxmcp.Result, err error) (boo
 }
 
 // giveThrough passes the program's output to stdout and stderr while it runs, except with
-// --json.
-func (a *call) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFunc) {
-	if !a.json {
-		req.Stdout = &through{a.Stdout, cancel}
-		req.Stderr = &through{a.Stderr, cancel}
+// --json. The function that it returns ends the output.
+func (a *call) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFunc) func() {
+	if a.json {
+		return func() {}
+	}
+	out := newThrough(a.Stdout, a.terminal && !a.raw, cancel)
+	errs := newThrough(a.Stderr, a.watched && !a.raw, cancel)
+	req.Stdout, req.Stderr = out, errs
+	return func() {
+		out.end()
+		errs.end()
 	}
 }
 
@@ -249,8 +300,12 @@ func (a *call) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFu
 func (a *call) request(ctx context.Context, o *runOptions, cfg *config.Config) (sandboxmcp.Request, error) {
 	req := sandboxmcp.Request{
 		Env:    o.vars,
-		Limits: o.limits, Strict: true, Backend: o.backend, Display: sandboxmcp.DisplayNone,
+		Limits: o.limits, Strict: true, Backend: o.backend, Display: sandboxmcp.DisplayNone, Reader: sandboxmcp.ReaderTerminal,
+		Packages:       o.packages,
 		AllowedDomains: o.domains, GrantDomains: o.domains != nil, Hold: time.Duration(o.hold * float64(time.Second)),
+	}
+	if len(o.packages) > 0 {
+		req.Note = a.Progress
 	}
 	switch {
 	case o.inline:
@@ -308,22 +363,10 @@ func exitOf(res sandboxmcp.Result) int {
 	return exitOurs
 }
 
-// remark prints messages about facts that the output does not show, such as exceeded
-// limits. For a timeout the engine has added a line to stderr.
+// remark prints the note of a result: what its end means, and which flag helps.
 func (a *call) remark(res sandboxmcp.Result) {
-	switch res.Status {
-	case sandboxmcp.StatusOutOfMemory:
-		a.Say("out_of_memory: the memory limit ended the program (raise --ram)")
-	case sandboxmcp.StatusOutputLimit:
-		a.Say("output_limit: the program was ended because it wrote far more than --max-output")
-	case sandboxmcp.StatusCompleted, sandboxmcp.StatusFailed, sandboxmcp.StatusTimedOut, sandboxmcp.StatusSignalled,
-		sandboxmcp.StatusCancelled, sandboxmcp.StatusRejected, sandboxmcp.StatusRunning:
-	}
-	if res.StdoutTruncated {
-		a.Say("stdout was cut (raise --max-output)")
-	}
-	if res.StderrTruncated {
-		a.Say("stderr was cut (raise --max-output)")
+	if res.Note != "" {
+		a.Say(res.Note)
 	}
 }
 
@@ -333,12 +376,34 @@ var errReaderGone = errors.New("the reader of the output has gone")
 // through passes a program's output to a stream of this process. It cancels the run if
 // that stream is closed.
 type through struct {
-	w    io.Writer
-	stop context.CancelCauseFunc
+	mu     sync.Mutex // the run does not wait for its writers, so end may be called during Write
+	w      io.Writer
+	filter *terminal.Filter // nil: bytes pass as they are
+	stop   context.CancelCauseFunc
+}
+
+func newThrough(w io.Writer, filtered bool, stop context.CancelCauseFunc) *through {
+	t := &through{w: w, stop: stop}
+	if filtered {
+		t.filter = terminal.NewFilter(w)
+		t.w = t.filter
+	}
+	return t
+}
+
+// end completes what the filter holds back.
+func (t *through) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.filter != nil {
+		_ = t.filter.Close()
+	}
 }
 
 // Write writes to the stream.
 func (t *through) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	n, err := t.w.Write(p)
 	if errors.Is(err, syscall.EPIPE) {
 		t.stop(errReaderGone)

@@ -35,6 +35,7 @@ type fake struct {
 	unused
 	fakeSessions
 	fakeGuard
+	fakeEgress
 	fakeRecord
 }
 
@@ -69,6 +70,11 @@ func (f *fake) Cancel(_ context.Context, _ sandboxmcp.Caller, id sandboxmcp.Requ
 	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no")
 }
 
+// Jobs lists nothing.
+func (f *fake) Jobs(context.Context, sandboxmcp.Caller) ([]sandboxmcp.Job, error) {
+	return []sandboxmcp.Job{}, nil
+}
+
 func (f *fake) Output(context.Context, sandboxmcp.Caller, sandboxmcp.RequestID, string) ([]byte, error) {
 	return nil, f.err
 }
@@ -92,6 +98,8 @@ func (f *fake) Stats(context.Context) (sandboxmcp.Stats, error) {
 		Pool:       map[string]int{"ready": 1},
 	}, nil
 }
+
+func (f *fake) Packages(context.Context) ([]string, error) { return nil, f.err }
 
 func (f *fake) Namespace() sandboxmcp.Namespace { return sandboxmcp.DefaultNamespace }
 
@@ -163,7 +171,7 @@ func TestRunRequest(t *testing.T) {
 		"--env", "A=b=c", "--env", "D=", "--stdin", in, "--backend", "process", "--json")
 	want := sandboxmcp.Request{
 		Code: "text of a.mjs", Language: sandboxmcp.Node, FileName: "a.mjs", Stdin: []byte("text of in"),
-		Env: map[string]string{"A": "b=c", "D": ""}, Strict: true, Backend: "process",
+		Env: map[string]string{"A": "b=c", "D": ""}, Strict: true, Backend: "process", Reader: sandboxmcp.ReaderTerminal,
 		Limits: sandboxmcp.Limits{MaxRAMMB: 64, MaxCPUCores: 0.5, TimeoutSeconds: 1.5, MaxProcesses: 3, MaxOutputBytes: 10},
 	}
 	if d := cmp.Diff(want, f.got); d != "" {
@@ -178,6 +186,19 @@ func TestRunRequest(t *testing.T) {
 	}
 	if f.opened.Actor != "cli" || len(f.opened.Env) == 0 || f.opened.Version == "" {
 		t.Errorf("options: got %+v, want actor cli, an environment and a version", f.opened)
+	}
+}
+
+// TestTheNoteIsOneLine: a person reads after the output what its end means, and nothing after one
+// that is plain.
+func TestTheNoteIsOneLine(t *testing.T) {
+	for note, want := range map[string]string{
+		"Stopped at 64 MiB.\nPass --ram.": "sandboxmcp: Stopped at 64 MiB. Pass --ram.\n", "": "",
+	} {
+		f := &fake{res: sandboxmcp.Result{Status: sandboxmcp.StatusOutOfMemory, Note: note}}
+		if got := f.cli(t.Context(), t, nil, "run", "-c", "x"); got.stderr != want {
+			t.Errorf("%q: got %q on stderr, want %q", note, got.stderr, want)
+		}
 	}
 }
 

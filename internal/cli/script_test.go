@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/cli"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
@@ -50,6 +52,8 @@ func TestScript(t *testing.T) {
 			e.Setenv("HOME", e.WorkDir+"/home")
 			e.Setenv("SANDBOXMCP_STATE_DIR", e.WorkDir+"/state")
 			e.Setenv("DOCKER_HOST", "unix://"+e.WorkDir+"/none.sock")
+			e.Setenv("ENGINE", os.Getenv("DOCKER_HOST"))
+			e.Setenv("ENGINE_RUNTIMES", os.Getenv("ENGINE_RUNTIMES"))
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"wheels": wheels},
@@ -60,6 +64,16 @@ func TestScript(t *testing.T) {
 					return false, fmt.Errorf("pip is demanded by %s: %w", testkit.MustRun, err)
 				}
 				return err == nil, nil
+			}
+			if cond == "docker" { // an engine of our own, see scripts/engine.sh
+				there := os.Getenv("ENGINE_RUNTIMES") != ""
+				if !there && testkit.Demanded("docker") {
+					return false, fmt.Errorf("an engine is demanded by %s; scripts/engine.sh starts one", testkit.MustRun)
+				}
+				return there, nil
+			}
+			if cond == "hup" { // else the shell cannot undo it for the server that it starts
+				return !signal.Ignored(unix.SIGHUP), nil
 			}
 			if cond != "sandbox" {
 				return false, fmt.Errorf("unknown condition %q", cond)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,6 +83,7 @@ func (a *call) showSession(s sandboxmcp.Session) {
 		{"SESSION", string(s.ID)},
 		{"language", string(s.Language)},
 		{"status", string(s.Status)},
+		{"keeps state", strings.Join(languageNames(s.Interpreters), ", ")},
 		{"server", s.Owner},
 		{"created", clock(s.CreatedAt)},
 		{"last used", clock(s.LastActivity)},
@@ -92,6 +94,14 @@ func (a *call) showSession(s sandboxmcp.Session) {
 		rows = append(rows, []string{"walls", string(s.Isolation.Tier) + ": " + wallList(s.Isolation.Walls)})
 	}
 	a.table(rows)
+}
+
+func languageNames(all []sandboxmcp.Language) []string {
+	names := []string{}
+	for _, l := range all {
+		names = append(names, string(l))
+	}
+	return names
 }
 
 // createOptions are the flags of session create.
@@ -227,5 +237,9 @@ func (a *call) killSession(ctx context.Context, p app.Place, id sandboxmcp.Sessi
 }
 
 func limitText(l sandboxmcp.Limits) string {
-	return shown(l.MaxRAMMB) + " MiB, cores " + shown(l.MaxCPUCores) + ", " + shown(l.TimeoutSeconds) + " s, " + shown(l.MaxProcesses) + " processes"
+	cores := shown(l.MaxCPUCores) + " cores"
+	if l.MaxCPUCores == 1 {
+		cores = "1 core"
+	}
+	return shown(l.MaxRAMMB) + " MiB, " + cores + ", " + shown(l.TimeoutSeconds) + " s, " + counted(int64(l.MaxProcesses), "process")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -43,7 +44,7 @@ type fakeSessions struct {
 }
 
 func session(id sandboxmcp.SessionID) sandboxmcp.Session {
-	return sandboxmcp.Session{ID: id, Namespace: "default", Language: sandboxmcp.Node, Status: sandboxmcp.SessionActive, Limits: sandboxmcp.DefaultLimits()}
+	return sandboxmcp.Session{ID: id, Namespace: "default", Language: sandboxmcp.Node, Status: sandboxmcp.SessionIdle, Limits: sandboxmcp.DefaultLimits()}
 }
 
 func having(ids ...sandboxmcp.SessionID) *fake {
@@ -102,8 +103,20 @@ func (f *fakeSessions) SessionFiles(_ context.Context, c sandboxmcp.Caller, id s
 	return []sandboxmcp.SessionFile{{Path: "/mnt/data/a.txt", Filename: "a.txt", SizeBytes: 2}}, f.find(c, id)
 }
 
+func (f *fakeSessions) SessionEntries(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, deep bool) ([]sandboxmcp.SessionEntry, error) {
+	all := []sandboxmcp.SessionEntry{{Path: "/mnt/data/a.txt", Type: sandboxmcp.EntryFile, SizeBytes: 2}, {Path: "/mnt/data/sub", Type: sandboxmcp.EntryDirectory}}
+	if deep {
+		all = append(all, sandboxmcp.SessionEntry{Path: "/mnt/data/sub/b.txt", Type: sandboxmcp.EntryFile, SizeBytes: 7})
+	}
+	return all, f.find(c, id)
+}
+
 func (f *fakeSessions) ReadFile(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, path string, _ int64) (sandboxmcp.SessionFile, []byte, error) {
 	return sandboxmcp.SessionFile{Path: path}, []byte("a\x00\xff\x1b"), f.find(c, id)
+}
+
+func (f *fakeSessions) OpenFile(context.Context, sandboxmcp.Caller, sandboxmcp.SessionID, string, int64) (sandboxmcp.SessionFile, io.ReadSeekCloser, error) {
+	return sandboxmcp.SessionFile{}, nil, errors.ErrUnsupported // for the artifact server
 }
 
 func (f *fakeSessions) RemoveFile(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, path string) error {
@@ -137,7 +150,13 @@ func (f *fakeSessions) spawn(_ context.Context, args, _ []string, _ *os.File) (i
 // listen opens a control socket for the engine.
 func (f *fake) listen(t *testing.T, state string, background bool) {
 	t.Helper()
-	s, err := api.Listen(t.Context(), api.Config{StateDir: state, Service: f, AuditInMemory: f.memory, Logger: slog.New(slog.DiscardHandler), Background: background})
+	c := api.Config{StateDir: state, Service: f, AuditInMemory: f.memory, Logger: slog.New(slog.DiscardHandler), Background: background}
+	var s *api.Server
+	if background {
+		c.Stop = func() { go func() { _ = s.Drain(t.Context()) }() }
+	}
+	var err error
+	s, err = api.Listen(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,6 +482,12 @@ func TestFiles(t *testing.T) {
 	}
 	if got := run("list", "one"); !strings.Contains(got.stdout, "/mnt/data/a.txt") {
 		t.Errorf("list: got %+v, want a.txt", got)
+	}
+	if got := run("list", "one"); !strings.Contains(got.stdout, "/mnt/data/sub/ ") || strings.Contains(got.stdout, "b.txt") {
+		t.Errorf("list: got %+v, want the directory and not what is in it", got)
+	}
+	if got := run("list", "one", "-R"); !strings.Contains(got.stdout, "/mnt/data/sub/b.txt  7      file") {
+		t.Errorf("list -R: got %+v, want what is in the directory", got)
 	}
 	if got := parsed[struct{ Artifacts []sandboxmcp.SessionFile }](t, run("list", "one", "--json").stdout); len(got.Artifacts) != 1 {
 		t.Errorf("list: got %+v, want one file", got)

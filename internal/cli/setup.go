@@ -128,7 +128,7 @@ func setupSummary(r environment.Report) string {
 	if r.Already {
 		return text + ", already installed and whole"
 	}
-	return text + fmt.Sprintf(", from %d wheels of %d MiB that pip %s fetched", len(r.Set.Wheels), r.Fetched>>20, r.Pip)
+	return text + fmt.Sprintf(", from %d wheels of %d MiB that pip %s fetched\nsessions that are live now do not have it; new ones do", len(r.Set.Wheels), r.Fetched>>20, r.Pip)
 }
 
 func (a *call) setupList() *cobra.Command {

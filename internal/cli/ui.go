@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf16"
@@ -15,12 +14,14 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
+	"github.com/sandboxmcp/sandboxmcp/internal/terminal"
 )
 
 // Output style: results go to stdout. Messages go to stderr, one line each, after the
 // program's name, in lower case and without a full stop; a failure also says what to do
 // next. Escape sequences are printed on terminals only. Control characters from sandboxes
-// are replaced, except in the output of `run`.
+// are replaced. The output of programs is filtered on a terminal, and passed on byte for
+// byte elsewhere.
 
 // failure prints an error in one line on stderr. It includes the cause, because the
 // person at the terminal is the operator.
@@ -34,6 +35,35 @@ func (a *call) failure(e *sandboxmcp.Error) {
 		hint = e.Code.Row().Hint
 	}
 	a.Say(text + " (" + hint + ")")
+	a.excerpt(e)
+}
+
+// excerpt prints the line of a file that an error is about, with a caret below the place.
+func (a *call) excerpt(e *sandboxmcp.Error) {
+	line, _ := e.Fields["line"].(int)
+	column, _ := e.Fields["column"].(int)
+	text, ok := e.Fields["excerpt"].(string)
+	if !ok || line < 1 || column < 1 {
+		return
+	}
+	const most = 100 // characters on either side of the place
+	before := []rune(text[:min(column-1, len(text))])
+	after := []rune(text[min(column-1, len(text)):])
+	before, after = before[max(0, len(before)-most):], after[:min(most, len(after))]
+	mark := strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return r
+		}
+		return ' '
+	}, string(before))
+	shown := strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return r
+		}
+		return []rune(app.Clean(string(r)))[0]
+	}, string(before)+string(after))
+	margin := strconv.Itoa(line)
+	_, _ = io.WriteString(a.Stderr, "  "+margin+" | "+shown+"\n  "+strings.Repeat(" ", len(margin))+" | "+mark+"^\n")
 }
 
 // withCause appends a cause to a text, unless the text contains the cause or its last part
@@ -87,6 +117,14 @@ func printableJSON(doc []byte) []byte {
 	return out
 }
 
+// printText prints what a program wrote, and ends its last line.
+func (a *call) printText(text string) {
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	a.print(a.ofProgram(text))
+}
+
 // answer prints a result: as one JSON document, or by calling show.
 func (a *call) answer(document bool, v any, show func()) error {
 	if document {
@@ -101,16 +139,30 @@ func (a *call) answer(document bool, v any, show func()) error {
 // is not a terminal.
 func (a *call) document() bool { return a.json || !a.terminal }
 
-// table writes rows in columns; the first row is the heading.
+// table writes rows in columns, in which control characters are replaced. On a terminal
+// the table fits its width.
 func (a *call) table(rows [][]string) {
-	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
 		for i, c := range r {
 			r[i] = app.Clean(c)
 		}
-		_, _ = fmt.Fprintln(w, strings.TrimRight(strings.Join(r, "\t"), "\t"))
 	}
-	_ = w.Flush()
+	a.grid(rows)
+}
+
+// grid writes rows in columns. On a terminal they fit its width. The cells may have
+// colors; text of programs in them must be clean.
+func (a *call) grid(rows [][]string) {
+	a.print(strings.Join(terminal.Table(rows, terminal.Width(a.Stdout)), "\n") + "\n")
+}
+
+// ofProgram returns what a program wrote in the form that stdout gets: on a terminal only
+// text and colors, unless --raw is given.
+func (a *call) ofProgram(text string) string {
+	if a.terminal && !a.raw {
+		return terminal.Filtered(text)
+	}
+	return text
 }
 
 const (
@@ -129,6 +181,20 @@ func (a *call) paint(colour, text string) string {
 
 // clock formats a time.
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// counted formats a number of things. The plural of thing ends in s or es.
+func counted(n int64, thing string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(thing, "s"):
+		thing += "es"
+	case strings.HasSuffix(thing, "y"):
+		thing = strings.TrimSuffix(thing, "y") + "ies"
+	default:
+		thing += "s"
+	}
+	return strconv.FormatInt(n, 10) + " " + thing
+}
 
 // shown formats a setting's value for a table.
 func shown(v any) string {

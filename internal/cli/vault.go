@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -235,7 +234,7 @@ if such copies may exist, change the secrets too.`,
 				return err
 			}
 			return a.answer(a.json, map[string]any{"rotated": true, "secrets": n}, func() {
-				a.print("the key was replaced; " + strconv.Itoa(n) + " secrets are encrypted with the new one\n")
+				a.print("the key was replaced; encrypted with the new one: " + counted(int64(n), "secret") + "\n")
 			})
 		})
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
 // heldSecret is a secret in a fake vault, and who put it there.
@@ -51,6 +52,8 @@ func (f *fakeSessions) Secrets(_ context.Context, c sandboxmcp.Caller) (sandboxm
 	}
 	return sandboxmcp.VaultList{Kind: cmp.Or(f.kind, "sealed"), Secrets: list}, nil
 }
+
+func (f *fakeSessions) Reload() (app.Reloaded, error) { return app.Reloaded{}, nil }
 
 func (f *fakeSessions) RotateVault(context.Context, sandboxmcp.Caller) (int, error) {
 	f.rotated++

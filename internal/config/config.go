@@ -11,10 +11,13 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -52,13 +55,17 @@ type Config struct {
 	Namespace sandboxmcp.Namespace
 
 	DefaultBackend    string
+	RootFS            string // empty: this machine's
 	MaxConcurrentJobs int
 	MCPAnswers        string // small or full
 	MCPOutputChars    int
+	MCPTools          []string // tools and groups of tools; empty: all
+	MCPReadOnly       bool
 	MaxQueued         int // per namespace
 	IsolationMin      sandboxmcp.Tier
 	UIDRange          UIDRange
-	SandboxPool       bool // reuse parts of ended sandboxes, and build sandboxes ahead
+	RunServer         string // use, start or off
+	SandboxPool       bool   // reuse parts of ended sandboxes, and build sandboxes ahead
 
 	MaxRAMMB       int
 	MaxCPUCores    float64
@@ -82,8 +89,9 @@ type Config struct {
 	EgressApprovals    bool
 	EgressHoldSeconds  float64
 	EgressPrivateHosts []sandboxmcp.Domain // no wildcards
+	EnableWebAccess    bool
 	WebAllowHosts      []string
-	SearxngURL         string
+	SearxngURL         sandboxmcp.Secret // a URL may have a password
 	SearchEngines      []string
 
 	EnableHostAccess    bool
@@ -103,19 +111,30 @@ type Config struct {
 	PackagesAllow      []string
 	PackagesDeny       []string
 	RejectDangerous    bool
+	ValidationDisabled []string
 
-	Image         string // empty: one per language
+	Image         string // empty: the product's own
+	DockerHost    string // empty: DOCKER_HOST, or the usual socket
+	DockerRuntime string // of containers; empty: runc
 	MemoryLimit   Size
 	CPUPeriod     int
 	CPUQuota      int
 	NetworkMode   string
 	Hardened      bool
 	WorkspacePath string
+	WorkspaceMode string
 
-	APIHost     string
-	APIPort     int
-	APIKeys     []APIKey
-	CORSOrigins []string
+	APIHost        string
+	ArtifactServer bool // with stdio, files have links on a loopback port
+	APIPort        int
+	APIKeys        []APIKey
+	CORSOrigins    []string
+	PublicURL      string
+	OAuthIssuer    string
+	OAuthAudience  string
+	OAuthKeysURL   string
+	OAuthScope     string
+	APIRate        int // requests per second of a caller; 0: no limit
 
 	Tools Tools
 
@@ -123,8 +142,9 @@ type Config struct {
 	EgressTestResolve []Mapping
 	EgressTestDNS     netip.AddrPort // zero: not set
 
-	rows    []row
-	sources map[string]Source
+	rows     []row
+	sources  map[string]Source
+	mistyped []Mistyped
 }
 
 // Tools holds the settings of mcp-code-sandbox: for its five tools, sessions, the artifact
@@ -154,16 +174,13 @@ type Tools struct {
 // [sandboxmcp.CodeInvalidArgument] and names the variable, the flag, or the file and line,
 // and the value and its legal form. The message never contains the value of a secret.
 func Load(src Sources) (*Config, error) {
-	c := &Config{sources: map[string]Source{}}
-	c.rows = table(c)
-	for _, r := range c.rows {
-		if !r.assign(r.def) {
-			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInternal, "the default %q of %s is not legal", r.def, r.key)
-		}
+	c, err := defaults()
+	if err != nil {
+		return nil, err
 	}
 	if src.File != "" {
-		if err := c.readFile(src.File); err != nil {
-			return nil, err
+		if faults := c.readFile(src.File); len(faults) > 0 {
+			return nil, faults[0]
 		}
 	}
 	env := environment(src.Env)
@@ -176,7 +193,36 @@ func Load(src Sources) (*Config, error) {
 	if err := c.settle(env); err != nil {
 		return nil, err
 	}
+	c.findMistyped(src.Env)
 	return c, nil
+}
+
+// defaults returns the settings without any source.
+func defaults() (*Config, error) {
+	c := &Config{sources: map[string]Source{}}
+	c.rows = table(c)
+	for _, r := range c.rows {
+		if !r.assign(r.def) {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInternal, "the default %q of %s is not legal", r.def, r.key)
+		}
+	}
+	return c, nil
+}
+
+// Check reads a file of settings and returns every fault in it. Of env it uses only the
+// variables that determine the state directory, so the answer is the same in each shell.
+func Check(file string, env []string) []error {
+	c, err := defaults()
+	if err != nil {
+		return []error{err}
+	}
+	if faults := c.readFile(file); len(faults) > 0 {
+		return faults
+	}
+	if err := c.settle(environment(OnlyPlaces(env))); err != nil {
+		return []error{err}
+	}
+	return nil
 }
 
 func (c *Config) readEnv(env map[string]string) error {
@@ -206,8 +252,22 @@ func (c *Config) readFlags(flags map[string]string) error {
 		}
 		c.sources[r.key] = FromFlag
 	}
-	if known != len(flags) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInternal, "a flag refers to a setting that does not exist")
+	if known == len(flags) {
+		return nil
+	}
+	byKey := make(map[string]row, len(c.rows))
+	for _, r := range c.rows {
+		byKey[r.key] = r
+	}
+	for _, key := range slices.Sorted(maps.Keys(flags)) {
+		if _, ok := byKey[key]; ok {
+			continue
+		}
+		msg := "unknown setting " + sandboxmcp.Quote(key)
+		if g := guess(key, byKey); g != "" {
+			msg += " (did you mean " + g + "?)"
+		}
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s", msg).WithHint("`sandboxmcp config` lists every setting")
 	}
 	return nil
 }
@@ -240,7 +300,7 @@ func (c *Config) settle(env map[string]string) error {
 
 // checkCeilings fails if a limit that the operator has set is above its ceiling.
 func (c *Config) checkCeilings() error {
-	_, over := c.defaults().Clamp(c.Ceilings())
+	_, over := c.unset().Clamp(c.Ceilings())
 	for _, key := range over {
 		if c.Source(key) != FromDefault && (key != "max_cpu_cores" || c.CeilingCPUCores != 0) {
 			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is above its ceiling", key).
@@ -250,7 +310,8 @@ func (c *Config) checkCeilings() error {
 	return nil
 }
 
-func (c *Config) defaults() sandboxmcp.Limits {
+// unset returns the configured limits of a request that sets none.
+func (c *Config) unset() sandboxmcp.Limits {
 	return sandboxmcp.Limits{
 		MaxRAMMB: c.MaxRAMMB, MaxCPUCores: c.MaxCPUCores, TimeoutSeconds: c.TimeoutSeconds,
 		MaxProcesses: c.MaxProcesses, MaxOutputBytes: c.MaxOutputBytes,
@@ -273,7 +334,7 @@ func (c *Config) Ceilings() sandboxmcp.Limits {
 // Limits returns the limits of a request that sets none: the configured defaults, each
 // lowered to its ceiling.
 func (c *Config) Limits() sandboxmcp.Limits {
-	l, _ := c.defaults().Clamp(c.Ceilings())
+	l, _ := c.unset().Clamp(c.Ceilings())
 	return l
 }
 
@@ -329,6 +390,49 @@ func (c *Config) Idle() []string {
 	return keys
 }
 
+// Changed returns the keys of the settings whose values differ from those of other: of those
+// that can be reloaded, or of all others.
+func (c *Config) Changed(other *Config, live bool) []string {
+	keys := []string{}
+	for i, r := range c.rows {
+		if r.live == live && !reflect.DeepEqual(r.into.whole(), other.rows[i].into.whole()) {
+			keys = append(keys, r.key)
+		}
+	}
+	return keys
+}
+
+// Reloaded returns the settings of a server that has begun with c and reads next: those that can
+// be reloaded are next's, all others c's.
+func (c *Config) Reloaded(next *Config) (*Config, error) {
+	merged, err := defaults()
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range merged.rows {
+		from := c
+		if r.live {
+			from = next
+		}
+		reflect.ValueOf(r.into.field).Elem().Set(reflect.ValueOf(from.rows[i].into.field).Elem())
+		if s, ok := from.sources[r.key]; ok {
+			merged.sources[r.key] = s
+		}
+	}
+	return merged, nil
+}
+
+// Display returns the value of a setting with that key as it may be shown, secrets redacted; nil:
+// there is none.
+func (c *Config) Display(key string) any {
+	for _, r := range c.rows {
+		if r.key == key {
+			return r.into.show()
+		}
+	}
+	return nil
+}
+
 // Value is a setting for display.
 type Value struct {
 	Key    string
@@ -356,13 +460,15 @@ type Row struct {
 	Legal   string // legal values, to follow "it has to be"
 	Doc     string
 	Later   bool // validated, but without effect yet
+	Live    bool // a server reads it again on SIGHUP
+	Front   bool // no run depends on it; see [Config.Effective]
 }
 
 // Rows lists the documentation of every setting.
 func Rows() []Row {
 	var out []Row
 	for _, r := range table(&Config{}) {
-		d := Row{Group: r.group, Key: r.key, Env: r.env, Default: r.def, Legal: r.into.legal(), Doc: r.doc, Later: r.later}
+		d := Row{Group: r.group, Key: r.key, Env: r.env, Default: r.def, Legal: r.into.legal(), Doc: r.doc, Later: r.later, Live: r.live, Front: slices.Contains(front, r.key)}
 		if r.envOnly() {
 			d.Key = ""
 		}

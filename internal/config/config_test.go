@@ -50,7 +50,7 @@ func TestDefaults(t *testing.T) {
 	c := load(t, config.Sources{})
 	want := map[string]any{
 		"default_backend": "process", "max_concurrent_jobs": 4, "enable_network": false, "allowed_domains": []string{}, "egress_approvals": true,
-		"enable_host_access": false, "host_auto_approve": false, "host_roots": []string{}, "redact_pii": false, "max_ram_mb": 512,
+		"enable_web_access": true, "enable_host_access": false, "host_auto_approve": false, "host_roots": []string{}, "redact_pii": false, "max_ram_mb": 512,
 		"max_cpu_cores": 1.0, "timeout_seconds": 60.0, "max_processes": 10, "namespace": sandboxmcp.DefaultNamespace, "memory_limit": "256m",
 		"cpu_period": 100000, "cpu_quota": 50000, "network_mode": "none", "hardened": true, "isolation_min": sandboxmcp.TierL2, "packages": "allow",
 		"reject_dangerous": false, "work_quota_mb": 512, "vault": "sealed", "audit": "sqlite", "synchronous": "normal",
@@ -250,9 +250,30 @@ func TestBooleans(t *testing.T) {
 	}
 }
 
+// TestKeysOfOperators: * in place of namespaces makes the key of an operator, and is no namespace
+// beside others.
+func TestKeysOfOperators(t *testing.T) {
+	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_API_KEYS=one=*,two=a,three,four*"}})
+	var got []bool
+	for _, k := range c.APIKeys {
+		got = append(got, k.Operator)
+	}
+	if d := cmp.Diff([]bool{true, false, false, false}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if len(c.APIKeys[0].Namespaces) != 0 {
+		t.Errorf("got the namespaces %v, want none", c.APIKeys[0].Namespaces)
+	}
+	for _, bad := range []string{"one=*|a", "one=a|*", "one=**"} {
+		if _, err := config.Load(config.Sources{Env: []string{home, "SANDBOXMCP_API_KEYS=" + bad}}); err == nil {
+			t.Errorf("%s: got no error, want a refusal", bad)
+		}
+	}
+}
+
 func TestSecretsStayHidden(t *testing.T) {
 	const secret = "very-secret-key"
-	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_API_KEYS=" + secret + "=a|b," + secret + "2=="}})
+	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_API_KEYS=" + secret + "=a|b," + secret + "2==", "SEARXNG_URL=http://me:" + secret + "@search.example/"}})
 	if got, want := c.APIKeys[0].Key.Reveal(), secret; got != want {
 		t.Errorf("key: got %q, want %q", got, want)
 	}
@@ -267,9 +288,20 @@ func TestSecretsStayHidden(t *testing.T) {
 			t.Errorf("%s: got the secret, want it hidden", verb)
 		}
 	}
-	_, err := config.Load(config.Sources{Env: []string{home, "SANDBOXMCP_API_KEYS=" + secret + "=a b"}})
-	if err == nil || strings.Contains(err.Error(), secret) {
-		t.Errorf("illegal key: got %v, want a refusal without the key", err)
+	for _, env := range []string{"SANDBOXMCP_API_KEYS=" + secret + "=a b", "SEARXNG_URL=ftp://me:" + secret + "@search.example/"} {
+		_, err := config.Load(config.Sources{Env: []string{home, env}})
+		if err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("illegal value: got %v, want a refusal without the secret", err)
+		}
+	}
+	for _, text := range []string{
+		"api_keys: [" + secret + ", a b]", "api_keys:\n  - a b\n  - " + secret, "api_keys:\n  - " + secret + "\n  - [", "{api_keys: [" + secret + "], x: }",
+		"searxng_url: ftp://me:" + secret + "@search.example/", "searxng_url: http://me:" + secret + "@search.example/: x\n",
+	} {
+		_, err := config.Load(config.Sources{Env: []string{home}, File: file(t, text)})
+		if err == nil || strings.Contains(fmt.Sprint(err, sandboxmcp.AsError(err).Body()), secret) {
+			t.Errorf("%q: got %v, want a refusal without the secret", text, err)
+		}
 	}
 }
 
@@ -293,8 +325,8 @@ func TestToolVariables(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_REJECT_DANGEROUS=true", "SANDBOXMCP_TIMEOUT=9", "SANDBOX_LOG_LEVEL=debug"}})
-	if d := cmp.Diff([]string{"reject_dangerous"}, c.Idle()); d != "" {
+	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_IMAGE=python", "SANDBOXMCP_TIMEOUT=9", "SANDBOX_LOG_LEVEL=debug"}, File: file(t, "memory_limit: 300m\n")})
+	if d := cmp.Diff([]string{"memory_limit"}, c.Idle()); d != "" {
 		t.Error(d)
 	}
 }
@@ -333,10 +365,56 @@ func TestStateDir(t *testing.T) {
 	}
 }
 
+// TestFilesOfManyBracketsAreRefused: the parser recurses, and a stack that overflows ends the process.
+func TestFilesOfManyBracketsAreRefused(t *testing.T) {
+	for _, deep := range []string{strings.Repeat("[", 500_000), strings.Repeat("{a: ", 200_000), strings.Repeat("- ", 400_000), strings.Repeat("? ", 400_000), strings.Repeat("&a ", 300_000)} {
+		_, err := config.Load(config.Sources{Env: []string{home}, File: file(t, "allowed_domains: "+deep+"\n")})
+		if err == nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("%.6q…: got %v, want %s", deep, err, sandboxmcp.CodeInvalidArgument)
+		}
+	}
+}
+
+func TestFaultsOfAFileAreBounded(t *testing.T) {
+	var text strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&text, "no_such_setting_%d: 1\n", i)
+	}
+	_, err := config.Load(config.Sources{Env: []string{home}, File: file(t, text.String())})
+	if n := strings.Count(fmt.Sprint(err), "unknown setting"); n == 0 || n > 50 {
+		t.Errorf("got %d faults, want 1 to 50: %.200v", n, err)
+	}
+}
+
 func BenchmarkLoad(b *testing.B) {
 	for b.Loop() {
 		if _, err := config.Load(config.Sources{Env: []string{home}}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestMistypedVariablesAreFound(t *testing.T) {
+	env := []string{
+		"HOME=/h", "SANDBOXMCP_TIMOUT=5", "SANDBOXMCP_ALLOWED_DOMAIN=a", "SANDBOX_MAX_SESION=1", "SANDBOX_EXEC_TIMEOUT=1", "SANDBOX_TIMEOUT=1",
+		"sandbox_max_sesions=1", "sandboxmcp_timeout=1", "SANDBOXMCP_QQQQQQQQQ=1",
+		"SANDBOXMCP_TIMEOUT=5", "sandbox_max_sessions=3", "SANDBOX_LOG_LEVEL=INFO", "SANDBOXMCP_SECRET_DEFAULT_KIT=x", "SANDBOX_OUTPUT_DIR=/mnt/data", "SANDBOXED=1", "PATH=/bin",
+	}
+	c, err := config.Load(config.Sources{Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []config.Mistyped{
+		{Name: "SANDBOXMCP_ALLOWED_DOMAIN", Guess: "SANDBOXMCP_ALLOWED_DOMAINS"},
+		{Name: "SANDBOXMCP_QQQQQQQQQ"},
+		{Name: "SANDBOXMCP_TIMOUT", Guess: "SANDBOXMCP_TIMEOUT"},
+		{Name: "SANDBOX_EXEC_TIMEOUT", Guess: "SANDBOX_EXEC_TIMEOUT_S"},
+		{Name: "SANDBOX_MAX_SESION", Guess: "SANDBOX_MAX_SESSIONS"},
+		{Name: "SANDBOX_TIMEOUT", Guess: "SANDBOXMCP_TIMEOUT"},
+		{Name: "sandbox_max_sesions", Guess: "SANDBOX_MAX_SESSIONS"},
+		{Name: "sandboxmcp_timeout", Guess: "SANDBOXMCP_TIMEOUT"},
+	}
+	if d := cmp.Diff(want, c.Mistyped()); d != "" {
+		t.Errorf("got other variables (-want +got):\n%s", d)
 	}
 }

@@ -1,6 +1,9 @@
 package config
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
@@ -16,6 +19,8 @@ type row struct {
 	secret bool
 	// test rows are refused without SANDBOXMCP_TEST=1 and in a file.
 	test bool
+	// live rows can be reloaded while a server runs.
+	live bool
 	// later rows are validated but have no effect yet.
 	later bool
 }
@@ -24,12 +29,19 @@ type row struct {
 // not be set by a file.
 func (r row) envOnly() bool { return r.test || r.key == "test" }
 
-func (r row) illegal(name, text string) error {
-	shown := sandboxmcp.Quote(text)
-	if r.secret {
-		shown = redacted
+// shown returns a text as messages quote it: a secret, or a URL with a user, is hidden.
+func (r row) shown(text string) string {
+	if r.secret || userInURL(text) {
+		return redacted
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is %s; it has to be %s", name, shown, r.into.legal()).
+	return sandboxmcp.Quote(text)
+}
+
+// userInURL reports whether a text may be a URL with a user, and so with a password.
+func userInURL(text string) bool { return strings.Contains(text, "://") && strings.Contains(text, "@") }
+
+func (r row) illegal(name, text string) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is %s; it has to be %s", name, r.shown(text), r.into.legal()).
 		WithHint("correct " + name)
 }
 
@@ -40,6 +52,20 @@ const (
 		"systemctl status,systemctl is-active,pip list,pip show,npm list,git status,git log,git diff,git branch"
 	hostBlocked = "rm,rmdir,sudo,chmod,chown -R,mkfs,dd,shutdown,poweroff,reboot,kill,pkill,killall"
 )
+
+// reloaded are the settings that a server reads again on SIGHUP: limits, and lists and policies of
+// what is allowed. engine.Reload applies them to the engine, and internal/app to its front ends.
+var reloaded = []string{
+	"max_ram_mb", "max_cpu_cores", "timeout_seconds", "max_processes", "max_output_bytes", "max_code_bytes", "work_quota_mb",
+	"ceiling_ram_mb", "ceiling_cpu_cores", "ceiling_timeout_seconds", "ceiling_processes", "ceiling_output_bytes",
+	"max_concurrent_jobs", "max_queued", "artifact_keep_hours", "artifact_keep_mb", "audit_keep_days",
+	"enable_network", "allowed_domains", "egress_approvals", "egress_private_hosts", "egress_hold_seconds", "enable_web_access", "web_allow_hosts",
+	"host_allowed_commands", "host_blocked_commands", "host_roots",
+	"packages", "packages_allow", "packages_deny", "packages_min_age_days", "reject_dangerous", "validation_disabled",
+	"sandbox_memory_limit", "sandbox_cpu_limit", "sandbox_exec_timeout_s", "sandbox_session_ttl_m", "sandbox_max_sessions",
+	"sandbox_max_upload_bytes", "sandbox_max_artifact_read_bytes", "sandbox_max_output_bytes", "sandbox_max_code_bytes", "sandbox_network",
+	"mcp_output_chars", "api_keys", "cors_origins", "api_rate",
+}
 
 // table is the list of all settings, in the order of the documentation, bound
 // to the fields of c.
@@ -54,21 +80,23 @@ func table(c *Config) []row {
 		{"Execution", executionRows(c), false},
 		{"Limits", limitRows(c), false},
 		{"Network", networkRows(c), false},
-		{"Web", webRows(c), true},
-		{"Host access", hostRows(c), true},
+		{"Web", webRows(c), false},
+		{"Host access", hostRows(c), false},
 		{"Vault", vaultRows(c), false},
-		{"Packages and validation", guardRows(c), true},
-		{"Docker", dockerRows(c), true},
+		{"Checking code", checkRows(c), false},
+		{"Packages", packageRows(c), false},
+		{"Docker", dockerRows(c), false},
+		{"Docker settings of mcpaisuite-sandboxmcp", containerRows(c), true},
 		{"Sessions and the tools of mcp-code-sandbox", toolRows(&c.Tools), false},
 		{"Handing out files", fileRows(c), false},
 		{"Answers over MCP", answerRows(c), false},
-		{"HTTP", httpRows(c), true},
+		{"HTTP", httpRows(c), false},
 		{"Log", logRows(&c.Tools), false},
 		{"More of mcp-code-sandbox", moreToolRows(&c.Tools), true},
 		{"Tests only", testRows(c), false},
 	} {
 		for _, r := range g.rows {
-			r.group, r.later = g.name, g.later
+			r.group, r.later, r.live = g.name, g.later, slices.Contains(reloaded, r.key)
 			all = append(all, r)
 		}
 	}
@@ -93,10 +121,12 @@ func executionRows(c *Config) []row {
 	return []row{
 		{key: "default_backend", env: "SANDBOXMCP_BACKEND", def: "process", into: choice(&c.DefaultBackend, "process", "docker"), doc: "The backend that runs code."},
 		{key: "isolation_min", env: "SANDBOXMCP_ISOLATION_MIN", def: "L2", into: choice(&c.IsolationMin, "L1", "L2", "L3", "L4"), doc: "The weakest isolation tier that is accepted. A run that would have a weaker one is refused."},
+		{key: "rootfs", env: "SANDBOXMCP_ROOTFS", into: text(&c.RootFS, absoluteOK, "an absolute directory"), doc: "Root file system that sandboxes of the process backend see read-only in place of this machine's /usr, and whose interpreters they use. `sandboxmcp image build --rootfs DIR` makes one. Not set: this machine's."},
 		{key: "max_concurrent_jobs", env: "SANDBOXMCP_MAX_CONCURRENT", def: "4", into: integer(&c.MaxConcurrentJobs, 1, 1024), doc: "How many requests run at the same time."},
-		{key: "max_queued", env: "SANDBOXMCP_MAX_QUEUED", def: "64", into: integer(&c.MaxQueued, 1, 65536), doc: "How many requests of a namespace may wait. Further ones are refused with queue_full."},
+		{key: "max_queued", env: "SANDBOXMCP_MAX_QUEUED", def: "1024", into: integer(&c.MaxQueued, 1, 65536), doc: "How many requests of a namespace may wait. Further ones are refused with queue_full, and so are those with which the code and input of the waiting ones would exceed 64 MiB."},
 		{key: "uid_range", env: "SANDBOXMCP_UID_RANGE", def: "1900000000-1933554431", into: uids(&c.UIDRange), doc: "Host user ids for the sandboxes of a server that runs as root, used in blocks of 65536. No account may have one of them."},
 		{key: "sandbox_pool", env: "SANDBOXMCP_SANDBOX_POOL", def: "true", into: boolean(&c.SandboxPool), doc: "Makes runs start faster. Keeps the cgroup and the unused network namespace of an ended sandbox for a minute, for the next one. Keeps empty sandboxes ready for repeated kinds of requests for 5 minutes, with Node and bash started in them. Forks Python programs from a started interpreter. False: every run gets a new sandbox and a new interpreter."},
+		{key: "run_server", env: "SANDBOXMCP_RUN_SERVER", def: "use", into: choice(&c.RunServer, "use", "start", "off"), doc: "Whether `sandboxmcp run` without --session lets a running server of the same user run the program, which is faster. use: if one runs with the same settings and environment, and has room at once. start: likewise, and if there is none, one is started in the background. off: never."},
 	}
 }
 
@@ -130,8 +160,9 @@ func networkRows(c *Config) []row {
 
 func webRows(c *Config) []row {
 	return []row{
+		{key: "enable_web_access", env: "SANDBOXMCP_WEB_ACCESS", def: "true", into: boolean(&c.EnableWebAccess), doc: "True: web_search, fetch_webpage and browser_fetch reach public addresses without approval, except hosts that a person has denied. False: they answer network_disabled."},
 		{key: "web_allow_hosts", env: "SANDBOXMCP_WEB_ALLOW_HOSTS", into: list(&c.WebAllowHosts, hostPortOK, "addresses of the form host:port"), doc: "Private addresses that the web tools may reach. Sandboxes may not."},
-		{key: "searxng_url", env: "SEARXNG_URL", into: address(&c.SearxngURL), doc: "URL of the SearXNG search engine, which is asked first."},
+		{key: "searxng_url", env: "SEARXNG_URL", into: address(&c.SearxngURL), doc: "URL of the SearXNG search engine, which is asked first. If its address is private, list it in web_allow_hosts, too."},
 		{key: "websearch_engines", env: "WEBSEARCH_ENGINES", into: list(&c.SearchEngines, wordOK, "names of search engines"), doc: "Search engines, in the order in which they are asked."},
 	}
 }
@@ -143,6 +174,8 @@ func hostRows(c *Config) []row {
 		{key: "host_allowed_commands", def: hostAllowed, into: list(&c.HostAllowedCommands, patternOK, "commands with their first arguments; * alone is none"), doc: "Host commands that need no approval."},
 		{key: "host_blocked_commands", def: hostBlocked, into: list(&c.HostBlockedCommands, patternOK, "commands with their first arguments; * alone is none"), doc: "Host commands that are always refused, even if they are also allowed."},
 		{key: "host_roots", env: "SANDBOXMCP_HOST_ROOTS", into: list(&c.HostRoots, absoluteOK, "absolute directories"), doc: "Directories that the host file tools may access. Keys, cloud credentials, .env files and agent configuration are refused there, too."},
+		{key: "workspace_path", into: text(&c.WorkspacePath, anyText, "a directory"), doc: "Host directory that all programs see at /workspace, with everything in it, and that host_file_copy copies into. Not set: none."},
+		{key: "workspace_mode", def: "ro", into: choice(&c.WorkspaceMode, "ro", "rw"), doc: "Whether programs can only read the workspace (ro) or also change it (rw). With rw, all programs of all namespaces can change every file in it, without a quota. A server of root needs a directory of an ordinary user for rw; what programs make belongs to that user."},
 	}
 }
 
@@ -156,32 +189,45 @@ func vaultRows(c *Config) []row {
 	}
 }
 
-func guardRows(c *Config) []row {
+func packageRows(c *Config) []row {
 	return []row{
-		{key: "packages", env: "SANDBOXMCP_PACKAGES", def: "allow", into: choice(&c.Packages, "allow", "ask", "deny"), doc: "Whether packages may be installed into sandboxes."},
+		{key: "packages", env: "SANDBOXMCP_PACKAGES", def: "allow", into: choice(&c.Packages, "allow", "ask", "deny"), doc: "Whether packages may be installed into sandboxes: all (allow), those that a person approves (ask), or none (deny)."},
 		{key: "packages_min_age_days", env: "SANDBOXMCP_PACKAGES_MIN_AGE_DAYS", def: "0", into: integer(&c.PackagesMinAgeDays, 0, 3650), doc: "How many days a release must have been public before it is installed."},
-		{key: "packages_allow", env: "SANDBOXMCP_PACKAGES_ALLOW", into: list(&c.PackagesAllow, wordOK, "names of packages"), doc: "If not empty, only these packages are installed."},
-		{key: "packages_deny", env: "SANDBOXMCP_PACKAGES_DENY", into: list(&c.PackagesDeny, wordOK, "names of packages"), doc: "Packages that are never installed."},
-		{key: "reject_dangerous", env: "SANDBOXMCP_REJECT_DANGEROUS", def: "false", into: boolean(&c.RejectDangerous), doc: "True: code with a dangerous pattern is refused. False: it causes a warning."},
+		{key: "packages_allow", env: "SANDBOXMCP_PACKAGES_ALLOW", into: list(&c.PackagesAllow, wordOK, "names of packages"), doc: "Packages that need no approval; * matches any part of a name, and python: or node: in front limits the language. If it is not empty and packages is allow, no others are installed."},
+		{key: "packages_deny", env: "SANDBOXMCP_PACKAGES_DENY", into: list(&c.PackagesDeny, wordOK, "names of packages"), doc: "Packages that are never installed, in the form of packages_allow."},
+	}
+}
+
+func checkRows(c *Config) []row {
+	return []row{
+		{key: "reject_dangerous", env: "SANDBOXMCP_REJECT_DANGEROUS", def: "false", into: boolean(&c.RejectDangerous), doc: "True: validate_code rejects code with a dangerous pattern, and a run of such code is refused. False: validate_code warns. It is a hint, not a wall: code can hide what it does."},
+		{key: "validation_disabled", env: "SANDBOXMCP_VALIDATION_DISABLED", into: list(&c.ValidationDisabled, anyText, "names of rules"), doc: "Dangerous patterns that are not looked for, by the names that the rule of an issue has, such as os.system or ctypes."},
 	}
 }
 
 func dockerRows(c *Config) []row {
 	return []row{
-		{key: "image", env: "SANDBOXMCP_IMAGE", into: text(&c.Image, wordOK, "an image name"), doc: "Image for all languages. Not set: the product's own images if present, else python:3.11-slim, node:20-slim, ubuntu:22.04."},
+		{key: "image", env: "SANDBOXMCP_IMAGE", into: text(&c.Image, wordOK, "an image name"), doc: "Image of every container, with the interpreters of all languages. It is not downloaded. Not set: that of `sandboxmcp image build`, which is sandboxmcp/sandbox:latest, llm-sandbox:latest or sandboxmcp/sandbox:minimal."},
+		{key: "docker_host", env: "SANDBOXMCP_DOCKER_HOST", into: text(&c.DockerHost, wordOK, "the address of an engine"), doc: "Address of a Docker engine, such as unix:///run/docker.sock, or tcp://127.0.0.1:2375 for one in a virtual machine. Not set: DOCKER_HOST, or unix:///var/run/docker.sock."},
+		{key: "docker_runtime", env: "SANDBOXMCP_DOCKER_RUNTIME", into: text(&c.DockerRuntime, wordOK, "a runtime of the engine"), doc: "Runtime of containers, by its name in the engine, such as runsc (gVisor) or kata-runtime. Not set: runc."},
+	}
+}
+
+func containerRows(c *Config) []row {
+	return []row{
 		{key: "memory_limit", def: "256m", into: size(&c.MemoryLimit), doc: "Memory of a container."},
 		{key: "cpu_period", def: "100000", into: integer(&c.CPUPeriod, 1000, 1_000_000), doc: "CPU period in microseconds."},
 		{key: "cpu_quota", def: "50000", into: integer(&c.CPUQuota, 1000, 1<<30), doc: "CPU time per period in microseconds."},
 		{key: "network_mode", def: "none", into: text(&c.NetworkMode, wordOK, "none, or any other word"), doc: "none: no network. Any other word: network through the egress proxy, with its rules."},
 		{key: "hardened", def: "true", into: boolean(&c.Hardened), doc: "Read-only root, no capabilities, no new privileges."},
-		{key: "workspace_path", into: text(&c.WorkspacePath, anyText, "a directory"), doc: "Host directory that containers can access. Not set: none."},
 	}
 }
 
 func fileRows(c *Config) []row {
 	return []row{
 		{key: "api_host", env: "SANDBOXMCP_API_HOST", def: "127.0.0.1", into: text(&c.APIHost, wordOK, "a host name or an address"), doc: "Address of the HTTP listener, which download links contain. With 0.0.0.0 or ::, links contain the machine's first address that is not loopback; to choose another, set that address. Without API keys only a loopback address is allowed."},
-		{key: "api_port", env: "SANDBOXMCP_API_PORT", def: "8080", into: integer(&c.APIPort, 0, 65535), doc: "Port of the HTTP listener. With stdio there is no listener unless a port is set."},
+		{key: "api_port", env: "SANDBOXMCP_API_PORT", def: "8080", into: integer(&c.APIPort, 0, 65535), doc: "Port of the HTTP listener. With stdio, the artifact server takes any free port unless one is set."},
+		{key: "artifact_server", env: "SANDBOXMCP_ARTIFACT_SERVER", def: "true", into: boolean(&c.ArtifactServer), doc: "True: with stdio, answers have links to files, on a port of 127.0.0.1 that is opened for the first link, or on the port that is set. A link opens one file; programs of this machine that know the id of a session which the server has named can read all of its files. False: there are no links. mcp-code-sandbox always has them."},
 		{key: "sandbox_http_host", env: "SANDBOX_HTTP_HOST", def: "127.0.0.1", into: text(&c.Tools.HTTPHost, wordOK, "a host name or an address"), doc: "Address of the HTTP listener if api_host is not set."},
 		{key: "sandbox_http_port", env: "SANDBOX_HTTP_PORT", def: "8080", into: integer(&c.Tools.HTTPPort, 0, 65535), doc: "Port of the HTTP listener if api_port is not set."},
 	}
@@ -189,15 +235,23 @@ func fileRows(c *Config) []row {
 
 func answerRows(c *Config) []row {
 	return []row{
-		{key: "mcp_answers", env: "SANDBOXMCP_MCP_ANSWERS", def: "small", into: choice(&c.MCPAnswers, "small", "full"), doc: "What an answer over MCP holds. small: what a model needs; the rest is in get_artifacts and in the resource run://<request_id>/result. full: every field, for programs that parse. mcp-code-sandbox always answers in full."},
+		{key: "mcp_answers", env: "SANDBOXMCP_MCP_ANSWERS", def: "small", into: choice(&c.MCPAnswers, "small", "full"), doc: "What an answer over MCP holds. small: what a model needs; the rest is in get_artifacts and in the resource run://<request_id>/result. full: every field, for programs that parse; streams above 39,000 characters together and the content of larger files are cut to what clients can read, with the uri of the whole. mcp-code-sandbox always answers in full."},
+		{key: "mcp_tools", env: "SANDBOXMCP_MCP_TOOLS", into: list(&c.MCPTools, wordOK, "names of tools, or of the groups execution, sessions, monitoring, security, web, host and files"), doc: "The tools that are offered over MCP. Not set: all."},
+		{key: "mcp_read_only", env: "SANDBOXMCP_MCP_READ_ONLY", def: "false", into: boolean(&c.MCPReadOnly), doc: "True: only tools that change nothing are offered over MCP, so no code can be run."},
 		{key: "mcp_output_chars", env: "SANDBOXMCP_MCP_OUTPUT_CHARS", def: "16000", into: integer(&c.MCPOutputChars, 1000, 32_000), doc: "The largest number of characters that stdout and stderr have together in a small answer. The client can read the rest as a resource."},
 	}
 }
 
 func httpRows(c *Config) []row {
 	return []row{
-		{key: "api_keys", env: "SANDBOXMCP_API_KEYS", secret: true, into: keys(&c.APIKeys), doc: "API keys, each with the namespaces that its callers may use. The first is the default. A key without namespaces may use the server's own."},
+		{key: "api_keys", env: "SANDBOXMCP_API_KEYS", secret: true, into: keys(&c.APIKeys), doc: "API keys, each with the namespaces that its callers may use. The first is the default. A key without namespaces may use the server's own. KEY=* is the key of an operator: it may use every namespace, and answer the questions of programs. With keys, every request over HTTP needs one, except health checks and signed links."},
 		{key: "cors_origins", env: "SANDBOXMCP_CORS_ORIGINS", into: list(&c.CORSOrigins, wordOK, "origins such as https://host"), doc: "Origins of web pages that may call the HTTP API."},
+		{key: "public_url", env: "SANDBOXMCP_PUBLIC_URL", into: site(&c.PublicURL), doc: "URL under which clients reach the server through a reverse proxy, such as https://sandbox.example. Requests for its host are accepted, and links begin with it."},
+		{key: "oauth_issuer", env: "SANDBOXMCP_OAUTH_ISSUER", into: site(&c.OAuthIssuer), doc: "OAuth issuer whose access tokens are accepted beside API keys: JSON Web Tokens for oauth_audience. The claim sandboxmcp_namespaces lists the namespaces of the caller; without it the caller may use the server's own."},
+		{key: "oauth_audience", env: "SANDBOXMCP_OAUTH_AUDIENCE", into: text(&c.OAuthAudience, wordOK, "a word or a URL"), doc: "The claim aud of tokens. Not set: the URL of /mcp under public_url."},
+		{key: "oauth_keys_url", env: "SANDBOXMCP_OAUTH_KEYS_URL", into: site(&c.OAuthKeysURL), doc: "URL of the issuer's key set (JWKS). Not set: as the issuer's metadata says."},
+		{key: "oauth_scope", env: "SANDBOXMCP_OAUTH_SCOPE", into: text(&c.OAuthScope, wordOK, "a word"), doc: "A scope that tokens must have. Not set: none."},
+		{key: "api_rate", env: "SANDBOXMCP_API_RATE", def: "5000", into: integer(&c.APIRate, 0, 1_000_000), doc: "HTTP requests per second that each caller may send; twice as many at once. Further ones are refused with queue_full and Retry-After. 0: no limit."},
 	}
 }
 

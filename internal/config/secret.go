@@ -13,7 +13,11 @@ const redacted = "***REDACTED***"
 type APIKey struct {
 	Key        sandboxmcp.Secret
 	Namespaces []sandboxmcp.Namespace // the first is the default; empty: the server's own
+	Operator   bool                   // its callers may use every namespace, and decide what persons are asked
 }
+
+// everyNamespace is written in place of the namespaces of an operator's key.
+const everyNamespace = string(sandboxmcp.EveryNamespace)
 
 func keys(to *[]APIKey) value {
 	return value{
@@ -37,6 +41,9 @@ func keys(to *[]APIKey) value {
 					names = append(names, string(n))
 				}
 				s := redacted
+				if k.Operator {
+					names = append(names, everyNamespace)
+				}
 				if len(names) > 0 {
 					s += "=" + strings.Join(names, "|")
 				}
@@ -44,8 +51,19 @@ func keys(to *[]APIKey) value {
 			}
 			return shown
 		},
-		legal:  func() string { return "a list of keys of the form KEY or KEY=namespace|namespace, none of them twice" },
+		legal: func() string {
+			return "a list of keys of the form KEY, KEY=namespace|namespace or KEY=*, none of them twice"
+		},
+		form:   listForm(),
 		isList: true,
+		field:  to,
+		revealed: func() any {
+			all := []any{}
+			for _, k := range *to {
+				all = append(all, k.Key.Reveal(), k.Namespaces, k.Operator)
+			}
+			return all
+		},
 	}
 }
 
@@ -59,7 +77,8 @@ func parseKey(s string) (APIKey, bool) {
 	if !wordOK(key) {
 		return k, false
 	}
-	if names == "" {
+	if names == "" || names == everyNamespace {
+		k.Operator = names != ""
 		return k, true
 	}
 	for n := range strings.SplitSeq(names, "|") {

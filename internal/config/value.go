@@ -19,7 +19,19 @@ type value struct {
 	set    func(items []string) bool
 	show   func() any
 	legal  func() string
+	form   form // in the JSON Schema of a file
 	isList bool
+	field  any // pointer to the field
+
+	revealed func() any // the value with its secrets; nil: show has none
+}
+
+// whole returns the value for a comparison, with its secrets. It must not be shown.
+func (v value) whole() any {
+	if v.revealed != nil {
+		return v.revealed()
+	}
+	return v.show()
 }
 
 // assign sets a row from the text of a variable, a flag or a default. Empty text means an
@@ -48,6 +60,8 @@ func scalar[T any](to *T, legal string, parse func(string) (T, bool)) value {
 		},
 		show:  func() any { return *to },
 		legal: func() string { return legal },
+		form:  anyForm(),
+		field: to,
 	}
 }
 
@@ -56,7 +70,7 @@ func text[T ~string](to *T, check func(string) bool, legal string) value {
 }
 
 func choice[T ~string](to *T, words ...string) value {
-	return scalar(to, "one of "+strings.Join(words, ", "), func(s string) (T, bool) {
+	v := scalar(to, "one of "+strings.Join(words, ", "), func(s string) (T, bool) {
 		for _, w := range words {
 			if strings.EqualFold(s, w) {
 				return T(w), true
@@ -64,10 +78,12 @@ func choice[T ~string](to *T, words ...string) value {
 		}
 		return "", false
 	})
+	v.form = wordForm(words)
+	return v
 }
 
 func boolean(to *bool) value {
-	return scalar(to, "true or false, 1 or 0, yes or no, on or off", func(s string) (bool, bool) {
+	v := scalar(to, "true or false, 1 or 0, yes or no, on or off", func(s string) (bool, bool) {
 		switch strings.ToLower(s) {
 		case "true", "1", "yes", "on":
 			return true, true
@@ -76,14 +92,18 @@ func boolean(to *bool) value {
 		}
 		return false, false
 	})
+	v.form = booleanForm()
+	return v
 }
 
 func integer[T ~int | ~int64](to *T, low, high T) value {
 	legal := "a whole number from " + strconv.FormatInt(int64(low), 10) + " to " + strconv.FormatInt(int64(high), 10)
-	return scalar(to, legal, func(s string) (T, bool) {
+	v := scalar(to, legal, func(s string) (T, bool) {
 		n, err := strconv.ParseInt(s, 10, 64)
 		return T(n), err == nil && n >= int64(low) && n <= int64(high)
 	})
+	v.form = integerForm(int64(low), int64(high))
+	return v
 }
 
 // number accepts numbers above low and up to high. A low of -1 means that 0 is legal.
@@ -92,11 +112,13 @@ func number(to *float64, low, high float64) value {
 	if low < 0 {
 		legal = "a number from 0 to " + strconv.FormatFloat(high, 'f', -1, 64)
 	}
-	return scalar(to, legal, func(s string) (float64, bool) {
+	v := scalar(to, legal, func(s string) (float64, bool) {
 		f, err := strconv.ParseFloat(s, 64)
 		ok := err == nil && !math.IsNaN(f) && f <= high && (f > low && f >= 0)
 		return f, ok
 	})
+	v.form = numberForm(low, high)
+	return v
 }
 
 func list(to *[]string, check func(string) bool, legal string) value {
@@ -112,7 +134,9 @@ func list(to *[]string, check func(string) bool, legal string) value {
 		},
 		show:   func() any { return append([]string{}, *to...) },
 		legal:  func() string { return "a list of " + legal },
+		form:   listForm(),
 		isList: true,
+		field:  to,
 	}
 }
 
@@ -139,18 +163,35 @@ func items[T fmt.Stringer](to *[]T, legal string, parse func(string) (T, bool)) 
 			return texts
 		},
 		legal:  func() string { return "a list of " + legal },
+		form:   listForm(),
 		isList: true,
+		field:  to,
 	}
 }
 
+// webURL parses an http or https URL.
+func webURL(s string) (u *url.URL, ok bool) {
+	u, err := url.Parse(s)
+	return u, err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+// site is a URL without a password.
+func site(to *string) value {
+	return text(to, func(s string) bool {
+		u, ok := webURL(s)
+		return ok && u.User == nil
+	}, "an http or https URL without a user name")
+}
+
 // address is a URL; a password in it is not shown.
-func address(to *string) value {
-	v := text(to, func(s string) bool {
-		u, err := url.Parse(s)
-		return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
-	}, "an http or https URL")
+func address(to *sandboxmcp.Secret) value {
+	v := scalar(to, "an http or https URL", func(s string) (sandboxmcp.Secret, bool) {
+		_, ok := webURL(s)
+		return sandboxmcp.NewSecret(s), ok
+	})
+	v.revealed = func() any { return to.Reveal() }
 	v.show = func() any {
-		if u, err := url.Parse(*to); err == nil {
+		if u, err := url.Parse(to.Reveal()); err == nil {
 			return u.Redacted()
 		}
 		return redacted

@@ -17,7 +17,12 @@
 //	pip        its package installer, for the system's python3
 //	node       Node.js
 //	bash       bash
+//	browser    Chromium
+//	pdf        pdftotext of Poppler
+//	docker     the container engine that scripts/engine.sh starts for its command
 //	clients    the MCP clients of scripts/clients.sh
+//	registry   the package indexes of this machine's pip configuration
+//	mcpmodule  the module of the MCP registry, in the module cache
 //	initbytes  the compilers that made the bytes of the small init
 package testkit
 

@@ -1,0 +1,137 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+// Alike is a server that runs a single run as this process would.
+type Alike struct {
+	*api.Client
+	Digest string
+}
+
+// maxHandedOver bounds the bytes of a request that is handed over. Larger ones cost more on the
+// way than a server saves.
+const maxHandedOver = 1 << 20
+
+// Alike finds a server for a single run: of the same user, program, settings, environment and
+// namespaces. With the setting run_server=start it starts one if none runs. It returns nil if
+// this process has to run it.
+func (a *App) Alike(ctx context.Context, cfg *config.Config, p Place, req sandboxmcp.Request) *Alike {
+	switch {
+	case cfg.RunServer == "off" || p.Alone:
+		return nil
+	case cfg.Audit == "memory" || cfg.Vault == VaultMemory: // each process has its own
+		return nil
+	case cfg.Source("sandbox_log_level") != config.FromDefault || cfg.Source("sandbox_log_file") != config.FromDefault: // its log would be the server's
+		return nil
+	case req.Hold > 0 || cfg.EgressHoldSeconds > 0 || len(req.Packages) > 0: // a person at this terminal may be asked, or reads progress
+		return nil
+	case requestBytes(req) > maxHandedOver:
+		return nil
+	}
+	if ids, err := api.IDs(cfg.StateDir); cfg.RunServer != "start" && (err != nil || len(ids) == 0) {
+		return nil
+	}
+	own := digest(observeSelf(), a.Env, cfg)
+	if own == "" {
+		return nil
+	}
+	alike := func(h api.Hello) bool { return h.Alike == own }
+	look, cancel := context.WithTimeout(ctx, startAnswer)
+	defer cancel()
+	c := api.First(look, cfg.StateDir, alike)
+	if c == nil && cfg.RunServer == "start" && ctx.Err() == nil {
+		var err error
+		if c, err = a.startServer(ctx, cfg, alike); err != nil {
+			a.Say(sandboxmcp.AsError(err).Message)
+			return nil
+		}
+		if !alike(c.Peer()) {
+			return nil
+		}
+	}
+	if c == nil {
+		return nil
+	}
+	return &Alike{c, own}
+}
+
+func requestBytes(r sandboxmcp.Request) int {
+	n := len(r.Code) + len(r.Stdin)
+	for k, v := range r.Env {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+// digest returns a digest of the facts that a run depends on besides its request: the process, its
+// environment and the settings in force. It is empty if the process or the settings, which may be
+// nil, are not known.
+func digest(self string, env []string, cfg *config.Config) string {
+	if self == "" || cfg == nil {
+		return ""
+	}
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%s\n%d\n%s", Version(), len(self), self)
+	_, _ = sum.Write(cfg.Effective(env))
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// statusFields are the lines of /proc/self/status that say what a process may do. Its children
+// inherit them.
+var statusFields = []string{
+	"Umask:", "Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:", "Seccomp:", "Seccomp_filters:",
+	"Cpus_allowed:", "Mems_allowed:",
+}
+
+// namespaces are those of /proc/self/ns that a process is in.
+var namespaces = []string{"cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "time", "time_for_children", "user", "uts"}
+
+// observeSelf describes this process as far as its runs depend on it: its program, user, rights,
+// namespaces, root directory and limits. It is empty on a system without /proc.
+func observeSelf() string {
+	program, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return ""
+	}
+	limits, err := os.ReadFile("/proc/self/limits")
+	if err != nil {
+		return ""
+	}
+	root, err := os.Stat("/")
+	if err != nil {
+		return ""
+	}
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "program %s %d %s\nroot %s\n", fileID(program), program.Size(), program.ModTime().UTC().Format(time.RFC3339Nano), fileID(root))
+	for line := range strings.Lines(string(status)) {
+		for _, f := range statusFields {
+			if strings.HasPrefix(line, f) {
+				b.WriteString(line)
+			}
+		}
+	}
+	for _, n := range namespaces {
+		link, _ := os.Readlink("/proc/self/ns/" + n) // older kernels do not have all
+		b.WriteString(link + "\n")
+	}
+	label, _ := os.ReadFile("/proc/self/attr/current") // without a security module it cannot be read
+	b.Write(label)
+	b.Write(limits)
+	return b.String()
+}
