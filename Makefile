@@ -1,14 +1,16 @@
 # make demo   builds the program and shows it at work
+# make install  installs it into PREFIX/bin (/usr/local/bin)
 # make test   runs every test
 # make test-all  runs also the slow tests that go test -short leaves out
 # make check  runs exactly what CI runs
+# make release  builds what a release publishes into dist/
 #
 # Go 1.26 or newer is taken for granted. As root, the targets install what else
 # they need from Debian's packages; as another user they say what is missing.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: demo build test test-all test-clients lint generate check bench tools fuzz race fmt clean
+.PHONY: demo build man install release test test-all test-clients lint generate check bench tools fuzz race fmt clean
 
 export CGO_ENABLED ?= 0
 VERSION := $(shell scripts/version.sh)
@@ -22,8 +24,31 @@ build:
 	@mkdir -p bin
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/sandboxmcp ./cmd/sandboxmcp
 
+# Manual pages of all commands, in bin/man.
+man:
+	cd tools && go run ./docs -man ../bin/man/man1
+
+# Installs the program with completions and manual pages, and links to it.
+# DESTDIR is for packagers.
+PREFIX ?= /usr/local
+install: build man
+	install -d '$(DESTDIR)$(PREFIX)/bin'
+	install -m 0755 bin/sandboxmcp '$(DESTDIR)$(PREFIX)/bin/sandboxmcp'
+	ln -sfn sandboxmcp '$(DESTDIR)$(PREFIX)/bin/mcp-code-sandbox'
+	ln -sfn sandboxmcp '$(DESTDIR)$(PREFIX)/bin/sandboxmcp-api'
+	install -d '$(DESTDIR)$(PREFIX)/share/man/man1' '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' '$(DESTDIR)$(PREFIX)/share/zsh/site-functions' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
+	install -m 0644 bin/man/man1/*.1 '$(DESTDIR)$(PREFIX)/share/man/man1/'
+	bin/sandboxmcp completion bash > '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/sandboxmcp'
+	bin/sandboxmcp completion zsh > '$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sandboxmcp'
+	bin/sandboxmcp completion fish > '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sandboxmcp.fish'
+
+# Programs for six systems, archives, Debian packages, MCP bundles, images and checksums.
+release:
+	@scripts/setup.sh --need release
+	@scripts/release.sh
+
 test:
-	@scripts/setup.sh run kit science user
+	@scripts/setup.sh run kit science user browser pdf
 	@scripts/science.sh || echo 'the tests go without the package set'
 	@scripts/test.sh
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 // bed holds the engines, servers and directories that a suite uses.
@@ -27,7 +26,8 @@ type bed struct {
 	engines      map[string]*engine.Engine // engines that keep nothing ready, by the PATH on which they search interpreters
 	pooled       map[string]*engine.Engine // engines with default settings, by the interpreter's label, so that languages do not share ready sandboxes
 	null         *os.File
-	server       *client // the product's server; nil: it did not start
+	server       *client     // the product's server; nil: it did not start
+	web          *httpClient // the product's server over HTTP; nil: it did not start
 	judge        *judge
 	science      science
 	meter        meter
@@ -128,11 +128,7 @@ const nothingPrepared = "SANDBOXMCP_SANDBOX_POOL=false"
 func openEngine(ctx context.Context, state, search string, env []string, settings ...string) (*engine.Engine, error) {
 	env = set(set(withoutOurs(env), "SANDBOXMCP_STATE_DIR", state), "PATH", search)
 	env = append(env, settings...)
-	c, err := config.Load(config.Sources{Env: env})
-	if err != nil {
-		return nil, fmt.Errorf("settings: %w", err)
-	}
-	e, err := engine.Open(ctx, engine.Options{Config: c, Env: env, Actor: "bench", Version: "bench"})
+	e, err := engine.Open(ctx, engine.Options{Settings: engine.Settings{Env: env}, Env: env, Actor: "bench", Version: "bench"})
 	if err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}

@@ -3,17 +3,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -47,69 +46,86 @@ func firstRequest(ctx context.Context, o options, out io.Writer) error {
 	return nil
 }
 
-// timedServe is the serve command with a clock around the engine. It writes the engine's
-// time for each request, in ns, as a line to descriptor 3.
+// timedServe is the serve command with a clock around the engine. It writes the engine's time for
+// the last request to the file at descriptor 3.
 func timedServe(ctx context.Context, o options, in io.Reader, out io.Writer) error {
-	// The same as in the serve command.
-	debug.SetGCPercent(400)
-	debug.SetMemoryLimit(256 << 20)
-	e, err := openEngine(ctx, o.state, o.path, os.Environ())
+	s, e, err := clockedServer(ctx, o, false)
 	if err != nil {
 		return err
 	}
 	defer shut(e)
-	times := os.NewFile(3, "times")
-	if times == nil {
-		return fmt.Errorf("descriptor 3 is not open")
-	}
-	s := server.New(server.Config{Engine: clocked{e, times}, Version: "bench", Logger: slog.New(slog.DiscardHandler), Identity: sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{e.Namespace()}}})
 	if err := s.ServeStdio(ctx, in, out); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
 }
 
+// clockedServer returns a server with a clock around its engine, which the caller shuts.
+func clockedServer(ctx context.Context, o options, overHTTP bool) (*server.Server, *engine.Engine, error) {
+	// The same as in the serve command.
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(256 << 20)
+	times := os.NewFile(3, "times")
+	if times == nil {
+		return nil, nil, errors.New("descriptor 3 is not open")
+	}
+	e, err := openEngine(ctx, o.state, o.path, os.Environ())
+	if err != nil {
+		return nil, nil, err
+	}
+	return server.New(server.Config{
+		Engine: clocked{e, times}, Version: "bench", Logger: slog.New(slog.DiscardHandler), HTTP: overHTTP,
+		Identity: sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{e.Namespace()}},
+	}), e, nil
+}
+
 // clocked is an engine that measures its requests.
 type clocked struct {
 	*engine.Engine
 
-	times io.Writer
+	times *os.File
 }
 
-// Execute runs a request and writes its time to c.times.
+// Execute runs a request and writes its time to c.times. That is a file and no pipe: a write to it
+// wakes no other process and never waits.
 func (c clocked) Execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
 	began := time.Now()
 	res, err := c.Engine.Execute(ctx, who, req)
 	took := time.Since(began)
-	// In another goroutine, so that the write does not delay the response.
-	go func() { _, _ = io.WriteString(c.times, strconv.FormatInt(int64(took), 10)+"\n") }()
+	_, _ = c.times.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(took)), 0)
 	return res, err
 }
 
 // timedClient is a client of a timedServe.
 type timedClient struct {
 	*client
+	clock
+}
 
-	times *bufio.Reader
-	r     *os.File
+// clock is the file into which a child writes the engine's times.
+type clock struct{ file *os.File }
+
+// newClock makes the file in a directory.
+func newClock(dir string) (clock, error) {
+	f, err := os.CreateTemp(dir, "clock")
+	if err != nil {
+		return clock{}, fmt.Errorf("make clock: %w", err)
+	}
+	return clock{f}, nil
 }
 
 // inside returns the engine's time for the last request.
-func (t *timedClient) inside() (time.Duration, error) {
-	line, err := t.times.ReadString('\n')
-	if err != nil {
+func (c clock) inside() (time.Duration, error) {
+	var ns [8]byte
+	if _, err := c.file.ReadAt(ns[:], 0); err != nil {
 		return 0, fmt.Errorf("read the engine's time: %w", err)
 	}
-	ns, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read the engine's time: %w", err)
-	}
-	return time.Duration(ns), nil
+	return time.Duration(binary.LittleEndian.Uint64(ns[:])), nil
 }
 
 func (t *timedClient) close() error {
 	err := t.client.close()
-	_ = t.r.Close()
+	_ = t.file.Close()
 	return err
 }
 
@@ -127,19 +143,18 @@ func (b *bed) timed(ctx context.Context) (*timedClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, w, err := os.Pipe()
+	times, err := newClock(dir)
 	if err != nil {
-		return nil, fmt.Errorf("make pipe: %w", err)
+		return nil, err
 	}
 	c, err := dialWith(ctx, func(ctx context.Context) *exec.Cmd {
 		cmd := b.child(ctx, "serve", "-state", dir)
-		cmd.ExtraFiles = []*os.File{w}
+		cmd.ExtraFiles = []*os.File{times.file}
 		return cmd
 	})
-	_ = w.Close()
 	if err != nil {
-		_ = r.Close()
+		_ = times.file.Close()
 		return nil, err
 	}
-	return &timedClient{client: c, times: bufio.NewReader(r), r: r}, nil
+	return &timedClient{c, times}, nil
 }

@@ -51,6 +51,8 @@ type options struct {
 	s1      string
 	judge   string
 	docker  string
+	gvisor  string
+	srt     string
 	science string
 	path    string
 
@@ -93,7 +95,9 @@ func (o *options) define(f *flag.FlagSet) {
 	f.StringVar(&o.s1, "s1", ".tools/s1", "virtual environment that holds sandboxmcp (Python)")
 	f.StringVar(&o.judge, "go-judge", ".tools/bin/go-judge", "the program go-judge, a peer")
 	f.StringVar(&o.docker, "docker", ".tools/docker", "directory that holds docker's programs and an image, as scripts/peers.sh makes it")
-	f.StringVar(&o.science, "science", ".tools/science", "state directory in which the package set science is kept from run to run; empty: without pandas")
+	f.StringVar(&o.gvisor, "gvisor", ".tools/gvisor", "directory that holds gVisor's runsc by version, as scripts/gvisor.sh makes it")
+	f.StringVar(&o.srt, "srt", ".tools/srt", "directory that holds srt, as scripts/peers.sh makes it")
+	f.StringVar(&o.science, "science", ".tools/science/bench", "state directory in which the package set science is kept from run to run; empty: without pandas")
 	f.StringVar(&o.path, "path", os.Getenv("PATH"), "PATH on which interpreters are looked for")
 	f.StringVar(&o.only, "only", "", "only modes whose name holds one of these texts, joined by |; bare programs always stay")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the measuring process, which holds the engine, to this file")
@@ -153,6 +157,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return firstRequest(ctx, o, stdout)
 	case o.child == "serve":
 		return timedServe(ctx, o, os.Stdin, stdout)
+	case o.child == "serve-http":
+		return timedHTTP(ctx, o, os.Stdin, stdout)
 	case o.child == "burst":
 		return burstOnce(ctx, o, stdout)
 	case o.child == "drained":

@@ -19,21 +19,20 @@ import (
 
 // Names of rows that other code refers to.
 const (
-	rowBareFile    = "bare python hello.py"
-	rowCLI         = "command line, `sandboxmcp run hello.py`"
-	rowServe       = "MCP over stdio, `execute_code`"
-	rowTimed       = "MCP over stdio, a clock around the engine"
-	rowAdded       = "… of which stdio adds"
-	rowNsjail      = "nsjail, python"
-	rowSrt         = "srt, python"
-	rowRunscRun    = "runsc run, python"
-	rowRunscExec   = "runsc exec, a warm container, python"
-	rowHTTP        = "MCP over HTTP, `execute_code`"
-	rowHTTPSession = "MCP over HTTP, a session's run"
-	rowS1MCP       = "sandboxmcp (Python), MCP over stdio, warm server"
-	rowS1CLI       = "sandboxmcp (Python), command line"
-	factCLI        = "command line, above the bare run of the same file"
-	factStdio      = "MCP over stdio, above the engine in process"
+	rowBareFile         = "bare python hello.py"
+	rowCLI              = "command line, `sandboxmcp run hello.py`"
+	rowServe            = "MCP over stdio, `execute_code`"
+	rowTimed            = "MCP over stdio, a clock around the engine"
+	rowAdded            = "… of which stdio adds"
+	rowNsjail           = "nsjail, python"
+	rowHTTP             = "MCP over HTTP, `execute_code`"
+	rowHTTPSession      = "MCP over HTTP, a session's run"
+	rowHTTPAdded        = "… of which HTTP adds"
+	rowHTTPSessionAdded = "… of which HTTP adds to a session's run"
+	rowS1MCP            = "sandboxmcp (Python), MCP over stdio, warm server"
+	rowS1CLI            = "sandboxmcp (Python), command line"
+	factCLI             = "command line, above the bare run of the same file"
+	factStdio           = "MCP over stdio, above the engine in process"
 )
 
 func inProcess(i interpreter) string { return "in process, " + i.Label }
@@ -41,6 +40,7 @@ func inPooled(i interpreter) string {
 	return "in process, ready sandbox, " + i.Label
 }
 func inDemand(i interpreter) string  { return "in process, none of its shape ready, " + i.Label }
+func inUnseen(i interpreter) string  { return "in process, a new memory limit, " + i.Label }
 func inSession(i interpreter) string { return "in process, a session's run, " + i.Label }
 func inBwrap(i interpreter) string   { return "bwrap, " + i.Label }
 
@@ -69,9 +69,12 @@ func (b *bed) modes(ctx context.Context) []mode {
 		bare = append(bare, files[0])
 		rest = append(rest, files[1:]...)
 		rest = append(rest, b.serverModes(ctx, python)...)
+		rest = append(rest, b.httpModes(ctx, python)...)
 		rest = append(rest, b.science.modes(b, python)...)
 		rest = append(rest, b.judge.modes(b, python)...)
 		rest = append(rest, b.dockerModes(ctx, python)...)
+		rest = append(rest, b.gvisorModes(ctx, python)...)
+		rest = append(rest, b.srtMode(python))
 		rest = append(rest, absentModes()...)
 	}
 	peer, extra := b.s1Modes(ctx)
@@ -119,6 +122,7 @@ func (b *bed) engineModes(i interpreter) []mode {
 	out = append(out, with(b.pooled[i.Label], inPooled(i), sandboxmcp.DisplayNone))
 	if i.Lang == sandboxmcp.Python {
 		out = append(out, b.one(inDemand(i), i.bare(), onDemand(b.pooled[i.Label], i, i.hello())))
+		out = append(out, b.one(inUnseen(i), i.bare(), unseenMemory(b.pooled[i.Label], i)))
 	}
 	return append(out, b.one(inSession(i), i.bare(), func(ctx context.Context) (time.Duration, error) {
 		id := sandboxmcp.SessionID("bench-" + string(i.Lang))
@@ -127,13 +131,23 @@ func (b *bed) engineModes(i interpreter) []mode {
 }
 
 // onDemand makes requests for which no sandbox is ready although the engine keeps some
-// ready. Each request has a limit that no other one has.
+// ready. Each request has a timeout that no other one has.
 func onDemand(e *engine.Engine, i interpreter, code string) func(context.Context) (time.Duration, error) {
+	n := 0.0
+	return func(ctx context.Context) (time.Duration, error) {
+		n++
+		limits := sandboxmcp.Limits{TimeoutSeconds: sandboxmcp.DefaultLimits().TimeoutSeconds + n}
+		return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code, Limits: limits})
+	}
+}
+
+// unseenMemory makes requests of which each has a memory limit that no other one has.
+func unseenMemory(e *engine.Engine, i interpreter) func(context.Context) (time.Duration, error) {
 	n := 0
 	return func(ctx context.Context) (time.Duration, error) {
 		n++
 		limits := sandboxmcp.Limits{MaxRAMMB: sandboxmcp.DefaultLimits().MaxRAMMB + n}
-		return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code, Limits: limits})
+		return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: i.hello(), Limits: limits})
 	}
 }
 

@@ -47,7 +47,7 @@ func parent(ctx context.Context, o options, command string, stdout io.Writer) (e
 			return fmt.Errorf("%w (make build makes bin/sandboxmcp)", err)
 		}
 	}
-	for _, path := range []*string{&o.s1, &o.docker, &o.science, &o.judge} {
+	for _, path := range []*string{&o.s1, &o.docker, &o.gvisor, &o.srt, &o.science, &o.judge} {
 		if *path == "" {
 			continue
 		}
@@ -56,7 +56,7 @@ func parent(ctx context.Context, o options, command string, stdout io.Writer) (e
 		}
 	}
 	d := document{At: time.Now().UTC(), Commit: commit(ctx), Command: command, Machine: describe(ctx), Peer: s1Versions(o.s1)}
-	d.Peers = []string{judgeVersion(ctx, o.judge), dockerVersion(ctx, o.docker)}
+	d.Peers = []string{judgeVersion(ctx, o.judge), dockerVersion(ctx, o.docker), gvisorVersion(o.gvisor), srtVersion(o.srt)}
 	s, err := startSuite(ctx, o, suiteUser{name: currentUser(), work: filepath.Join(work, "own"), bench: bench, bin: bin, path: o.path})
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func startSuite(ctx context.Context, o options, u suiteUser) (suite, error) {
 // pass returns the flags of a suite's process.
 func (o *options) pass() []string {
 	out := []string{
-		"-suite-file", o.suite, "-state", o.state, "-bin", o.bin, "-s1", o.s1, "-go-judge", o.judge, "-docker", o.docker,
+		"-suite-file", o.suite, "-state", o.state, "-bin", o.bin, "-s1", o.s1, "-go-judge", o.judge, "-docker", o.docker, "-gvisor", o.gvisor, "-srt", o.srt,
 		"-science", o.science, "-no-science", o.noScience, "-group", o.group, "-path", o.path, "-only", o.only,
 		"-rounds", strconv.Itoa(o.rounds), "-pause", o.pause.String(), "-rss-wait", o.rssWait.String(), "-cell", o.cell.String(),
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,7 +56,7 @@ func (b *bed) startDocker(ctx context.Context) (*docker, error) {
 		return nil, errors.New("docker's engine needs root")
 	}
 	d := &docker{tools: b.o.docker, group: fmt.Sprintf("smbench-docker-%d", os.Getpid())}
-	if _, err := os.Stat(filepath.Join(d.tools, "ready")); err != nil {
+	if _, err := os.Stat(filepath.Join(d.tools, "root.tar")); err != nil {
 		return nil, errors.New("not installed (scripts/peers.sh installs it)")
 	}
 	var err error
@@ -84,6 +85,8 @@ func (d *docker) start(ctx context.Context) error {
 		"--host", "unix://"+at("s"), "--data-root", at("data"), "--exec-root", at("exec"), "--pidfile", at("pid"), "--cgroup-parent", "/"+d.group,
 		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false")
 	d.cmd.Env, d.cmd.Dir, d.cmd.Stdout, d.cmd.Stderr = d.env(), d.dir, log, log
+	// In its own network namespace it finds no bridge of another engine, which it would remove.
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	if err = d.cmd.Start(); err != nil {
 		return fmt.Errorf("start dockerd: %w", err)
 	}

@@ -17,11 +17,6 @@ import (
 // absent lists peers that cannot be started here, with the reason.
 var absent = []struct{ row, why string }{
 	{rowNsjail, "no package of the system's; other registries have only builds by others than its makers"},
-	{rowRunscRun, "gVisor is no package of the system's"},
-	{rowRunscExec, "gVisor is no package of the system's"},
-	{rowSrt, "there is no row for it yet"},
-	{rowHTTP, "there is no MCP over HTTP yet; its row comes with the doors"},
-	{rowHTTPSession, "there is no MCP over HTTP yet; its row comes with the doors"},
 }
 
 func absentModes() []mode {

@@ -210,12 +210,15 @@ func (d *document) limits(p func(string, ...any)) {
   go-judge loads no seccomp filter here.
 - docker's engine is the bench's own, without bridges and packet filters; its image
   holds the same release of the system as its package archive has it.
+- runsc runs without docker, on its platform systrap and without a network, in the root
+  file system of docker's image. srt runs bubblewrap and a proxy for each program.
 - Operations per second include the program that makes the load, on the same cores. A
   run that was begun is waited for. With pandas, rows have a third of the rounds, docker
   exec a third and docker run a sixth.
 - Rows in process with ready sandboxes have one engine for each language. One that is
   asked for several in turn shares what it has ready among them.
-- *none of its shape ready* asks for a limit of memory that nobody asked for before.
+- *none of its shape ready* asks for a timeout that nobody asked for before, *a new memory
+  limit* for such a limit of memory.
 - Memory in pages that processes share counts for each of them.`)
 }
 

@@ -36,7 +36,7 @@ func (d *document) users() string {
 	}
 	m := d.Machine
 	p("\n%s with %d cores (%s), %s, %s. %s; %s; %s.", "A machine", m.Cores, m.CPU, m.Kernel, m.System, m.Bwrap, strings.Join(d.Peers, "; "), d.peer())
-	p("This program ran as root; `bubblewrap` and `docker` with their default walls. Load of the")
+	p("This program ran as root; `bubblewrap`, `docker`, `runsc` and `srt` with their default walls. Load of the")
 	p("machine in the minute before the run: %s; above 0.2 the figures are noisy.\n", m.Load)
 	p("%s All figures, with what is aimed at and missed: [for developers](dev/benchmarks.md).", d.measured())
 	return b.String()
@@ -59,6 +59,7 @@ func (s *suite) ways() []way {
 		if i.Label == "python" {
 			all = append(all,
 				way{"**sandboxmcp**, MCP over stdio", program, rowServe},
+				way{"**sandboxmcp**, MCP over HTTP", program, rowHTTP},
 				way{"**sandboxmcp**, command line", program, rowCLI},
 			)
 		}
@@ -68,6 +69,9 @@ func (s *suite) ways() []way {
 				way{"go-judge, HTTP", program, "go-judge, HTTP, python"},
 				way{"docker exec, running container", program, rowDockerExec},
 				way{"docker run", program, rowDockerRun},
+				way{"gVisor, runsc exec, running container", program, rowRunscExec},
+				way{"gVisor, runsc run", program, rowRunscRun},
+				way{"srt", program, rowSrt},
 				way{"sandboxmcp (the Python project), MCP over stdio", program, rowS1MCP},
 				way{"sandboxmcp (the Python project), command line", program, rowS1CLI},
 			)

@@ -247,7 +247,8 @@ func comparisons(interpreters []interpreter) [][2]string {
 		}
 		out = append(out, [2]string{inPooled(i), inBwrap(i)})
 		if n == 0 {
-			out = append(out, [2]string{inPooled(i), inJudge(i)}, [2]string{rowDockerExec, inPooled(i)}, [2]string{rowDockerRun, inPooled(i)})
+			out = append(out, [2]string{inPooled(i), inJudge(i)}, [2]string{rowDockerExec, inPooled(i)}, [2]string{rowDockerRun, inPooled(i)},
+				[2]string{rowRunscRun, inPooled(i)}, [2]string{rowRunscExec, inPooled(i)}, [2]string{rowSrt, inPooled(i)})
 		}
 	}
 	return append(out, [2]string{rowPandasPooled, rowPandasJudge}, [2]string{rowPandasPooled, rowPandasBwrap})

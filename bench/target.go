@@ -118,14 +118,4 @@ func (v figures) why(names ...string) string {
 	return ""
 }
 
-// later returns a target for an interface that does not exist yet, with the same figure of
-// the engine in process.
-func later(what, want string, inProcess float64, format string) target {
-	t := target{What: what, Want: want, Verdict: notMeasured, Measured: "comes with the doors"}
-	if !math.IsNaN(inProcess) {
-		t.Measured += "; in process " + fmt.Sprintf(format, inProcess)
-	}
-	return t
-}
-
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }

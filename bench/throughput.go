@@ -180,6 +180,7 @@ func (b *bed) loads(ctx context.Context) []load {
 		skip = err.Error()
 	}
 	out = append(out, with(inSession(python), all, sessions, skip, hello, true))
+	out = append(out, b.httpLoads(python, []int{1, 8})...)
 	judge := func(name, code string, at []int) load {
 		l := load{name: name, at: at, skip: b.judge.skip}
 		l.work = func(ctx context.Context, _ int) error { _, err := b.judge.execute(ctx, python, code); return err }

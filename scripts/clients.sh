@@ -3,7 +3,8 @@
 # internal/clients: what users have, at the versions named here. No script of a
 # package is run. Exit 77: the registries cannot be reached, or npm is missing.
 #
-#   .tools/clients/node_modules   two hosts, the inspector, the TypeScript SDKs
+#   .tools/clients/node_modules   two hosts, the inspector, the conformance suite, the TypeScript SDKs, and
+#                                 the validator of bundles
 #   .tools/clients/python         a venv with the Python SDK
 #   .tools/clients/node           a link to a Node of at least version 22
 set -euo pipefail
@@ -15,6 +16,8 @@ npm_packages=(
 	@modelcontextprotocol/inspector@2.12.0
 	@modelcontextprotocol/sdk@1.32.2
 	@modelcontextprotocol/client@2.4.0
+	@modelcontextprotocol/conformance@0.2.0-alpha.12
+	@anthropic-ai/mcpb@2.1.2
 )
 python_packages=(mcp==2.3.0)
 node_version=22.23.3 # where the host's is older than the inspector needs

@@ -3,8 +3,10 @@
 # names as absent what is not there.
 #
 #   s1      the Python program sandboxmcp 1.1.0, in a virtual environment
-#   docker  the programs of the system's docker packages, unpacked, and the image
-#           of a small system with Python; the benchmark starts an engine of its own
+#   docker  the programs of the system's docker packages, unpacked, and a small system
+#           with Python, as an image and as a directory; the benchmark starts an engine
+#   gvisor  runsc, built from its Go module
+#   srt     @anthropic-ai/sandbox-runtime from npm, with a Node that is new enough
 #
 # go-judge is not installed by this: its program is looked for as .tools/bin/go-judge.
 set -euo pipefail
@@ -42,32 +44,53 @@ s1() {
 	fail 'sandboxmcp (Python)' 'it could not be installed'
 }
 
-# Nothing is installed on the machine: no service, no group, no bridge.
 docker() {
-	local dir=.tools/docker package codename
-	[ ! -e "$dir/ready" ] || return 0
+	local dir=.tools/docker codename
 	[ "$(id -u)" = 0 ] || { fail docker 'its engine needs root'; return 1; }
-	command -v apt-get mmdebstrap >/dev/null || { fail docker 'its packages need apt-get, its image mmdebstrap; on Debian and Ubuntu: sudo apt-get install -y mmdebstrap'; return 1; }
-	echo "unpacking docker into $dir and making its image (half a minute)"
+	command -v mmdebstrap >/dev/null || { fail docker 'its image needs mmdebstrap; on Debian and Ubuntu: sudo apt-get install -y mmdebstrap'; return 1; }
+	scripts/engine.sh --install 2>"$log" || { fail docker 'its programs could not be had'; return 1; }
+	if [ ! -e "$dir/root.tar" ]; then
+		echo "making the image of docker in $dir (half a minute)"
+		codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+		mmdebstrap --variant=essential --format=tar --include=python3 --skip=output/dev "$codename" "$dir/root.tar.part" >"$log" 2>&1 || { fail docker 'its image could not be made'; return 1; }
+		mv "$dir/root.tar.part" "$dir/root.tar"
+	fi
+	if [ ! -e "$dir/root" ]; then
+		rm -rf "$dir/root.part"
+		mkdir "$dir/root.part"
+		tar -x -C "$dir/root.part" -f "$dir/root.tar" >"$log" 2>&1 || { fail docker 'its image could not be unpacked'; return 1; }
+		mv "$dir/root.part" "$dir/root"
+	fi
+}
+
+gvisor() {
+	[ "$(id -u)" = 0 ] || { fail gvisor 'it is measured as root only'; return 1; }
+	scripts/gvisor.sh >"$log" || { fail gvisor 'runsc could not be built'; return 1; }
+}
+
+# No script of a package is run. It starts bubblewrap and socat, and asks for ripgrep.
+srt() {
+	local dir=.tools/srt version=0.0.83 node=22.23.3 arch program
+	if [ "$(cat "$dir/ready" 2>/dev/null)" = "$version $node" ]; then return 0; fi
+	case $(uname -m) in x86_64) arch=x64 ;; aarch64) arch=arm64 ;; *) fail srt "there is no Node for $(uname -m)"; return 1 ;; esac
+	for program in npm bwrap socat rg; do
+		command -v $program >/dev/null || { fail srt 'it needs npm, bubblewrap, socat and ripgrep; on Debian and Ubuntu: sudo apt-get install -y npm bubblewrap socat ripgrep'; return 1; }
+	done
+	echo "installing srt into $dir"
 	rm -rf "$dir"
-	mkdir -p "$dir/packages"
-	apt-cache show docker.io >/dev/null 2>&1 || apt-get update >"$log" 2>&1 || true
-	for package in docker.io docker-cli containerd runc libdevmapper1.02.1; do
-		# What one release has in a package of its own, another has in docker.io.
-		(cd "$dir/packages" && apt-get download "$package" >>"$log" 2>&1) || true
-	done
-	for package in "$dir"/packages/*.deb; do
-		dpkg -x "$package" "$dir" >>"$log" 2>&1 || true
-	done
-	rm -rf "$dir/packages"
-	[ -x "$dir/usr/sbin/dockerd" ] || { fail docker 'its packages could not be had'; return 1; }
-	codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
-	mmdebstrap --variant=essential --include=python3 "$codename" "$dir/root.tar" >>"$log" 2>&1 || { fail docker 'its image could not be made'; return 1; }
-	touch "$dir/ready"
+	mkdir -p "$dir"
+	if npm install --prefix "$dir" --ignore-scripts --no-audit --no-fund --silent "@anthropic-ai/sandbox-runtime@$version" "node-linux-$arch@$node" >"$log" 2>&1; then
+		echo "$version $node" >"$dir/ready"
+		return 0
+	fi
+	rm -rf "$dir"
+	fail srt 'it could not be installed'
 }
 
 mkdir -p .tools
 failed=0
 s1 || failed=1
 docker || failed=1
+gvisor || failed=1
+srt || failed=1
 exit $failed

@@ -15,7 +15,7 @@ rm -f "$dir/ready"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-CGO_ENABLED=0 go build -trimpath -o "$work/sandboxmcp" ./cmd/sandboxmcp
+CGO_ENABLED=0 go build -o "$work/sandboxmcp" ./cmd/sandboxmcp
 # No setting of yours reaches it.
 while IFS= read -r name; do unset "$name"; done < <(compgen -e | grep -iE '^SANDBOX(MCP)?_' || true)
 if ! SANDBOXMCP_STATE_DIR=$PWD/$dir/state "$work/sandboxmcp" setup science >"$work/log" 2>&1; then

@@ -5,12 +5,17 @@
 #
 #   run    python3, node and bash, the interpreters that the sandboxes start
 #   science  pip, for the packages of the demo's chart and of scripts/science.sh
-#   kit    Python 3.11 for the acceptance kit
+#   kit    Python 3.11 for the acceptance kit, and curl for the commands of the documents
+#   browser  Chromium and a font, for the tests of browser_fetch
+#   pdf    pdftotext, for the tests of PDF in fetch_webpage
 #   user   useradd and setpriv, for the tests as a second user
 #   init   the C compilers that rebuild the small init for both architectures
-#   bench  bubblewrap, a peer of the benchmark, what scripts/peers.sh needs, and
+#   bench  bubblewrap, a peer of the benchmark, what scripts/peers.sh needs (mmdebstrap, socat and ripgrep), and
 #          pip, for the package set that it measures
 #   clients  npm and venv, for scripts/clients.sh
+#   engine  mmdebstrap, for the images of scripts/engine-test.sh
+#   release  dpkg-deb, and mmdebstrap for the root file systems of the images
+#   evidence  apparmor_parser and qemu-user, which check what a release contains
 #   lint   golangci-lint, built into .tools/bin
 #
 # As root, Debian's packages are installed. As another user, what to install is
@@ -49,7 +54,12 @@ for word in "$@"; do
 		want 'command -v bash' bash
 		;;
 	science) want 'python3 -m pip --version' python3-pip ;;
-	kit) want 'python3 -c "import sys; sys.exit(sys.version_info < (3, 11))"' python3 ;;
+	kit)
+		want 'python3 -c "import sys; sys.exit(sys.version_info < (3, 11))"' python3
+		want 'command -v curl' curl # the documents' commands use it
+		;;
+	browser) want 'command -v chromium || command -v google-chrome' chromium fonts-liberation ;;
+	pdf) want 'command -v pdftotext' poppler-utils ;;
 	user)
 		want 'command -v useradd' passwd
 		want 'command -v setpriv' util-linux
@@ -60,6 +70,8 @@ for word in "$@"; do
 		;;
 	bench)
 		want 'command -v bwrap' bubblewrap
+		want 'command -v socat' socat
+		want 'command -v rg' ripgrep
 		want '/usr/bin/python3 -c "import venv, ensurepip"' python3-venv
 		want 'python3 -m pip --version' python3-pip
 		if [ "$(id -u)" = 0 ]; then want 'command -v mmdebstrap' mmdebstrap; fi
@@ -67,6 +79,15 @@ for word in "$@"; do
 	clients)
 		want 'command -v npm' npm
 		want '/usr/bin/python3 -c "import venv, ensurepip"' python3-venv
+		;;
+	engine) want 'command -v mmdebstrap' mmdebstrap ;;
+	release)
+		want 'command -v dpkg-deb' dpkg
+		want 'command -v mmdebstrap' mmdebstrap
+		;;
+	evidence)
+		want 'command -v apparmor_parser' apparmor
+		[ "$(uname -m)" = aarch64 ] || want 'command -v qemu-aarch64 || command -v qemu-aarch64-static' qemu-user
 		;;
 	lint) golangci ;;
 	*)

@@ -27,6 +27,8 @@ type gotest struct {
 	parents map[string]bool     // tests that have subtests
 	failed  map[string]bool     // packages and parents in which a failure was counted already
 	ran     map[string]int      // tests per package
+	running map[string]bool     // tests that have not ended
+	broken  map[string]bool     // packages whose test program ended before all tests had run
 }
 
 // readGo counts tests without subtests. It counts a parent only if it failed without a
@@ -35,7 +37,7 @@ type gotest struct {
 func readGo(name string, r io.Reader, out io.Writer) (*suite, error) {
 	g := &gotest{
 		suite: &suite{Name: name}, out: out,
-		output: map[string][]string{}, parents: map[string]bool{}, failed: map[string]bool{}, ran: map[string]int{},
+		output: map[string][]string{}, parents: map[string]bool{}, failed: map[string]bool{}, ran: map[string]int{}, running: map[string]bool{}, broken: map[string]bool{},
 	}
 	err := lines(r, func(line []byte) {
 		var e event
@@ -52,17 +54,22 @@ func (g *gotest) take(e event) {
 	key := e.Package + " " + e.Test
 	switch e.Action {
 	case "run":
+		g.running[key] = true
 		for p := parent(e.Test); p != ""; p = parent(p) {
 			g.parents[e.Package+" "+p] = true
 		}
 	case "output":
 		g.output[key] = append(g.output[key], e.Output)
+		if strings.HasPrefix(e.Output, "panic: ") || strings.HasPrefix(e.Output, "fatal error: ") {
+			g.broken[e.Package] = true
+		}
 	case "build-output":
 		g.output[e.ImportPath] = append(g.output[e.ImportPath], e.Output)
 	case "pass", "fail", "skip":
 		if e.Test == "" {
 			g.endPackage(e)
 		} else {
+			delete(g.running, key)
 			g.endTest(e, key)
 		}
 		delete(g.output, key)
@@ -75,6 +82,7 @@ func (g *gotest) endTest(e event, key string) {
 	case e.Action == "fail" && g.failed[key]: // because of its subtests, which are counted
 	case e.Action == "fail":
 		g.fail(name)
+		g.Alone = append(g.Alone, alone{Test: name, Dir: directory(e.Package), Run: pattern(e.Test)})
 		g.failed[e.Package+" "] = true
 		for p := parent(e.Test); p != ""; p = parent(p) {
 			g.failed[e.Package+" "+p] = true
@@ -92,15 +100,19 @@ func (g *gotest) endTest(e event, key string) {
 
 func (g *gotest) endPackage(e event) {
 	key := e.Package + " "
+	var unended []string // a panic, an exit or a timeout ends tests without an event for each
+	for k := range g.running {
+		if strings.HasPrefix(k, key) {
+			unended = append(unended, k)
+			delete(g.running, k)
+		}
+	}
 	switch {
-	case e.Action == "fail" && !g.failed[key]:
+	case e.Action == "fail" && (!g.failed[key] || len(unended) > 0 || g.broken[e.Package]):
 		g.fail(short(e.Package))
 		fmt.Fprintf(g.out, "FAIL  %s\n%s%s", short(e.Package), indent(g.output[e.FailedBuild]), indent(g.output[key]))
-		// A panic or a timeout ends tests without an event for each.
-		for k, o := range g.output {
-			if strings.HasPrefix(k, key) && k != key {
-				fmt.Fprintf(g.out, "      not ended: %s\n%s", k, indent(o))
-			}
+		for _, k := range unended {
+			fmt.Fprintf(g.out, "      not ended: %s\n%s", k, indent(g.output[k]))
 		}
 	case e.Action == "fail":
 		fmt.Fprintf(g.out, "FAIL  %s (%.1f s)\n%s", short(e.Package), e.Elapsed, indent(g.output[key])) // includes the seed of the shuffle
@@ -118,8 +130,24 @@ func parent(test string) string {
 	return test[:i]
 }
 
+const product = "github.com/sandboxmcp/sandboxmcp"
+
+// directory returns where a package stands in the checkout.
+func directory(pkg string) string {
+	return "." + strings.TrimPrefix(pkg, product)
+}
+
+// pattern returns what go test -run takes for this test alone.
+func pattern(test string) string {
+	parts := strings.Split(test, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
 func short(pkg string) string {
-	return strings.TrimPrefix(strings.TrimPrefix(pkg, "github.com/sandboxmcp/sandboxmcp/"), "github.com/sandboxmcp/")
+	return strings.TrimPrefix(strings.TrimPrefix(pkg, product+"/"), "github.com/sandboxmcp/")
 }
 
 func indent(output []string) string {

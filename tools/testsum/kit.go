@@ -38,6 +38,7 @@ func readKit(name string, r io.Reader, out io.Writer) (*suite, error) {
 			s.Passed++
 		case "FAIL":
 			s.fail(m[2])
+			s.Alone = append(s.Alone, alone{Test: m[2], Dir: ".", Run: m[2]})
 		case "skip":
 			s.Skips = append(s.Skips, skip{Test: m[2], Reason: kitReason(m[3])})
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sort"
 )
 
@@ -15,6 +16,15 @@ type suite struct {
 	Failed   int      `json:"failed"`
 	Skips    []skip   `json:"skips"`
 	Failures []string `json:"failures"` // names of failed tests
+	Alone    []alone  `json:"alone"`    // those of Failures that can be run alone
+	Unsteady []string `json:"unsteady"` // tests that failed, and passed when they were run alone
+}
+
+// alone says how to run one failed test without the others.
+type alone struct {
+	Test string `json:"test"` // as in Failures
+	Dir  string `json:"dir"`  // of the package in the checkout; of no meaning for a case of the kit
+	Run  string `json:"run"`  // the pattern for -run, or the name of the case
 }
 
 // skip is a test that did not run, and why.
@@ -30,6 +40,32 @@ func (s *suite) empty() bool { return s.Passed+s.Failed+len(s.Skips) == 0 }
 func (s *suite) fail(name string) {
 	s.Failed++
 	s.Failures = append(s.Failures, name)
+}
+
+// mostAlone is how many failed tests of a suite are run again. When more fail, that is not for
+// want of processor time.
+const mostAlone = 5
+
+// again returns the failed tests that are to be run alone: all of them or none.
+func (s *suite) again() []alone {
+	if len(s.Alone) > mostAlone || len(s.Alone) != len(s.Failures) {
+		return nil
+	}
+	return s.Alone
+}
+
+// pass counts a failed test as passed, because it did so alone.
+func (s *suite) pass(test string) error {
+	i := slices.Index(s.Failures, test)
+	if i < 0 {
+		return fmt.Errorf("%s did not fail", test)
+	}
+	s.Failures = slices.Delete(s.Failures, i, i+1)
+	s.Alone = slices.DeleteFunc(s.Alone, func(a alone) bool { return a.Test == test })
+	s.Unsteady = append(s.Unsteady, test)
+	s.Failed--
+	s.Passed++
+	return nil
 }
 
 func (s *suite) save(path string) error {
@@ -112,6 +148,9 @@ func total(paths []string, out io.Writer) (bool, error) {
 	}
 	fmt.Fprintln(out)
 	for _, s := range suites {
+		for _, u := range s.Unsteady {
+			fmt.Fprintf(out, "UNSTEADY  %s: %s failed, and passed when it was run alone\n", s.Name, u)
+		}
 		for _, f := range s.Failures {
 			fmt.Fprintf(out, "FAILED  %s: %s\n", s.Name, f)
 		}

@@ -46,6 +46,7 @@ func TestGoCounts(t *testing.T) {
 		Name: "root", Passed: 2, Failed: 3,
 		Skips:    []skip{{Test: "m/a.TestSkip", Reason: "needs root: no"}},
 		Failures: []string{"m/a.TestTable/two", "m/b", "m/c"},
+		Alone:    []alone{{Test: "m/a.TestTable/two", Dir: ".m/a", Run: "^TestTable$/^two$"}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("counts (-want +got):\n%s", d)
@@ -83,6 +84,7 @@ func TestKitCounts(t *testing.T) {
 			want := &suite{
 				Name: "kit", Passed: 1, Failed: len(c.failures), Failures: c.failures,
 				Skips: []skip{{Test: "cli/twins", Reason: "excepted: sessions are not built yet"}},
+				Alone: []alone{{Test: "cli/verify", Dir: ".", Run: "cli/verify"}},
 			}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("counts (-want +got):\n%s", d)
@@ -119,6 +121,62 @@ func TestTotal(t *testing.T) {
 	out.Reset()
 	if got := call("", "total", file("b")); got != 0 || !strings.HasSuffix(out.String(), "\n1 passed, 0 failed, 0 skipped\n") {
 		t.Errorf("status = %d, want 0, with closing line:\n%s", got, &out)
+	}
+}
+
+// TestATestThatPassesAloneIsUnsteady: it is counted as passed and named.
+func TestATestThatPassesAloneIsUnsteady(t *testing.T) {
+	f := filepath.Join(t.TempDir(), "a")
+	var out bytes.Buffer
+	call := func(stdin string, args ...string) int {
+		out.Reset()
+		return run(args, strings.NewReader(stdin), &out, &out)
+	}
+	stream, _, _ := strings.Cut(goStream, `{"ImportPath"`)
+	stream = strings.ReplaceAll(stream, "m/a", product+"/engine")
+	call(stream, "go", "root", f)
+	if got, want := call("", "failed", f), "engine.TestTable/two\t./engine\t^TestTable$/^two$\n"; got != 0 || out.String() != want {
+		t.Errorf("failed: got status %d, %q; want 0, %q", got, &out, want)
+	}
+	if got := call("", "alone", f, "engine.TestGood"); got != 1 {
+		t.Errorf("alone, of a test that has passed: got status %d, want 1", got)
+	}
+	if got := call("", "alone", f, "engine.TestTable/two"); got != 0 {
+		t.Errorf("alone: got status %d, want 0: %s", got, &out)
+	}
+	if got := call("", "total", f); got != 0 || !strings.Contains(out.String(), "UNSTEADY  root: engine.TestTable/two") || !strings.HasSuffix(out.String(), "\n3 passed, 0 failed, 1 skipped\n") {
+		t.Errorf("total: got status %d, want 0 and the name of the test:\n%s", got, &out)
+	}
+}
+
+// TestNotAllIsRunAgain: what cannot be run alone, and many failures, stay failures.
+func TestNotAllIsRunAgain(t *testing.T) {
+	many := `{"Action":"run","Package":"m/a","Test":"TestTable"}` + "\n"
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		many += `{"Action":"fail","Package":"m/a","Test":"Test` + name + `"}` + "\n"
+	}
+	for name, stream := range map[string]string{
+		"Build": goStream, "Many": many,
+		"Panic": `{"Action":"run","Package":"m/a","Test":"TestPanics"}
+{"Action":"output","Package":"m/a","Test":"TestPanics","Output":"panic: no [recovered]\n"}
+{"Action":"fail","Package":"m/a","Test":"TestPanics"}
+{"Action":"fail","Package":"m/a"}
+`,
+		"Exit": `{"Action":"run","Package":"m/a","Test":"TestOther"}
+{"Action":"run","Package":"m/a","Test":"TestPanics"}
+{"Action":"fail","Package":"m/a","Test":"TestPanics"}
+{"Action":"fail","Package":"m/a"}
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := filepath.Join(t.TempDir(), "a")
+			var out bytes.Buffer
+			run([]string{"go", "root", f}, strings.NewReader(stream), &out, &out)
+			out.Reset()
+			if got := run([]string{"failed", f}, nil, &out, &out); got != 0 || out.Len() != 0 {
+				t.Errorf("got status %d, %q; want 0 and no test", got, &out)
+			}
+		})
 	}
 }
 
