@@ -14,4 +14,12 @@
 //	if err != nil { … }
 //	defer e.Close()
 //	res, err := e.Execute(ctx, sandboxmcp.Caller{}, sandboxmcp.Request{Code: "print(6*7)"})
+//
+// # Compatibility
+//
+// docs/api.txt lists what this package and package engine export, and a test fails if a line
+// of it is no longer true. Structs may gain fields, so write literals with field names.
+// Interfaces may gain methods, so call them and do not implement them. Codes, events and
+// statuses may be added, so a switch over them needs a default. Package backend may still
+// change in any way.
 package sandboxmcp

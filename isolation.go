@@ -21,6 +21,13 @@ func (t Tier) AtLeast(minimum Tier) bool {
 	return slices.Index(tierOrder, t) >= slices.Index(tierOrder, minimum)
 }
 
+// Walls of a sandbox that has no network interface. Each of them replaces the one before.
+const (
+	WallNoNetwork = "no network"
+	WallTold      = "no network (attempts are refused and told)" // the server has sockets in the sandbox that refuse everything
+	WallEgress    = "no network but egress"                      // open hosts can be reached through the server
+)
+
 // Isolation lists the walls of a run, as observed on the running sandbox.
 type Isolation struct {
 	Tier         Tier     `json:"tier"`

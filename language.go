@@ -15,14 +15,19 @@ const (
 // Languages returns all languages in display order.
 func Languages() []Language { return []Language{Python, Node, Shell} }
 
-// ParseLanguage returns the language of that name; the empty string means [Python].
-// Anything else fails with [CodeUnsupportedLanguage], and the error lists the valid names.
+// aliases are other names of languages that callers use.
+var aliases = map[string]Language{"py": Python, "js": Node, "javascript": Node, "sh": Shell, "bash": Shell}
+
+// ParseLanguage returns the language of that name in any case; the empty string means [Python].
+// The names py, js, javascript, sh and bash are accepted, too. Anything else fails with
+// [CodeUnsupportedLanguage], and the error lists the valid names.
 func ParseLanguage(s string) (Language, error) {
 	if s == "" {
 		return Python, nil
 	}
+	name := strings.ToLower(s)
 	for _, l := range Languages() {
-		if s == string(l) {
+		if name == string(l) || aliases[name] == l {
 			return l, nil
 		}
 	}

@@ -45,6 +45,16 @@ type ReceiptPredicate struct {
 	Checkpoint      *string           `json:"checkpoint"` // audit checkpoint; null: not implemented
 }
 
+// FileSignature is a signature of a file that a caller of the library has signed.
+type FileSignature struct {
+	Name      string    `json:"name"`
+	SizeBytes int64     `json:"size_bytes"`
+	SHA256    string    `json:"sha256"`
+	SignedAt  time.Time `json:"signed_at"`
+	KeyID     string    `json:"keyid"`     // SHA-256 of the public key, hex
+	Signature string    `json:"signature"` // ed25519 over the DSSE pre-authentication encoding of the statement, base64
+}
+
 // ReceiptArtifact is a file in a receipt.
 type ReceiptArtifact struct {
 	Path      string `json:"path"` // absolute, below /mnt/data

@@ -53,6 +53,7 @@ type Result struct {
 	SessionID       *SessionID    `json:"session_id"`
 	SessionCreated  bool          `json:"session_created,omitempty"` // the session did not exist before this run
 	StateLost       bool          `json:"state_lost,omitempty"`      // the session's interpreter has ended: its files are kept, its variables are lost
+	StateLostIn     []Language    `json:"state_lost_in,omitempty"`   // languages of which that is true, if other interpreters kept their variables; empty: of all
 	Backend         string        `json:"backend"`
 	StdoutTruncated bool          `json:"stdout_truncated"`
 	StderrTruncated bool          `json:"stderr_truncated"`
@@ -91,9 +92,10 @@ type RichResult map[string]any
 type Network struct {
 	Allowed []string        `json:"allowed"`
 	Denied  []DeniedRequest `json:"denied"`
+	Failed  []DeniedRequest `json:"failed,omitempty"` // that were allowed and could not be reached
 }
 
-// DeniedRequest is a destination that was denied. Port is 0 for a DNS question.
+// DeniedRequest is a destination that was denied or not reached. Port is 0 for a DNS question.
 type DeniedRequest struct {
 	Host   string `json:"host"`
 	Port   int    `json:"port"`
@@ -117,8 +119,9 @@ type Artifact struct {
 
 // SkippedFile is a file that was not kept as an artifact, and why.
 type SkippedFile struct {
-	Name   string `json:"name"`
-	Reason string `json:"reason"`
+	Name      string `json:"name"`
+	Reason    string `json:"reason"`
+	SizeBytes int64  `json:"size_bytes,omitempty"` // of a regular file that is too large
 }
 
 // MarshalJSON encodes missing content as an empty string.

@@ -11,8 +11,8 @@ type SessionStatus string
 
 // The states of a session.
 const (
-	SessionActive  SessionStatus = "active"  // ready for a run
-	SessionBusy    SessionStatus = "busy"    // executing a run
+	SessionIdle    SessionStatus = "idle"    // ready for a run
+	SessionActive  SessionStatus = "active"  // executing a run
 	SessionExpired SessionStatus = "expired" // ended within the last 24 h
 )
 
@@ -41,6 +41,7 @@ type Session struct {
 	Limits       Limits        `json:"resource_limits"`
 	Namespace    Namespace     `json:"namespace"`
 	Isolation    *Isolation    `json:"isolation"`
+	Interpreters []Language    `json:"interpreters"`      // languages whose interpreter runs and keeps its state
 	Owner        string        `json:"owner"`             // the server that runs it
 	Clamped      []string      `json:"clamped,omitempty"` // limits that were lowered to their ceilings; only in the answer of CreateSession
 }
@@ -60,8 +61,27 @@ type SessionFile struct {
 	Filename    string  `json:"filename"` // its last part
 	SizeBytes   int64   `json:"size_bytes"`
 	MIMEType    string  `json:"mime_type"`
-	DownloadURL *string `json:"download_url"` // nil: no HTTP server serves it
-	SHA256      string  `json:"sha256"`       // may be empty in a list, if this file or all files together are too large to hash
+	DownloadURL *string `json:"download_url"`   // nil: no HTTP server serves it
+	SHA256      string  `json:"sha256"`         // may be empty in a list, if this file or all files together are too large to hash
+	More        bool    `json:"more,omitempty"` // of the last file of a list: the directory has more than a list names
+}
+
+// EntryType is the kind of an entry of a directory.
+type EntryType string
+
+// The kinds of a [SessionEntry].
+const (
+	EntryFile      EntryType = "file"
+	EntryDirectory EntryType = "directory"
+	EntryLink      EntryType = "link"
+	EntryOther     EntryType = "other" // such as a FIFO
+)
+
+// SessionEntry is an entry of a session's working directory.
+type SessionEntry struct {
+	Path      string    `json:"path"` // absolute, below /mnt/data
+	Type      EntryType `json:"type"`
+	SizeBytes int64     `json:"size_bytes"` // of a regular file
 }
 
 // Upload is a file to store in a session.
@@ -71,7 +91,7 @@ type Upload struct {
 	Name      string       // a path below /mnt/data, or relative to it
 	Content   []byte
 	Body      io.Reader // the content, instead of Content; nil: use Content
-	Size      int64     // bytes of Body; -1: unknown
+	Size      int64     // bytes of Body; 0 and -1: unknown
 	Overwrite bool
 }
 
@@ -89,6 +109,7 @@ type Bridged struct {
 	Data    map[string]json.RawMessage `json:"data"`
 	Keys    []string                   `json:"keys"`
 	Bytes   int64                      `json:"bytes"`
+	Note    string                     `json:"note,omitempty"` // what helps if there were no values
 }
 
 // State is the state of a namespace, or of one of its sessions.
