@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Starts a PostgreSQL server on a socket in a directory of its own, runs the tests of the
-# rooms that use a store on it, and stops it. Arguments go to go test.
+# rooms that use a store on it, and of two engines that share it, and stops it. Arguments go
+# to go test.
 # Exit status 77: there is no PostgreSQL.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,3 +29,5 @@ trap 'exit 143' TERM INT HUP
 
 export SANDBOXMCP_TEST_POSTGRES="postgres:///postgres?host=$dir&user=sandboxmcp"
 go test -timeout 5m "$@" ./internal/store/... ./internal/audit ./internal/limits ./internal/gate ./internal/session ./internal/artifact ./internal/vault ./internal/installed
+go test -timeout 5m "$@" -run TestReplicas ./engine
+go test -timeout 5m "$@" -run TestDocumentsRun/operations ./internal/cli

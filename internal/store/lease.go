@@ -51,6 +51,15 @@ func (s *Store) Lease(ctx context.Context, name string) (*Lease, error) {
 	return l, nil
 }
 
+func (s *Store) tryLeaseNow(name, path string) (*Lease, error) {
+	if s.pg == nil {
+		return tryLease(path)
+	}
+	ctx, cancel := s.pg.within()
+	defer cancel()
+	return s.tryLease(ctx, name, path)
+}
+
 func (s *Store) tryLease(ctx context.Context, name, path string) (*Lease, error) {
 	if s.pg == nil {
 		return tryLease(path)
@@ -58,7 +67,7 @@ func (s *Store) tryLease(ctx context.Context, name, path string) (*Lease, error)
 	if err := s.pg.leases.try(ctx, name); err != nil {
 		return nil, err
 	}
-	return &Lease{release: func() error { return s.pg.leases.release(name) }}, nil
+	return &Lease{release: func() error { return s.pg.leases.release(name) }}, nil //nolint:contextcheck // the lease outlives the call that takes it
 }
 
 // TryLease takes the lease called name if it is free, and otherwise fails with [ErrLeased].
@@ -67,9 +76,7 @@ func (s *Store) TryLease(name string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
-	defer cancel()
-	l, err := s.tryLease(ctx, name, path)
+	l, err := s.tryLeaseNow(name, path)
 	if err != nil && !errors.Is(err, ErrLeased) {
 		return nil, s.explain("locked", err)
 	}

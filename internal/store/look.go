@@ -57,7 +57,7 @@ func Look(ctx context.Context, cfg Config) (*View, error) {
 
 // lookPostgres is Look for a PostgreSQL database.
 func (s *Store) lookPostgres(ctx context.Context, cfg Config) (*View, error) {
-	pg, err := newPostgres(cfg.Postgres, slog.New(slog.DiscardHandler))
+	pg, err := newPostgres(ctx, cfg.Postgres, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, (&Store{pg: &postgres{name: "PostgreSQL database"}}).explain("read", err)
 	}
@@ -95,16 +95,34 @@ func (v *View) open(ctx context.Context) error {
 func (v *View) DB() *sql.DB { return v.s.reader }
 
 // Current reports whether the schema is the newest. The next [Open] migrates an older one.
-func (v *View) Current() bool { return v.version == v.newest() }
-
-// Version returns the version of the schema, and the newest that this release knows.
-func (v *View) Version() (version, newest int) { return v.version, v.newest() }
-
-func (v *View) newest() int {
+func (v *View) Current() bool {
 	if v.s.pg != nil {
+		return v.version == postgresVersion
+	}
+	return v.version == schemaVersion
+}
+
+// Version returns the version of the schema.
+func (v *View) Version() int { return v.version }
+
+// Newest returns the newest version of the schema that this release knows.
+func Newest(cfg Config) int {
+	if cfg.Postgres != "" {
 		return postgresVersion
 	}
 	return schemaVersion
+}
+
+// Name returns a name of a configuration's database for persons. It has no password.
+func Name(ctx context.Context, cfg Config) string {
+	if cfg.Postgres == "" {
+		return Path(cfg)
+	}
+	p, err := newPostgres(ctx, cfg.Postgres, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return "PostgreSQL"
+	}
+	return p.name
 }
 
 // Close closes the database.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -39,12 +40,13 @@ const deadWriter = 30 * time.Second
 // a statement sees everything that was committed before, without conflicts between writers.
 type postgres struct {
 	config *pgx.ConnConfig
-	name   string // what messages call the database; without user and password
+	name   string                                       // what messages call the database; without user and password
+	within func() (context.Context, context.CancelFunc) // for calls whose callers have no context
 	leases postgresLeases
 }
 
-// newPostgres reads a connection URL. The error says nothing of the URL's password.
-func newPostgres(url string, log *slog.Logger) (*postgres, error) {
+// newPostgres reads a connection URL. It takes only the values of ctx. The error says nothing of the URL's password.
+func newPostgres(ctx context.Context, url string, log *slog.Logger) (*postgres, error) {
 	c, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, &databaseError{reason: "its address is not one of PostgreSQL", hint: "set SANDBOXMCP_DATABASE_URL to postgres://USER:PASSWORD@HOST:PORT/DATABASE"}
@@ -56,6 +58,9 @@ func newPostgres(url string, log *slog.Logger) (*postgres, error) {
 		name = c.Host
 	}
 	p := &postgres{config: c, name: "PostgreSQL database " + c.Database + " at " + name}
+	base := context.WithoutCancel(ctx)
+	p.within = func() (context.Context, context.CancelFunc) { return context.WithTimeout(base, leaseTimeout) }
+	p.leases.within = p.within
 	p.leases.open, p.leases.log = func() *sql.DB { return p.pool(1, nil) }, log
 	return p, nil
 }
@@ -63,9 +68,7 @@ func newPostgres(url string, log *slog.Logger) (*postgres, error) {
 // pool makes a pool of connections, which are opened when they are used.
 func (p *postgres) pool(size int, params map[string]string) *sql.DB {
 	c := p.config.Copy()
-	for k, v := range params {
-		c.RuntimeParams[k] = v
-	}
+	maps.Copy(c.RuntimeParams, params)
 	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c)})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)

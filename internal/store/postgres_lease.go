@@ -25,8 +25,9 @@ const (
 // frees them when the connection ends. If it is lost while the process lives, a goroutine
 // takes them again.
 type postgresLeases struct {
-	open func() *sql.DB
-	log  *slog.Logger
+	open   func() *sql.DB
+	within func() (context.Context, context.CancelFunc)
+	log    *slog.Logger
 
 	mu   sync.Mutex
 	db   *sql.DB
@@ -57,7 +58,7 @@ func (l *postgresLeases) try(ctx context.Context, name string) error {
 	if l.stop == nil {
 		l.stop = make(chan struct{})
 		stop := l.stop
-		l.work.Go(func() { l.keep(stop) })
+		l.work.Go(func() { l.keep(stop) }) //nolint:contextcheck // the lease outlives the call that takes it
 	}
 	return nil
 }
@@ -69,7 +70,7 @@ func (l *postgresLeases) leased(name string) bool {
 	if l.held[name] {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+	ctx, cancel := l.within()
 	defer cancel()
 	free, err := l.ask(ctx, tryLeaseLock, name)
 	if err != nil || !free {
@@ -92,7 +93,7 @@ func (l *postgresLeases) release(name string) error {
 	if l.conn == nil { // the connection was lost, and the lock with it
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+	ctx, cancel := l.within()
 	defer cancel()
 	_, err := l.ask(ctx, freeLeaseLock, name)
 	return err
@@ -124,7 +125,7 @@ func (l *postgresLeases) keep(stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		l.mu.Lock()
-		ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+		ctx, cancel := l.within()
 		if _, err := l.ask(ctx, selectTrue); err != nil {
 			if err = l.connect(ctx); err != nil {
 				l.log.Warn("the connection that holds the leases is lost", "error", err)

@@ -21,15 +21,18 @@ type listener struct {
 
 // listen calls wake with each topic that a server has changed, and with "" when changes may
 // have been missed.
-func (p *postgres) listen(wake func(topic string)) *listener {
-	ctx, cancel := context.WithCancel(context.Background())
+func (p *postgres) listen(ctx context.Context, wake func(topic string)) *listener {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &listener{cancel: cancel}
 	l.work.Go(func() {
+		pause := time.NewTimer(0)
+		defer pause.Stop()
 		for ctx.Err() == nil {
 			p.receive(ctx, wake)
+			pause.Reset(listenAgain)
 			select {
 			case <-ctx.Done():
-			case <-time.After(listenAgain):
+			case <-pause.C:
 			}
 		}
 	})

@@ -161,7 +161,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 
 // openPostgres opens a PostgreSQL database and makes or migrates its tables.
 func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
-	if s.pg, err = newPostgres(cfg.Postgres, s.log); err != nil {
+	if s.pg, err = newPostgres(ctx, cfg.Postgres, s.log); err != nil {
 		return err
 	}
 	s.real, s.writer, s.reader = s.path, s.pg.writer(), s.pg.reader()
@@ -177,7 +177,7 @@ func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return errors.Join(err, s.shutDatabase())
 	}
-	s.bell = s.pg.listen(s.wake)
+	s.bell = s.pg.listen(ctx, s.wake)
 	s.close = sync.OnceValue(s.shut)
 	return nil
 }
