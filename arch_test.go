@@ -93,7 +93,9 @@ var rooms = map[string][]string{
 	},
 	"cmd/sandboxmcp":   {"internal/cli"},
 	"internal/testkit": {},
-	"internal/clients": {"internal/server"},
+
+	"internal/store/storetest": {"internal/store"},
+	"internal/clients":         {"internal/server"},
 
 	// Modules of their own.
 	"bench":               {"*"},
@@ -110,7 +112,7 @@ var rooms = map[string][]string{
 
 // testRooms are packages for tests: only they may import testing outside
 // _test.go files, and every test may import them.
-var testRooms = []string{"internal/testkit", "backend/backendtest"}
+var testRooms = []string{"internal/testkit", "internal/store/storetest", "backend/backendtest"}
 
 // noRooms are names that promise nothing.
 var noRooms = []string{"util", "utils", "common", "helper", "helpers", "manager", "misc", "base", "shared", "lib"}

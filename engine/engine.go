@@ -50,6 +50,7 @@ import (
 type Config struct {
 	StateDir    string // directory of records, files and the signing key; empty: the default of the settings
 	SQLitePath  string // the database file; empty: in StateDir; ":memory:" keeps nothing after Close
+	Postgres    string // connection URL of a PostgreSQL database; empty: SQLite
 	Synchronous string // "normal" (default) or "full"
 
 	AuditCheckpointFile string        // second file that audit checkpoints are written to; empty: none
@@ -309,7 +310,7 @@ func (e *Engine) warm() {
 func (e *Engine) openRecords(ctx context.Context) error {
 	cfg := e.cfg
 	var err error
-	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now})
+	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, Postgres: cfg.Postgres, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now})
 	if err != nil {
 		return err
 	}

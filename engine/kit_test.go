@@ -19,6 +19,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -71,6 +72,9 @@ func open(t *testing.T, f *fake, change ...func(*engine.Config)) *engine.Engine 
 	}
 	for _, c := range change {
 		c(&cfg)
+	}
+	if storetest.Postgres() && cfg.SQLitePath == "" && cfg.Postgres == "" {
+		cfg.Postgres = storetest.URL(cfg.StateDir)
 	}
 	e, err := engine.New(t.Context(), cfg)
 	if err != nil {
@@ -166,7 +170,7 @@ func timeUp(t *testing.T, d time.Duration) <-chan time.Time {
 // rows reads the audit of a namespace, oldest first, as another process would.
 func rows(t *testing.T, dir string, ns sandboxmcp.Namespace) []sandboxmcp.AuditEntry {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +189,14 @@ func rows(t *testing.T, dir string, ns sandboxmcp.Namespace) []sandboxmcp.AuditE
 // database opens the database of a state directory behind the engine's back.
 func database(t *testing.T, dir string) *sql.DB {
 	t.Helper()
+	if storetest.Postgres() { // for reading only; see do
+		v, err := store.Look(t.Context(), storetest.On(store.Config{Dir: dir}))
+		if err != nil || v == nil {
+			t.Fatal(v, err)
+		}
+		t.Cleanup(func() { _ = v.Close() })
+		return v.DB()
+	}
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "sandboxmcp.db")+"?_pragma=busy_timeout(5000)")
 	if err != nil {
 		t.Fatal(err)
@@ -205,6 +217,7 @@ func count(t *testing.T, db *sql.DB, query string, args ...any) (n int) {
 
 func do(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
+	storetest.SQLite(t)
 	if _, err := db.ExecContext(t.Context(), statement); err != nil {
 		t.Fatal(err)
 	}

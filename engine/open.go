@@ -96,12 +96,12 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 
 // configured returns the configuration that settings say, without backends.
 func (o Options) configured(c *config.Config) Config {
-	sqlite := c.SQLitePath
+	sqlite, postgres := c.SQLitePath, c.DatabaseURL.Reveal()
 	if c.Audit == "memory" {
-		sqlite = ":memory:"
+		sqlite, postgres = ":memory:", ""
 	}
 	return Config{
-		StateDir: c.StateDir, SQLitePath: sqlite, Synchronous: c.Synchronous, DefaultBackend: c.DefaultBackend,
+		StateDir: c.StateDir, Postgres: postgres, SQLitePath: sqlite, Synchronous: c.Synchronous, DefaultBackend: c.DefaultBackend,
 		Namespace: cmp.Or(o.Namespace, c.Namespace), Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		MaxSessions: c.Tools.MaxSessions, SessionTTL: time.Duration(c.Tools.SessionTTLMinutes * float64(time.Minute)),

@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // agedBlobs makes what is kept look as if it had been there for an hour, and
@@ -144,7 +145,7 @@ func TestNothingIsDroppedUnrecorded(t *testing.T) {
 // its own time is over.
 func TestOneProcessSweepsAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
-	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 # A skip would hide a fault on a machine that is known to have these.
 if [ "$(id -u)" = 0 ]; then
-	export SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN-root,user,userns,cgroup,python,node,bash,browser,pdf,initbytes,apparmor,qemu,docker}
+	export SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN-root,user,userns,cgroup,python,node,bash,browser,pdf,initbytes,apparmor,qemu,postgres,docker}
 fi
 must=${SANDBOXMCP_MUST_RUN-}
 # This word is for the step with an engine alone.
@@ -76,8 +76,16 @@ container_engine() {
 	return $status
 }
 
+# Without a PostgreSQL server the step is skipped, unless the word postgres says that there is one.
+database_server() {
+	scripts/postgres-test.sh -short -count=1
+	local status=$?
+	if [ $status = 77 ] && [[ ",$must," = *,postgres,* ]]; then return 1; fi
+	return $status
+}
+
 started=$SECONDS
-step "set-up" scripts/setup.sh run kit science user browser pdf init clients engine evidence lint
+step "set-up" scripts/setup.sh run kit science user browser pdf init clients engine evidence postgres lint
 # These wait for the network, while the next steps need the processor.
 later "MCP clients" scripts/clients.sh
 later "package set" scripts/science.sh
@@ -89,6 +97,7 @@ step "generated files" scripts/generate-diff.sh
 step "bytes of the small init" init_bytes
 step "builds everywhere" scripts/cross.sh
 step "container engine" container_engine
+step "PostgreSQL" database_server
 finish "MCP clients"
 finish "package set"
 # Without a way to the registries their tests are skipped; installed, they run.

@@ -14,6 +14,7 @@
 #          pip, for the package set that it measures
 #   clients  npm and venv, for scripts/clients.sh
 #   engine  mmdebstrap, for the images of scripts/engine-test.sh
+#   postgres  the PostgreSQL server of scripts/postgres-test.sh, without a database of its own
 #   release  dpkg-deb, and mmdebstrap for the root file systems of the images
 #   evidence  apparmor_parser and qemu-user, which check what a release contains
 #   lint   golangci-lint, built into .tools/bin
@@ -81,6 +82,7 @@ for word in "$@"; do
 		want '/usr/bin/python3 -c "import venv, ensurepip"' python3-venv
 		;;
 	engine) want 'command -v mmdebstrap' mmdebstrap ;;
+	postgres) want 'ls /usr/lib/postgresql/*/bin/initdb || command -v initdb' postgresql ;;
 	release)
 		want 'command -v dpkg-deb' dpkg
 		want 'command -v mmdebstrap' mmdebstrap
@@ -101,6 +103,11 @@ done
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	echo "installing ${missing[*]}"
 	export DEBIAN_FRONTEND=noninteractive
+	if [[ " ${missing[*]} " = *" postgresql "* ]] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+		# The package would make a database and start its server.
+		mkdir -p /etc/postgresql-common
+		echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+	fi
 	log=$(mktemp)
 	trap 'rm -f "$log"' EXIT
 	if apt-get install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1 ||

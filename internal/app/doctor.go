@@ -63,7 +63,9 @@ func checkDocker(ctx context.Context, o Options) []sandboxmcp.Check {
 
 func checkState(ctx context.Context, o Options) sandboxmcp.Check {
 	c := sandboxmcp.Check{Name: "state directory", Needed: true, OK: true, Detail: o.Config.StateDir}
-	s, err := store.Open(ctx, store.Config{Dir: o.Config.StateDir, SQLitePath: o.Config.SQLitePath, Logger: o.Logger})
+	with := storeOf(o.Config)
+	with.Logger = o.Logger
+	s, err := store.Open(ctx, with)
 	if err == nil {
 		err = s.Close()
 	}

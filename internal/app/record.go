@@ -49,10 +49,15 @@ func (s Record) List(ctx context.Context, q sandboxmcp.AuditQuery) (page sandbox
 	return audit.List(ctx, v.DB(), s.cfg.Namespace, q)
 }
 
+// storeOf returns the settings of the database that is kept on disk or on a server.
+func storeOf(cfg *config.Config) store.Config {
+	return store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Postgres: cfg.DatabaseURL.Reveal()}
+}
+
 // lookAt opens the database of the state directory for reading. It returns nil if the
 // database does not exist.
 func lookAt(ctx context.Context, cfg *config.Config) (*store.View, error) {
-	v, err := store.Look(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})
+	v, err := store.Look(ctx, storeOf(cfg))
 	if v == nil || err != nil || v.Current() {
 		return v, err
 	}
@@ -156,7 +161,7 @@ func (a *App) VerifyRecords(ctx context.Context, cfg *config.Config, key func() 
 // there.
 func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.PublicKey, error)) (rep sandboxmcp.AuditReport, err error) {
 	with := audit.Evidence{
-		HeadFile:       audit.HeadFile(cfg.StateDir, store.Path(store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})),
+		HeadFile:       audit.HeadFile(cfg.StateDir, store.Path(storeOf(cfg))),
 		CheckpointFile: cfg.AuditCheckpointFile,
 	}
 	public, err := key()

@@ -127,7 +127,7 @@ func (a *App) verifySet(ctx context.Context, library *environment.Library, r env
 
 // prepareState creates the state directory as every command does.
 func prepareState(ctx context.Context, cfg *config.Config) error {
-	s, err := store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})
+	s, err := store.Open(ctx, storeOf(cfg))
 	if err != nil {
 		return err
 	}

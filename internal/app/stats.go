@@ -38,11 +38,11 @@ func (a *App) Stats(ctx context.Context, cfg *config.Config) (Stats, error) {
 		return sum, nil
 	}
 	sum.Queue.MaxConcurrent = cfg.MaxConcurrentJobs
-	path := cfg.SQLitePath
+	at := storeOf(cfg)
 	if cfg.Audit == "memory" {
-		path = store.MemoryPath
+		at = store.Config{Dir: cfg.StateDir, SQLitePath: store.MemoryPath}
 	}
-	kept, err := store.Executions(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: path})
+	kept, err := store.Executions(ctx, at)
 	if err != nil {
 		return sum, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
@@ -30,7 +31,7 @@ type kit struct {
 
 func newKit(t *testing.T, cfg artifact.Config) *kit {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{Dir: filepath.Join(t.TempDir(), "state")})
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: filepath.Join(t.TempDir(), "state")}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,10 +6,11 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 func TestFewResultsAreLoadedAtATime(t *testing.T) {
-	s, err := store.Open(t.Context(), store.Config{Dir: t.TempDir()})
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: t.TempDir()}))
 	if err != nil {
 		t.Fatal(err)
 	}

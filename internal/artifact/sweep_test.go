@@ -19,6 +19,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // notes collects what a sweep has to write down.
@@ -123,7 +124,7 @@ func TestSweepNotesOnce(t *testing.T) {
 	k := newKit(t, artifact.Config{MaxAge: time.Hour})
 	k.save(t, result("ns", "r1"), map[string]string{"a": "A"})
 	k.now = k.now.Add(2 * time.Hour)
-	other, err := store.Open(t.Context(), store.Config{Dir: k.store.Dir()}) // as another process has it
+	other, err := store.Open(t.Context(), storetest.On(store.Config{Dir: k.store.Dir()})) // as another process has it
 	if err != nil {
 		t.Fatal(err)
 	}

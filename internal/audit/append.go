@@ -118,9 +118,6 @@ func (r *row) insert(ctx context.Context, tx *sql.Tx, end chainEnd, last any) (p
 	r.Hash = r.hash()
 	args := r.values
 	args[2], args[3], args[16], args[17], args[18] = r.Seq, r.Timestamp, r.Prev, r.Hash, last
-	res, err := tx.ExecContext(ctx, insertEntry, args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.LastInsertId()
+	err = tx.QueryRowContext(ctx, insertEntry, args...).Scan(&position)
+	return position, err
 }

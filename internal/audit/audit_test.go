@@ -12,7 +12,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -39,7 +39,7 @@ func child(args string) (err error) {
 	if _, err := fmt.Sscan(args, &dir, &actor, &n); err != nil {
 		return err
 	}
-	s, err := store.Open(context.Background(), store.Config{Dir: dir})
+	s, err := store.Open(context.Background(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func command(t *testing.T, dir, actor string, n int) *exec.Cmd {
 
 func open(tb testing.TB, dir string) *store.Store {
 	tb.Helper()
-	s, err := store.Open(tb.Context(), store.Config{Dir: dir})
+	s, err := store.Open(tb.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -262,6 +262,7 @@ func TestAppendRefuses(t *testing.T) {
 }
 
 func TestRecordIsAppendOnly(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, t.TempDir())
 	fill(t, s, "default", 2)
 	for _, statement := range []string{
@@ -368,20 +369,16 @@ func TestVerifyFindsTheFirstBadRow(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name == "another table" {
+				storetest.SQLite(t) // a column of PostgreSQL has one type
+			}
 			dir := t.TempDir()
 			s := open(t, dir)
 			fill(t, s, "default", 8)
 			if rep := verify(t, s, "default"); rep.Bad != nil || rep.Entries != 8 {
 				t.Fatalf("before: got %+v", rep)
 			}
-			db, err := sql.Open("sqlite", filepath.Join(dir, "sandboxmcp.db"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
-			if _, err := db.ExecContext(t.Context(), `DROP TRIGGER audit_no_update; DROP TRIGGER audit_no_delete; DROP TRIGGER audit_no_replace; `+tt.statement); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Tamper(t, dir, tt.statement)
 			rep := verify(t, s, "default")
 			if rep.Bad == nil {
 				t.Fatal("got no fault in the record, want one")
@@ -500,6 +497,7 @@ func BenchmarkVerify(b *testing.B) {
 // TestEntriesOfAnActionAreFoundByAnIndex: no query reads the entries of other actions, of
 // which there may be a million.
 func TestEntriesOfAnActionAreFoundByAnIndex(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, t.TempDir())
 	for action, want := range map[string]string{"": "audit_chain", audit.Execute: "audit_chain", "create_session": "audit_action"} {
 		count, list, args := audit.Listed("default", sandboxmcp.AuditQuery{Action: action})

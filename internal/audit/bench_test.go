@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // BenchmarkAnswered holds what an entry costs that is chained, in canonical form
@@ -37,7 +38,7 @@ func BenchmarkAnswered(b *testing.B) {
 func benchAnswered(b *testing.B, mode string, clients int) {
 	b.Helper()
 	openIn := func(dir string) *store.Store {
-		s, err := store.Open(b.Context(), store.Config{Dir: dir, Synchronous: mode})
+		s, err := store.Open(b.Context(), storetest.On(store.Config{Dir: dir, Synchronous: mode}))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // clock is what the record takes for the time.
@@ -86,7 +87,7 @@ func TestDropRefuses(t *testing.T) {
 	for name, statement := range map[string]string{
 		"edit":                 `UPDATE audit SET action = 'x' WHERE position = 5`,
 		"delete":               `DELETE FROM audit WHERE position = 5`,
-		"another edge":         `UPDATE audit_checkpoints SET edge = zeroblob(length(edge)) WHERE size = 12`,
+		"another edge":         `UPDATE audit_checkpoints SET edge = ` + storetest.Zeros("edge") + ` WHERE size = 12`,
 		"somebody else's note": `UPDATE audit_checkpoints SET note = replace(note, 'v1', 'v2') WHERE size = 12`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +112,7 @@ func TestForgedDrop(t *testing.T) {
 		"another end":             `UPDATE audit_dropped SET seq = 40`,
 		"another namespace ended": `INSERT INTO audit_dropped VALUES ('c', 1, 'x')`,
 		"another size":            `UPDATE audit_rotations SET size = 22; DELETE FROM audit WHERE position <= 22`,
-		"another edge":            `UPDATE audit_rotations SET edge = zeroblob(length(edge))`,
+		"another edge":            `UPDATE audit_rotations SET edge = ` + storetest.Zeros("edge") + ``,
 		"all of it":               `DELETE FROM audit; DELETE FROM audit_checkpoints; DELETE FROM audit_rotations; DELETE FROM audit_dropped`,
 		"all but the statement":   `DELETE FROM audit; DELETE FROM audit_checkpoints`,
 	} {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // execute is the step of a statement.
@@ -83,6 +84,7 @@ func changed(v any, at uint16, bit uint8) any {
 // FuzzFlip: after a change of any bit of any value of any row the record is not sound, or the
 // database refuses the value.
 func FuzzFlip(f *testing.F) {
+	storetest.SQLite(f)
 	dir := f.TempDir()
 	c := &clock{}
 	for day := range 3 {

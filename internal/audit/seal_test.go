@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -50,7 +51,7 @@ type sealed struct {
 
 func openSealed(tb testing.TB, dir string, change ...func(*audit.Config)) *sealed {
 	tb.Helper()
-	s, err := store.Open(tb.Context(), store.Config{Dir: dir})
+	s, err := store.Open(tb.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -97,12 +98,12 @@ func filled(tb testing.TB, dir string) {
 // check verifies the record of a directory.
 func check(tb testing.TB, dir string, change ...func(*audit.Evidence)) sandboxmcp.AuditReport {
 	tb.Helper()
-	path := filepath.Join(dir, "sandboxmcp.db")
+	path := store.Path(storetest.On(store.Config{Dir: dir}))
 	with := audit.Evidence{Open: ours.OpenNote, HeadFile: audit.HeadFile(dir, path)}
 	for _, c := range change {
 		c(&with)
 	}
-	v, err := store.Look(tb.Context(), store.Config{Dir: dir})
+	v, err := store.Look(tb.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -131,16 +132,7 @@ func alone(e *audit.Evidence) { e.HeadFile = "" }
 // alter changes a database without the store.
 func alter(tb testing.TB, dir, statement string) {
 	tb.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(dir, "sandboxmcp.db"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	const open = `DROP TRIGGER IF EXISTS audit_no_update; DROP TRIGGER IF EXISTS audit_no_delete; DROP TRIGGER IF EXISTS audit_no_replace;
-		DROP TRIGGER IF EXISTS audit_checkpoints_no_update; DROP TRIGGER IF EXISTS audit_checkpoints_no_delete; `
-	_, err = db.ExecContext(tb.Context(), open+statement)
-	if err = errors.Join(err, db.Close()); err != nil {
-		tb.Fatal(err)
-	}
+	storetest.Tamper(tb, dir, statement)
 }
 
 func TestCheckpoints(t *testing.T) {
@@ -276,11 +268,7 @@ func TestTampering(t *testing.T) {
 			rechain(t, dir)
 		}, "rewritten", 0, "signed at", false},
 		{"take the database away", func(t *testing.T, dir string) {
-			for _, f := range []string{"sandboxmcp.db", "sandboxmcp.db-wal", "sandboxmcp.db-shm"} {
-				if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					t.Fatal(err)
-				}
-			}
+			storetest.Remove(t, dir)
 		}, "truncated", 1, "the last 30 are missing", false},
 		{"a checkpoint of somebody else", func(t *testing.T, dir string) {
 			note := keeper{"theirs"}.seal("sandboxmcp audit checkpoint v1\n20\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\ntime 2031-01-01T00:00:00.000000000Z\n")
@@ -290,7 +278,7 @@ func TestTampering(t *testing.T) {
 			alter(t, dir, `UPDATE audit_checkpoints SET size = 25 WHERE size = 20`)
 		}, "checkpoint", 0, "was signed over 20", true},
 		{"another edge", func(t *testing.T, dir string) {
-			alter(t, dir, `UPDATE audit_checkpoints SET edge = (SELECT zeroblob(length(edge)) FROM audit_checkpoints WHERE size = 30) WHERE size = 30`)
+			alter(t, dir, `UPDATE audit_checkpoints SET edge = (SELECT `+storetest.Zeros("edge")+` FROM audit_checkpoints WHERE size = 30) WHERE size = 30`)
 		}, "checkpoint", 0, "edge", true},
 	}
 	for _, tt := range tests {
@@ -357,7 +345,7 @@ func TestTamperedRecordIsNotSigned(t *testing.T) {
 		"cut, and its checkpoints": `DELETE FROM audit WHERE position > 20; DELETE FROM audit_checkpoints WHERE size > 20`,
 		"cut":                      `DELETE FROM audit WHERE position > 27`,
 		"no checkpoints":           `DELETE FROM audit_checkpoints`,
-		"another edge":             `UPDATE audit_checkpoints SET edge = zeroblob(length(edge))`,
+		"another edge":             `UPDATE audit_checkpoints SET edge = ` + storetest.Zeros("edge") + ``,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -389,7 +377,7 @@ func TestCutUnderARunningServer(t *testing.T) {
 	r.append(t, "a", 60) // 50 of which are signed at once
 	testkit.Until(t, "four checkpoints", func() bool { return check(t, dir).Checkpoints >= 4 })
 	alter(t, dir, `DELETE FROM audit WHERE position > 10; DELETE FROM audit_checkpoints WHERE size > 10`)
-	if err := os.Remove(audit.HeadFile(dir, filepath.Join(dir, "sandboxmcp.db"))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(audit.HeadFile(dir, store.Path(storetest.On(store.Config{Dir: dir})))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	r.append(t, "a", 2)

@@ -17,12 +17,13 @@ const columns = `id, namespace, seq, timestamp, action, phase, request_id, sessi
 // Statements on entries.
 const (
 	// If ?19 is the hash of the record's last entry, the caller's cached end is current and
-	// the row is inserted. If it is another hash, the insert fails, because seq becomes
-	// NULL. If it is NULL, the row is inserted without a check. One statement serves both
-	// cases, because compiling it takes longer than running it. INSERT … SELECT … WHERE
-	// would take twice as long to run.
+	// the row is inserted. If it is another hash, seq becomes NULL: SQLite fails, and a
+	// trigger of PostgreSQL inserts nothing. If it is NULL, the row is inserted without a
+	// check. One statement serves both cases, because compiling it takes longer than running
+	// it. INSERT … SELECT … WHERE would take twice as long to run.
 	insertEntry = `INSERT INTO audit (` + columns + `)
-		VALUES (?1,?2,CASE WHEN ?19 IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN ?3 END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)`
+		VALUES (?1,?2,CASE WHEN CAST(?19 AS TEXT) IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN CAST(?3 AS BIGINT) END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)
+		RETURNING position`
 
 	selectLastHash = `SELECT hash FROM audit ORDER BY position DESC LIMIT 1`
 
@@ -37,8 +38,8 @@ const (
 	selectFirstEntries = `SELECT position, ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
 
 	// after, how many. All hashes in one row take a third of the time of many rows.
-	selectHashes = `SELECT count(*), coalesce(max(position), 0), coalesce(group_concat(hash, ''), '')
-		FROM (SELECT position, hash FROM audit WHERE position > ? ORDER BY position LIMIT ?)`
+	selectHashes = `SELECT count(*), coalesce(max(position), 0), coalesce(string_agg(hash, '' ORDER BY position), '')
+		FROM (SELECT position, hash FROM audit WHERE position > ? ORDER BY position LIMIT ?) AS next`
 
 	// after, before, time
 	selectFirstYoung = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
@@ -85,7 +86,7 @@ const (
 )
 
 // Execute is the action of a run. Most entries have it, so the index of actions leaves it
-// out; see migrations/0011_actions.sql of the store.
+// out; see migrations/sqlite/0011_actions.sql of the store.
 const Execute = "execute"
 
 // isIndexed is the condition of the index of actions. It must be written as in the

@@ -161,7 +161,7 @@ func (v *verifier) outside() error {
 
 // inside reads the database in one transaction.
 func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return err
 	}

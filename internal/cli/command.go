@@ -104,6 +104,7 @@ func (a *call) commands() map[string]command {
 		"stats":     {"look", a.statsCommand},
 		"doctor":    {"look", a.doctorCommand},
 		"config":    {"look", a.configCommand},
+		"db":        {"look", a.dbCommand},
 		"version":   {"look", a.versionCommand},
 		"limits":    {"look", a.limitsCommand},
 		"events":    {"look", a.eventsCommand},

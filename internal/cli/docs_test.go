@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -65,18 +66,19 @@ var (
 
 // TestDocumentsRun runs each block of the documents that is marked "sh", in a directory and a
 // state directory of the page. "# prints TEXT" after a command says what its output contains.
-// Blocks marked "sh registry" run where SANDBOXMCP_MUST_RUN has the word registry.
+// Blocks marked "sh registry" run where SANDBOXMCP_MUST_RUN has the word registry, and those
+// marked "sh postgres" in scripts/postgres-test.sh.
 func TestDocumentsRun(t *testing.T) {
 	testkit.Need(t, "userns", canRun(), "doctor says that no sandbox can be built")
 	ran := 0
 	for _, page := range documents(t) {
 		var script strings.Builder
 		for _, b := range blocksOf(t, page) {
+			if b.info == "sh postgres" && storetest.Postgres() {
+				fmt.Fprintf(&script, "export SANDBOXMCP_DATABASE_URL=%s\n%s\nunset SANDBOXMCP_DATABASE_URL\n", quoted(storetest.URL(t.TempDir())), checked(b.text))
+			}
 			if b.info == "sh" || b.info == "sh registry" && testkit.Demanded("registry") {
-				fmt.Fprintf(&script, "echo '-- line %d' >&2\n%s", b.line, prints.ReplaceAllStringFunc(b.text, func(line string) string {
-					m := prints.FindStringSubmatch(line)
-					return fmt.Sprintf("out=$(%s); echo \"$out\"; grep -qF -- %s <<<\"$out\" || { echo \"want: \"%s >&2; exit 1; }", m[1], quoted(m[2]), quoted(m[2]))
-				}))
+				fmt.Fprintf(&script, "echo '-- line %d' >&2\n%s", b.line, checked(b.text))
 			}
 		}
 		if script.Len() == 0 {
@@ -88,6 +90,14 @@ func TestDocumentsRun(t *testing.T) {
 	if ran < 3 {
 		t.Fatalf("%d documents have blocks that run, want at least 3", ran)
 	}
+}
+
+// checked is the text of a block that fails where a command does not print its mark.
+func checked(text string) string {
+	return prints.ReplaceAllStringFunc(text, func(line string) string {
+		m := prints.FindStringSubmatch(line)
+		return fmt.Sprintf("out=$(%s); echo \"$out\"; grep -qF -- %s <<<\"$out\" || { echo \"want: \"%s >&2; exit 1; }", m[1], quoted(m[2]), quoted(m[2]))
+	})
 }
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -44,10 +44,11 @@ type Sources struct {
 // Config holds every setting, validated. It does not change after [Load] and may be read
 // concurrently. Printing it shows no secret.
 type Config struct {
-	StateDir    string // absolute
-	SQLitePath  string // empty: the default path in StateDir
-	Audit       string // sqlite or memory
-	Synchronous string // normal or full
+	StateDir    string            // absolute
+	SQLitePath  string            // empty: the default path in StateDir
+	DatabaseURL sandboxmcp.Secret // a PostgreSQL database in place of SQLite; empty: SQLite
+	Audit       string            // sqlite or memory
+	Synchronous string            // normal or full
 
 	AuditCheckpointFile string // empty: no file; otherwise absolute
 	AuditKeepDays       int    // 0: unlimited

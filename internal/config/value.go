@@ -199,6 +199,17 @@ func address(to *sandboxmcp.Secret) value {
 	return v
 }
 
+// database is the URL of a PostgreSQL database. It may have a password.
+func database(to *sandboxmcp.Secret) value {
+	v := address(to)
+	inner := scalar(to, "a URL such as postgres://user:password@host:5432/database", func(s string) (sandboxmcp.Secret, bool) {
+		u, err := url.Parse(s)
+		return sandboxmcp.NewSecret(s), err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql")
+	})
+	inner.revealed, inner.show = v.revealed, v.show
+	return inner
+}
+
 func resolver(to *netip.AddrPort) value {
 	v := scalar(to, "an address of the form ip:port", parseAddrPort)
 	v.show = func() any {

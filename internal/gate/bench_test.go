@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -12,7 +13,7 @@ import (
 // What a run pays at the gate: where nothing was ever opened, and where
 // something is.
 func BenchmarkOpen(b *testing.B) {
-	s, err := store.Open(b.Context(), store.Config{Dir: b.TempDir()})
+	s, err := store.Open(b.Context(), storetest.On(store.Config{Dir: b.TempDir()}))
 	if err != nil {
 		b.Fatal(err)
 	}

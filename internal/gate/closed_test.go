@@ -2,18 +2,15 @@ package gate_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite" // a second, unruly user of the database
-
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // No audit, no act: what cannot be recorded is not opened, not denied and not
@@ -23,14 +20,7 @@ func TestNothingChangesWithoutARecord(t *testing.T) {
 	a := b.ask("api.example.com")
 	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "open.example.com"}})
 	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "once.example.com"}, Scope: sandboxmcp.GrantOnce})
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sandboxmcp.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), `CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Refuse(t, b.dir)
 	for name, act := range map[string]func() error{
 		"approve": func() error {
 			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID})
@@ -77,18 +67,11 @@ func TestAChangedRowOpensNothing(t *testing.T) {
 	b := open(t)
 	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
 	a := b.ask("asked.example.com")
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sandboxmcp.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
 	for _, q := range []string{
 		`UPDATE grants SET subject = replace(subject, 'api.', 'evil.')`,
 		`UPDATE approvals SET subject = replace(subject, 'asked.', 'evil.')`,
 	} {
-		if _, err := db.ExecContext(t.Context(), q); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Tamper(t, b.dir, q)
 	}
 	fresh := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: b.store, Audit: recordIn(b.store, nil), Approvals: true})
 	for _, host := range []sandboxmcp.Host{"api.example.com", "evil.example.com"} {
@@ -103,7 +86,7 @@ func TestAChangedRowOpensNothing(t *testing.T) {
 	if _, ok, err := fresh.Allows(t.Context(), one, at("api.example.com", 443)); !ok || err != nil {
 		t.Errorf("opened again: got open %t, %v, want true", ok, err)
 	}
-	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID})
+	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeAccessDenied)
 	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.AccessDecision{ID: b.ask("other.example.com").ID, SHA256: a.SHA256})
 	wantCode(t, err, sandboxmcp.CodeAccessDenied)

@@ -19,6 +19,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -34,7 +35,7 @@ func child(args string) (err error) {
 		return err
 	}
 	ctx := context.Background()
-	s, err := store.Open(ctx, store.Config{Dir: dir})
+	s, err := store.Open(ctx, storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func open(t *testing.T, change ...func(*gate.Config[sandboxmcp.Domain])) *bed {
 	t.Helper()
 	b := &bed{t: t, dir: filepath.Join(t.TempDir(), "state"), now: time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)}
 	var err error
-	if b.store, err = store.Open(t.Context(), store.Config{Dir: b.dir}); err != nil {
+	if b.store, err = store.Open(t.Context(), storetest.On(store.Config{Dir: b.dir})); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.store.Close() })

@@ -1,8 +1,6 @@
 package gate_test
 
 import (
-	"database/sql"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,6 +8,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // line is a subject of a kind for tests. A line that ends with a star covers the lines that
@@ -108,15 +107,8 @@ func TestADeniedLineIsDeniedAgain(t *testing.T) {
 // TestStoredDomainsKeepTheirForm: a grant that an older release has stored is still in force.
 func TestStoredDomainsKeepTheirForm(t *testing.T) {
 	b := open(t)
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sandboxmcp.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
 	const text, sum = `{"domain":"api.example.com","kind":"egress","namespace":"default"}`, "970079dc080e0a4792c9e95aa57d7190d58315783d7b23f2aaa57dc241487b85"
-	if _, err := db.ExecContext(t.Context(), `INSERT INTO grants VALUES ('grt_1', 'default', ?, ?, 'always', '', '', '', 'cli', '2031-01-01T00:00:00Z', '', '')`, text, sum); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Tamper(t, b.dir, `INSERT INTO grants VALUES ('grt_1', 'default', ?, ?, 'always', '', '', '', 'cli', '2031-01-01T00:00:00Z', '', '')`, text, sum)
 	b.ask("other.example.com") // announces a change of the tables
 	if !b.lets(one, "api.example.com") {
 		t.Error("a stored grant: got it closed, want it open")

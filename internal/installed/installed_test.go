@@ -13,12 +13,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/installed"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // open opens a state directory as a process of its own would. Its clock goes on with each change.
 func open(t *testing.T, dir string) *installed.Table {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,12 +13,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // open opens a state directory as a process of its own would.
 func open(t *testing.T, cfg store.Config) (*limits.Table, *store.Store) {
 	t.Helper()
-	s, err := store.Open(t.Context(), cfg)
+	s, err := store.Open(t.Context(), storetest.On(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +82,7 @@ func TestAChangeHoldsInEveryProcess(t *testing.T) {
 
 // The cache answers while nothing changes: no question reads the database.
 func TestLimitsAreReadOnceForEachChange(t *testing.T) {
+	storetest.SQLite(t)
 	a, s := open(t, store.Config{Dir: t.TempDir()})
 	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
 	kept(t, a, "one")
@@ -139,6 +141,7 @@ func TestWhatIsNotRecordedIsNotChanged(t *testing.T) {
 // A change whose process dies before its commit is not made. It hides no later change,
 // although it was announced.
 func TestAnUnfinishedChange(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	a, _ := open(t, store.Config{Dir: dir})
 	b, _ := open(t, store.Config{Dir: dir})
@@ -175,6 +178,7 @@ func TestInMemory(t *testing.T) {
 
 // A mark that cannot be read is no reason to run without the limits.
 func TestAMarkThatCannotBeRead(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	a, _ := open(t, store.Config{Dir: dir})
 	if err := os.Mkdir(filepath.Join(dir, "sandboxmcp.db-limits"), 0o700); err != nil {
@@ -192,7 +196,7 @@ func TestAMarkThatCannotBeRead(t *testing.T) {
 func BenchmarkKept(b *testing.B) {
 	for _, name := range []string{"never set", "set"} {
 		b.Run(name, func(b *testing.B) {
-			s, err := store.Open(b.Context(), store.Config{Dir: b.TempDir()})
+			s, err := store.Open(b.Context(), storetest.On(store.Config{Dir: b.TempDir()}))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // room counts how often it was closed.
@@ -46,7 +47,7 @@ func (k *kit) pass(d time.Duration) {
 
 func newKit(t *testing.T, dir string, most int) *kit {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,6 +265,7 @@ func TestTombstonesAreForgotten(t *testing.T) {
 
 // Two processes on one directory: each has its own, and one that dies leaves word.
 func TestSessionsOfADeadOwnerExpire(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	a, b := newKit(t, dir, 10), newKit(t, dir, 10)
 	a.open(t, "mine", time.Hour)

@@ -4,7 +4,8 @@ package session
 // was made, and changed_at is the time of that.
 const (
 	// namespace, id, owner, created, JSON
-	insertLive = `INSERT OR REPLACE INTO sessions (namespace, session_id, owner, state, changed_at, info) VALUES (?, ?, ?, 'live', ?, ?)`
+	insertLive = `INSERT INTO sessions (namespace, session_id, owner, state, changed_at, info) VALUES (?, ?, ?, 'live', ?, ?)
+		ON CONFLICT (namespace, session_id, owner) DO UPDATE SET state = excluded.state, changed_at = excluded.changed_at, info = excluded.info`
 
 	// namespace, id
 	selectID = `SELECT owner, state, changed_at FROM sessions WHERE namespace = ? AND session_id = ?`

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 func open(tb testing.TB, cfg store.Config) *store.Store {
 	tb.Helper()
-	s, err := store.Open(tb.Context(), cfg)
+	s, err := store.Open(tb.Context(), storetest.On(cfg))
 	if err != nil {
 		tb.Fatal(err)
 	}

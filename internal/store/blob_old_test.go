@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 const young = 10 * time.Minute
@@ -42,6 +43,7 @@ func age(t *testing.T, path string, by time.Duration) {
 }
 
 func TestOldBlobsAreDiscarded(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
 	old, path := putBlob(t, s, "old")
 	age(t, path, time.Hour)
@@ -97,6 +99,7 @@ func TestDiscardDoesNotTakeWhatIsPut(t *testing.T) {
 }
 
 func TestAbandonedBlobsAreRemoved(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
 	if err := s.RemoveDiscarded(t.Context()); err != nil { // nothing was ever put
 		t.Error(err)
@@ -122,6 +125,7 @@ func TestAbandonedBlobsAreRemoved(t *testing.T) {
 
 // What a database does not name may go, so each has blobs of its own.
 func TestEachDatabaseHasItsBlobs(t *testing.T) {
+	storetest.SQLite(t)
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	usual := open(t, store.Config{Dir: dir})
 	sum, path := putBlob(t, usual, "content")
@@ -194,6 +198,7 @@ func TestBlobsInMemoryGo(t *testing.T) {
 
 // Asking whether a stream's blob is named must not read every row.
 func TestBlobNamesAreIndexed(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
 	for _, column := range []string{"stdout_blob", "stderr_blob"} {
 		rows, err := s.DB().QueryContext(t.Context(), fmt.Sprintf(`EXPLAIN QUERY PLAN SELECT 1 FROM executions WHERE %s = ?`, column), "x")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 func readBlob(t *testing.T, s *store.Store, sum string) string {
@@ -43,6 +44,7 @@ func unfinished(t *testing.T, s *store.Store) []os.DirEntry {
 }
 
 func TestBlob(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
 	for _, content := range []string{"", "hello", strings.Repeat("long ", 100_000)} {
 		h := sha256.Sum256([]byte(content))
@@ -78,6 +80,7 @@ func TestBlob(t *testing.T) {
 }
 
 func TestPutBlobFromFails(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
 	broken := errors.New("broken")
 	if _, _, err := s.PutBlobFrom(t.Context(), iotest.ErrReader(broken), 10); !errors.Is(err, broken) {
@@ -98,6 +101,7 @@ func TestPutBlobFromFails(t *testing.T) {
 
 // What a power cut left empty is written anew.
 func TestPutBlobMendsTruncated(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
 	sum, err := s.PutBlob(t.Context(), []byte("content"))
 	if err != nil {

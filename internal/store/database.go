@@ -29,7 +29,7 @@ const (
 	applicationID = 0x736d6370
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/*/*.sql
 var migrations embed.FS
 
 // database describes how to open the database file.
@@ -206,7 +206,7 @@ func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, vers
 	case app != applicationID:
 		return conn, 0, fmt.Errorf("%s is the database of another program", d.path)
 	case version > schemaVersion:
-		return conn, 0, &newerError{path: d.path, version: version}
+		return conn, 0, &newerError{path: d.path, version: version, known: schemaVersion}
 	}
 	return conn, version, nil
 }
@@ -214,7 +214,7 @@ func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, vers
 // migrate brings the schema to the newest version. Several processes may call it at once:
 // the lease lets one migrate, and the others then find nothing to do.
 func (d database) migrate(ctx context.Context, dir string) (err error) {
-	lease, err := waitLease(ctx, filepath.Join(dir, "migrate.lock"))
+	lease, err := waitLease(ctx, func() (*Lease, error) { return tryLease(filepath.Join(dir, "migrate.lock")) })
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (d database) migrate(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
-	files, err := fs.Sub(migrations, "migrations")
+	files, err := fs.Sub(migrations, "migrations/sqlite")
 	if err != nil {
 		return err
 	}

@@ -78,8 +78,9 @@ func (e *dirError) Error() string { return e.reason }
 type newerError struct {
 	path    string
 	version int
+	known   int // the newest version that this release knows
 }
 
 func (e *newerError) Error() string {
-	return fmt.Sprintf("%s has schema version %d, newer than %d, the newest that this release knows", e.path, e.version, schemaVersion)
+	return fmt.Sprintf("%s has schema version %d, newer than %d, the newest that this release knows", e.path, e.version, e.known)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -45,12 +46,13 @@ func onSmallDisk(t *testing.T, size string) string {
 // fail by themselves, and has room again, several times. Each update that succeeded is there,
 // and nothing of one that failed.
 func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
+	storetest.SQLite(t)
 	disk := onSmallDisk(t, "3m")
 	if disk == "" {
 		return
 	}
 	dir := filepath.Join(disk, "state")
-	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +136,7 @@ func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
 func TestCloseUnderWriters(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 10 {
-		s, err := store.Open(t.Context(), store.Config{Dir: dir})
+		s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
 		if err != nil {
 			t.Fatal(err)
 		}

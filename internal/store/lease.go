@@ -26,9 +26,13 @@ const (
 // process ends, even by kill -9, so no heartbeat, process id or clock is involved. A held
 // lease costs one descriptor.
 //
+// In a PostgreSQL database it is an advisory lock, which the server frees when the holder's
+// connection ends. All leases of a Store have one connection.
+//
 // Call either [Lease.Release] or [Lease.Discard], once.
 type Lease struct {
-	f *os.File
+	f       *os.File
+	release func() error // not nil: the lease is in PostgreSQL, and f is nil
 }
 
 // Lease waits until the lease called name is free and takes it. name is a path below the
@@ -40,11 +44,30 @@ func (s *Store) Lease(ctx context.Context, name string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := waitLease(ctx, path)
+	l, err := waitLease(ctx, func() (*Lease, error) { return s.tryLease(ctx, name, path) })
 	if err != nil {
 		return nil, s.explain("locked", err)
 	}
 	return l, nil
+}
+
+func (s *Store) tryLeaseNow(name, path string) (*Lease, error) {
+	if s.pg == nil {
+		return tryLease(path)
+	}
+	ctx, cancel := s.pg.within()
+	defer cancel()
+	return s.tryLease(ctx, name, path)
+}
+
+func (s *Store) tryLease(ctx context.Context, name, path string) (*Lease, error) {
+	if s.pg == nil {
+		return tryLease(path)
+	}
+	if err := s.pg.leases.try(ctx, name); err != nil {
+		return nil, err
+	}
+	return &Lease{release: func() error { return s.pg.leases.release(name) }}, nil //nolint:contextcheck // the lease outlives the call that takes it
 }
 
 // TryLease takes the lease called name if it is free, and otherwise fails with [ErrLeased].
@@ -53,7 +76,7 @@ func (s *Store) TryLease(name string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := tryLease(path)
+	l, err := s.tryLeaseNow(name, path)
 	if err != nil && !errors.Is(err, ErrLeased) {
 		return nil, s.explain("locked", err)
 	}
@@ -67,6 +90,9 @@ func (s *Store) Leased(name string) bool {
 	if err != nil {
 		return false
 	}
+	if s.pg != nil {
+		return s.pg.leases.leased(name)
+	}
 	f, err := plainfile.Open(path)
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
@@ -76,11 +102,21 @@ func (s *Store) Leased(name string) bool {
 }
 
 // Release frees the lease. Its file stays for later holders.
-func (l *Lease) Release() error { return l.f.Close() }
+func (l *Lease) Release() error {
+	if l.release != nil {
+		return l.release()
+	}
+	return l.f.Close()
+}
 
 // Discard removes the file, or the directory with its content, and frees the lease. Use it
 // for names that are used only once.
-func (l *Lease) Discard() error { return errors.Join(os.RemoveAll(l.f.Name()), l.f.Close()) }
+func (l *Lease) Discard() error {
+	if l.release != nil {
+		return l.release()
+	}
+	return errors.Join(os.RemoveAll(l.f.Name()), l.f.Close())
+}
 
 func (s *Store) leasePath(name string) (string, error) {
 	if !filepath.IsLocal(name) {
@@ -89,11 +125,12 @@ func (s *Store) leasePath(name string) (string, error) {
 	return filepath.Join(s.dir, name), nil
 }
 
-func waitLease(ctx context.Context, path string) (*Lease, error) {
+// waitLease calls try until the lease is free or ctx ends.
+func waitLease(ctx context.Context, try func() (*Lease, error)) (*Lease, error) {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for pause := leaseFirst; ; pause = min(2*pause, leaseLast) {
-		l, err := tryLease(path)
+		l, err := try()
 		if !errors.Is(err, ErrLeased) {
 			return l, err
 		}
@@ -120,7 +157,7 @@ func tryLease(path string) (*Lease, error) {
 		}
 		current, err := lockCurrent(f, path)
 		if err == nil && current {
-			return &Lease{f}, nil
+			return &Lease{f: f}, nil
 		}
 		if err = errors.Join(err, f.Close()); err != nil {
 			return nil, err

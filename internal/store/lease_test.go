@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // holdLease takes a lease, prints that it has it, and holds it until the process is killed.
@@ -58,6 +60,9 @@ func TestALeaseOfAKilledProcessIsFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
+	if storetest.Postgres() { // the server has to notice that the connection is gone
+		testkit.Until(t, "the lease of the dead process is free", func() bool { return !s.Leased("a/lease") })
+	}
 	if s.Leased("a/lease") {
 		t.Error("the lease of the dead process: got it held, want it free")
 	}
@@ -112,6 +117,7 @@ func TestOneHoldsALease(t *testing.T) {
 }
 
 func TestLeasesThatCannotBe(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
 	if err := unix.Mkfifo(filepath.Join(s.Dir(), "fifo"), 0o600); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -25,6 +26,9 @@ type View struct {
 // of [Open]. The caller calls Close.
 func Look(ctx context.Context, cfg Config) (*View, error) {
 	s := &Store{dir: cfg.Dir, path: Path(cfg), busy: cmp.Or(cfg.BusyTimeout, DefaultBusyTimeout)}
+	if cfg.Postgres != "" {
+		return s.lookPostgres(ctx, cfg)
+	}
 	if s.path == MemoryPath {
 		return nil, nil
 	}
@@ -46,6 +50,23 @@ func Look(ctx context.Context, cfg Config) (*View, error) {
 		return nil, s.explain("read", errors.Join(err, s.shutDatabase()))
 	}
 	if v.version == 0 { // another process is creating it
+		return nil, v.Close()
+	}
+	return v, nil
+}
+
+// lookPostgres is Look for a PostgreSQL database.
+func (s *Store) lookPostgres(ctx context.Context, cfg Config) (*View, error) {
+	pg, err := newPostgres(ctx, cfg.Postgres, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, (&Store{pg: &postgres{name: "PostgreSQL database"}}).explain("read", err)
+	}
+	s.pg, s.reader = pg, pg.reader()
+	v := &View{s: s}
+	if v.version, err = pg.version(ctx, s.reader); err != nil {
+		return nil, s.explain("read", errors.Join(err, s.shutDatabase()))
+	}
+	if v.version == 0 {
 		return nil, v.Close()
 	}
 	return v, nil
@@ -74,13 +95,46 @@ func (v *View) open(ctx context.Context) error {
 func (v *View) DB() *sql.DB { return v.s.reader }
 
 // Current reports whether the schema is the newest. The next [Open] migrates an older one.
-func (v *View) Current() bool { return v.version == schemaVersion }
+func (v *View) Current() bool {
+	if v.s.pg != nil {
+		return v.version == postgresVersion
+	}
+	return v.version == schemaVersion
+}
+
+// Version returns the version of the schema.
+func (v *View) Version() int { return v.version }
+
+// Newest returns the newest version of the schema that this release knows.
+func Newest(cfg Config) int {
+	if cfg.Postgres != "" {
+		return postgresVersion
+	}
+	return schemaVersion
+}
+
+// Name returns a name of a configuration's database for persons. It has no password.
+func Name(ctx context.Context, cfg Config) string {
+	if cfg.Postgres == "" {
+		return Path(cfg)
+	}
+	p, err := newPostgres(ctx, cfg.Postgres, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return "PostgreSQL"
+	}
+	return p.name
+}
 
 // Close closes the database.
 func (v *View) Close() error { return v.s.shutDatabase() }
 
 // Path returns the path of a configuration's database, or [MemoryPath].
-func Path(cfg Config) string { return cmp.Or(cfg.SQLitePath, filepath.Join(cfg.Dir, databaseName)) }
+func Path(cfg Config) string {
+	if cfg.Postgres != "" {
+		return filepath.Join(cfg.Dir, "postgres")
+	}
+	return cmp.Or(cfg.SQLitePath, filepath.Join(cfg.Dir, databaseName))
+}
 
 // Executions counts the stored executions of a state directory by status. It opens the
 // database with [Look]. A status without executions is absent.

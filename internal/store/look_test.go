@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -31,7 +32,7 @@ func TestExecutions(t *testing.T) {
 		}
 	}
 	want := map[sandboxmcp.Status]int64{"completed": 2, "timed_out": 1}
-	got, err := store.Executions(t.Context(), store.Config{Dir: dir})
+	got, err := store.Executions(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func TestExecutions(t *testing.T) {
 	if err = s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err = store.Executions(t.Context(), store.Config{Dir: dir}); err != nil {
+	if got, err = store.Executions(t.Context(), storetest.On(store.Config{Dir: dir})); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -51,7 +52,7 @@ func TestExecutions(t *testing.T) {
 
 func TestExecutionsMakesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
-	got, err := store.Executions(t.Context(), store.Config{Dir: dir})
+	got, err := store.Executions(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil || len(got) != 0 {
 		t.Errorf("got %v %v, want none", got, err)
 	}
@@ -61,13 +62,14 @@ func TestExecutionsMakesNothing(t *testing.T) {
 }
 
 func TestExecutionsOfAnotherUser(t *testing.T) {
+	storetest.SQLite(t)
 	testkit.Root(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sandboxmcp.db")
 	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, 65125, 65125)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Executions(t.Context(), store.Config{Dir: dir}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+	if _, err := store.Executions(t.Context(), storetest.On(store.Config{Dir: dir})); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
 		t.Errorf("got %v, want backend_unavailable", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
@@ -76,13 +78,14 @@ func TestExecutionsOfAnotherUser(t *testing.T) {
 }
 
 func TestExecutionsRefuses(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sandboxmcp.db")
 	text := []byte("this is no database, and long enough to be looked at as one: its first hundred bytes are read as a header\n")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Executions(t.Context(), store.Config{Dir: dir}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+	if _, err := store.Executions(t.Context(), storetest.On(store.Config{Dir: dir})); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
 		t.Errorf("got %v, want backend_unavailable", err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != string(text) {

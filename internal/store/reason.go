@@ -66,6 +66,9 @@ func shmFull(err error) bool {
 // unusable reports whether err, returned by a statement of a transaction, is caused by the
 // disk or the database and not by the statement.
 func unusable(err error) bool {
+	if postgresUnusable(err) {
+		return true
+	}
 	switch sqliteCode(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
 		sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,

@@ -50,3 +50,26 @@ const (
 	selectVersion = `SELECT version FROM signals WHERE topic = ?`
 	setVersion    = `INSERT INTO signals (topic, version) VALUES (?, ?) ON CONFLICT (topic) DO UPDATE SET version = excluded.version`
 )
+
+// Used in postgres.go and postgres_lease.go. The keys of the locks are hashes of texts that
+// name the schema, because a lock is valid in the whole database.
+const (
+	// milliseconds to wait
+	lockWriter = `SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(hashtextextended('sandboxmcp write ' || current_schema(), 0))`
+
+	selectGoose        = `SELECT current_schema(), to_regclass(quote_ident(current_schema()) || '.goose_db_version') IS NOT NULL`
+	selectGooseVersion = `SELECT coalesce(max(version_id), 0) FROM goose_db_version`
+
+	selectDatabaseID = `SELECT id FROM database_id`
+
+	// name
+	tryLeaseLock  = `SELECT pg_try_advisory_lock(hashtextextended('sandboxmcp lease ' || current_schema() || ' ' || CAST(? AS TEXT), 0))`
+	freeLeaseLock = `SELECT pg_advisory_unlock(hashtextextended('sandboxmcp lease ' || current_schema() || ' ' || CAST(? AS TEXT), 0))`
+
+	selectTrue = `SELECT true`
+
+	// Used in watch.go. topic
+	raiseVersion = `INSERT INTO signals (topic, version) VALUES (?, 1) ON CONFLICT (topic) DO UPDATE SET version = signals.version + 1`
+	notifyAll    = `SELECT pg_notify('sandboxmcp', current_schema() || ' ' || CAST(? AS TEXT))`
+	listenToAll  = `LISTEN sandboxmcp`
+)

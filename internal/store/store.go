@@ -1,5 +1,6 @@
 // Package store is the state directory: one SQLite database in WAL mode with its schema and
-// migrations, and content-addressed blobs.
+// migrations, and content-addressed blobs. Instead of SQLite it can use a PostgreSQL database,
+// which the servers of several machines share; then the directory has the blobs.
 //
 // Within a process one goroutine writes at a time ([Store.Update]). It runs all waiting
 // Updates in its transaction. Between processes the database's own lock decides. Any number
@@ -55,6 +56,7 @@ const (
 // Config says where the state is stored and when it is synced to the disk.
 type Config struct {
 	Dir         string        // the state directory; made if it is missing
+	Postgres    string        // connection URL of a PostgreSQL database; empty: SQLite
 	SQLitePath  string        // the database file; empty: sandboxmcp.db in Dir; MemoryPath: in memory, and Close removes the blobs
 	Synchronous string        // SynchronousNormal (the default) or SynchronousFull
 	BusyTimeout time.Duration // 0: DefaultBusyTimeout
@@ -68,12 +70,13 @@ type Config struct {
 type Store struct {
 	dir    string
 	path   string
-	full   bool // every commit waits for the disk
+	pg     *postgres // nil: the database is SQLite's
+	full   bool      // every commit waits for the disk
 	log    *slog.Logger
 	busy   time.Duration
 	reader *sql.DB
 	writer *sql.DB
-	conn   *sql.Conn // the writer's only connection; used by the goroutine that has the turn
+	conn   *sql.Conn // SQLite: the writer's only connection; used by the goroutine that has the turn
 
 	line    line
 	turn    chan struct{}  // full while a goroutine writes
@@ -85,7 +88,8 @@ type Store struct {
 	blobs blobDir
 	space *spaceCheck
 
-	real    string // path with its links resolved
+	real    string    // path with its links resolved
+	bell    *listener // PostgreSQL: wakes the watches; nil: SQLite
 	watchMu sync.Mutex
 	watches map[string]*Watch // by topic
 }
@@ -131,6 +135,9 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 		return err
 	}
 	s.path = Path(cfg)
+	if cfg.Postgres != "" {
+		return s.openPostgres(ctx, cfg)
+	}
 	d, err := newDatabase(s.path, durability, s.busy)
 	if err != nil {
 		return err
@@ -148,6 +155,29 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if err := s.connect(ctx, d); err != nil {
 		return errors.Join(err, s.shutDatabase())
 	}
+	s.close = sync.OnceValue(s.shut)
+	return nil
+}
+
+// openPostgres opens a PostgreSQL database and makes or migrates its tables.
+func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
+	if s.pg, err = newPostgres(ctx, cfg.Postgres, s.log); err != nil {
+		return err
+	}
+	s.real, s.writer, s.reader = s.path, s.pg.writer(), s.pg.reader()
+	version, err := s.pg.version(ctx, s.writer)
+	if err == nil && version < postgresVersion {
+		err = s.pg.migrate(ctx)
+	}
+	var id string
+	if err == nil {
+		err = s.reader.QueryRowContext(ctx, selectDatabaseID).Scan(&id)
+	}
+	s.blobs.dir = filepath.Join(s.dir, "blobs-"+id)
+	if err != nil {
+		return errors.Join(err, s.shutDatabase())
+	}
+	s.bell = s.pg.listen(ctx, s.wake)
 	s.close = sync.OnceValue(s.shut)
 	return nil
 }
@@ -181,7 +211,8 @@ func (s *Store) connect(ctx context.Context, d database) (err error) {
 // Dir returns the state directory.
 func (s *Store) Dir() string { return s.dir }
 
-// Path returns the path of the database, or [MemoryPath].
+// Path returns the path of the database, or [MemoryPath]. For a PostgreSQL database it is a
+// path in the state directory that has no file; files that belong to the database are beside it.
 func (s *Store) Path() string { return s.path }
 
 // DB returns the database for reading. Statements that write fail; use [Store.Update]. A
@@ -192,7 +223,7 @@ func (s *Store) DB() *sql.DB { return s.reader }
 // Sync returns once everything that was committed before is on the disk. With
 // [SynchronousFull], and for a database in memory, it returns at once.
 func (s *Store) Sync() error {
-	if s.full || s.path == MemoryPath {
+	if s.full || s.path == MemoryPath || s.pg != nil { // PostgreSQL has synced each commit
 		return nil
 	}
 	f, err := plainfile.Open(s.path + "-wal")
@@ -224,6 +255,10 @@ func (s *Store) shut() error {
 // shutDatabase closes the connections that connect has opened.
 func (s *Store) shutDatabase() error {
 	var errs []error
+	if s.pg != nil {
+		s.bell.close()
+		errs = append(errs, s.pg.leases.close())
+	}
 	if s.reader != nil {
 		errs = append(errs, s.reader.Close())
 	}
@@ -244,6 +279,12 @@ func (s *Store) explain(verb string, err error) error {
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
+	}
+	if s.pg != nil {
+		if _, ok := errors.AsType[*dirError](err); !ok && ofPostgres(err) {
+			reason, hint := postgresReason(err)
+			return &sandboxmcp.Error{Code: sandboxmcp.CodeBackendUnavailable, Message: fmt.Sprintf("the %s cannot be %s: %s", s.pg.name, verb, reason), Hint: hint, Err: err}
+		}
 	}
 	reason, hint := reasonOf(err)
 	where := s.dir

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -36,7 +37,7 @@ func child(args string) (err error) {
 		return err
 	}
 	start := time.Now()
-	s, err := store.Open(context.Background(), store.Config{Dir: dir})
+	s, err := store.Open(context.Background(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		return err
 	}
@@ -68,6 +69,7 @@ func countServers(t *testing.T, s *store.Store) (n int) {
 }
 
 func TestOpenMakesPrivateDirectory(t *testing.T) {
+	storetest.SQLite(t)
 	parent := filepath.Join(t.TempDir(), "a")
 	dir := filepath.Join(parent, "b #?%")
 	s := open(t, store.Config{Dir: dir})
@@ -95,8 +97,9 @@ func TestOpenMakesPrivateDirectory(t *testing.T) {
 
 // The version that Open compares is the one that goose has counted to.
 func TestSchemaVersion(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
-	files, err := filepath.Glob("migrations/*.sql")
+	files, err := filepath.Glob("migrations/sqlite/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatal("got no migrations, want some:", err)
 	}
@@ -119,7 +122,7 @@ func release(t *testing.T, dir string, version int64) (*sql.DB, *goose.Provider)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("migrations"), goose.WithLogger(goose.NopLogger()))
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("migrations/sqlite"), goose.WithLogger(goose.NopLogger()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +134,7 @@ func release(t *testing.T, dir string, version int64) (*sql.DB, *goose.Provider)
 
 // What an older release has kept is there after its schema was brought up to date.
 func TestMigrationsKeepResults(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	db, _ := release(t, dir, 3)
 	const insert = `INSERT INTO executions (request_id, namespace, session_id, language, status, exit_code, created_at, ended_at, result, stdout, stderr, stdout_blob, stderr_blob, receipt)
@@ -155,6 +159,7 @@ func TestMigrationsKeepResults(t *testing.T) {
 // The record of an older release is there too, each entry in the place that it
 // had, also after a way back.
 func TestMigrationsKeepTheRecord(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	db, p := release(t, dir, 4)
 	const insert = `INSERT INTO audit VALUES ('id' || ?1, ?2, ?3, 't', 'a', 'outcome', 'r', 's', 'l', 3, 1.5, 1, 'd', 'w', '{}', '{}', 'p', 'h')`

@@ -17,6 +17,9 @@ import (
 // watchEvery is how often [Watch.Wait] checks for changes of other processes.
 const watchEvery = 100 * time.Millisecond
 
+// watchLost is watchEvery where the database notifies of changes.
+const watchLost = time.Second
+
 // Watch notifies all processes that share a database of changes to one topic, such as
 // "limits". A topic is a set of rows. Its version is a number that increases with each
 // change. Methods may be called concurrently.
@@ -35,10 +38,13 @@ const watchEvery = 100 * time.Millisecond
 //
 // A Watch has no descriptor, goroutine or connection. Wait notices changes of its own
 // process at once. It checks for those of others ten times a second.
+//
+// In a PostgreSQL database there is no file: every check reads the row, and the database
+// notifies all servers of a change.
 type Watch struct {
 	store *Store
 	topic string
-	path  string // path of the file; empty: the database is in memory
+	path  string // path of the file; empty: the database is in memory, or PostgreSQL
 
 	committed atomic.Int64 // the newest version that was read; for a database in memory the version itself
 
@@ -54,7 +60,7 @@ func (s *Store) Watch(topic string) *Watch {
 	w := s.watches[topic]
 	if w == nil {
 		w = &Watch{store: s, topic: topic, moved: make(chan struct{})}
-		if s.real != MemoryPath {
+		if s.real != MemoryPath && s.pg == nil {
 			w.path = signalFile(s.real, topic)
 		}
 		if s.watches == nil {
@@ -72,6 +78,9 @@ func signalFile(database, topic string) string { return database + "-" + topic }
 // Version returns the committed version of the topic, or 0 if it was never changed. An
 // error is [sandboxmcp.CodeBackendUnavailable] or that of ctx.
 func (w *Watch) Version(ctx context.Context) (int64, error) {
+	if w.store.pg != nil {
+		return w.read(ctx)
+	}
 	if w.path == "" {
 		return w.committed.Load(), nil
 	}
@@ -82,8 +91,13 @@ func (w *Watch) Version(ctx context.Context) (int64, error) {
 	if known := w.committed.Load(); announced == known {
 		return known, nil
 	}
+	return w.read(ctx)
+}
+
+// read returns the version of the row, or a newer one that another call has read.
+func (w *Watch) read(ctx context.Context) (int64, error) {
 	var version int64
-	err = w.store.DB().QueryRowContext(ctx, selectVersion, w.topic).Scan(&version)
+	err := w.store.DB().QueryRowContext(ctx, selectVersion, w.topic).Scan(&version)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return 0, w.store.explain("read", err)
 	}
@@ -115,7 +129,7 @@ func (w *Watch) announced() (int64, error) {
 // Update is [Store.Update] for steps that change the topic. If a step fails, the version
 // stays the same.
 func (w *Watch) Update(ctx context.Context, ops ...Op) error {
-	if w.path == "" {
+	if w.path == "" && w.store.pg == nil {
 		err := w.store.Update(ctx, ops...)
 		w.committed.Add(1) // even on error, because readers of a database in memory see uncommitted rows
 		w.wake()
@@ -136,10 +150,28 @@ func (w *Watch) wake() {
 	w.moved = make(chan struct{})
 }
 
+// wake ends the pause of every Wait for a topic, or for any topic if it is "".
+func (s *Store) wake(topic string) {
+	s.watchMu.Lock()
+	defer s.watchMu.Unlock()
+	for name, w := range s.watches {
+		if topic == "" || name == topic {
+			w.wake()
+		}
+	}
+}
+
 // raise raises the version, as a step of an Update. The transaction holds the database's
 // lock, so only one process changes the file. No version is announced twice, even if a
 // transaction fails.
 func (w *Watch) raise(ctx context.Context, tx *sql.Tx) error {
+	if w.store.pg != nil {
+		if _, err := tx.ExecContext(ctx, raiseVersion, w.topic); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, notifyAll, w.topic)
+		return err
+	}
 	var version int64
 	err := tx.QueryRowContext(ctx, selectVersion, w.topic).Scan(&version)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -179,7 +211,11 @@ func (w *Watch) announce(version int64) (next int64, err error) {
 //	// read the rows; if they are not as required:
 //	err = w.Wait(ctx, version)
 func (w *Watch) Wait(ctx context.Context, since int64) error {
-	tick := time.NewTicker(watchEvery)
+	every := watchEvery
+	if w.store.pg != nil { // the database notifies; this is for a notification that was lost
+		every = watchLost
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		w.mu.Lock()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 func version(t *testing.T, w *store.Watch) int64 {
@@ -79,6 +80,7 @@ func TestAFailedChangeHasNoVersion(t *testing.T) {
 // A change that was announced and not committed, a file that was removed, and one that
 // was put back from a copy do not hide a change.
 func TestAFileThatDoesNotFitIsMended(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	a, b := open(t, store.Config{Dir: dir}).Watch("topic"), open(t, store.Config{Dir: dir}).Watch("topic")
 	file := filepath.Join(dir, "sandboxmcp.db-topic")
@@ -109,6 +111,7 @@ func TestAFileThatDoesNotFitIsMended(t *testing.T) {
 // A process that opens a database which was restored without its signal files sees the
 // changes.
 func TestADatabaseWithoutItsFiles(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	change(t, open(t, store.Config{Dir: dir}).Watch("topic"))
 	if err := os.Remove(filepath.Join(dir, "sandboxmcp.db-topic")); err != nil {
@@ -120,6 +123,7 @@ func TestADatabaseWithoutItsFiles(t *testing.T) {
 }
 
 func TestAFileThatCannotBeAWatch(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	s := open(t, store.Config{Dir: dir})
 	if err := os.Mkdir(filepath.Join(dir, "sandboxmcp.db-topic"), 0o700); err != nil {
@@ -136,6 +140,7 @@ func TestAFileThatCannotBeAWatch(t *testing.T) {
 
 // Processes that open one database by different paths see each other's changes.
 func TestWatchesOfLinkedDatabases(t *testing.T) {
+	storetest.SQLite(t)
 	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link.db")
 	a := open(t, store.Config{Dir: dir})
 	if err := os.Symlink(a.Path(), link); err != nil {
@@ -237,6 +242,7 @@ func TestCachedIsNeverOld(t *testing.T) {
 // A state directory of the release before has other files. What was changed there is
 // seen, and its topics cost no more than others.
 func TestSignalsOfTheReleaseBefore(t *testing.T) {
+	storetest.SQLite(t)
 	dir := t.TempDir()
 	db, _ := release(t, dir, 9)
 	for _, q := range []string{

@@ -144,11 +144,7 @@ func (s *Store) write(ctx context.Context) {
 		return
 	}
 	base := context.WithoutCancel(ctx)
-	var tx *sql.Tx
-	err := retryBusy(ctx, time.Until(first.since.Add(s.busy)), func() (err error) {
-		tx, err = s.conn.BeginTx(base, nil)
-		return err
-	})
+	tx, err := s.begin(ctx, time.Until(first.since.Add(s.busy)))
 	if err != nil {
 		if ctx.Err() == nil && first.take() {
 			first.done <- s.explain("written", err)
@@ -167,6 +163,20 @@ func (s *Store) write(ctx context.Context) {
 	s.tidy(base)
 }
 
+// begin starts a transaction that excludes all other writers. It waits for those of other
+// processes for that long.
+func (s *Store) begin(ctx context.Context, timeout time.Duration) (tx *sql.Tx, err error) {
+	if s.pg != nil {
+		return s.pg.begin(ctx, s.writer, timeout)
+	}
+	base := context.WithoutCancel(ctx)
+	err = retryBusy(ctx, timeout, func() (err error) {
+		tx, err = s.conn.BeginTx(base, nil)
+		return err
+	})
+	return tx, err
+}
+
 // tidyAfter is the number of transactions after which tidy moves the log into the database.
 // For runs that is about a thousand pages.
 const tidyAfter = 64
@@ -175,7 +185,7 @@ const tidyAfter = 64
 // Writers can continue meanwhile. The caller has the turn.
 func (s *Store) tidy(ctx context.Context) {
 	s.untidy++
-	if s.untidy < tidyAfter || s.path == MemoryPath || !s.tidying.CompareAndSwap(false, true) {
+	if s.untidy < tidyAfter || s.path == MemoryPath || s.pg != nil || !s.tidying.CompareAndSwap(false, true) {
 		return
 	}
 	s.untidy = 0
@@ -239,7 +249,7 @@ func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) {
 
 // undo rolls back and returns err. The transaction may have been rolled back before.
 func (s *Store) undo(tx *sql.Tx, err error) error {
-	if rerr := tx.Rollback(); rerr != nil && sqliteCode(rerr) < 0 {
+	if rerr := tx.Rollback(); rerr != nil && sqliteCode(rerr) < 0 && !ofPostgres(rerr) {
 		return errors.Join(err, rerr)
 	}
 	return err

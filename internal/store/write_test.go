@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -154,6 +155,7 @@ func TestUpdateBusy(t *testing.T) {
 // On a full disk every Update of the transaction returns the error and leaves no row.
 // Updates succeed again once there is space.
 func TestUpdateFull(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
 	limit := func(pages int) store.Op {
 		return func(ctx context.Context, tx *sql.Tx) error {
@@ -201,7 +203,7 @@ func TestUpdatePanic(t *testing.T) {
 
 func TestCloseFinishesWaitingUpdates(t *testing.T) {
 	dir := t.TempDir()
-	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,6 +226,7 @@ func TestCloseFinishesWaitingUpdates(t *testing.T) {
 // The writer keeps its statements. The same one inside itself, and more of them
 // than are kept, work all the same.
 func TestUpdateStatements(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})
 	var pairs int
 	many := func(ctx context.Context, tx *sql.Tx) error {

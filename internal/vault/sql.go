@@ -30,5 +30,6 @@ const (
 	// no row if there are no secrets
 	selectRecipient = `SELECT recipient FROM vault_recipient WHERE EXISTS (SELECT 1 FROM secrets)`
 
-	setRecipient = `INSERT OR REPLACE INTO vault_recipient (id, recipient) VALUES (1, ?)`
+	setRecipient = `INSERT INTO vault_recipient (id, recipient) VALUES (1, ?)
+		ON CONFLICT (id) DO UPDATE SET recipient = excluded.recipient`
 )

@@ -16,6 +16,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
@@ -32,7 +33,7 @@ type kit struct {
 // open opens a vault over a state directory.
 func open(t *testing.T, dir string, change func(*vault.Config)) *kit {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -442,10 +443,7 @@ func TestNoKeyring(t *testing.T) {
 // A failure of the record is one of the access.
 func TestNotRecorded(t *testing.T) {
 	kinds(t, func(t *testing.T, k *kit) {
-		refuse := `CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no record'); END`
-		if err := k.store.Update(t.Context(), execute(refuse)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Refuse(t, k.store.Dir())
 		if err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "A", Value: sandboxmcp.NewSecret(value)}); err == nil {
 			t.Error("Add that cannot be recorded: got no error, want a refusal")
 		}
@@ -456,7 +454,7 @@ func TestNotRecorded(t *testing.T) {
 func BenchmarkUse(b *testing.B) {
 	for _, n := range []int{0, 1, 50} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			s, err := store.Open(context.WithoutCancel(b.Context()), store.Config{Dir: b.TempDir()})
+			s, err := store.Open(context.WithoutCancel(b.Context()), storetest.On(store.Config{Dir: b.TempDir()}))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -1,0 +1,85 @@
+package engine_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+)
+
+// replicas opens two engines, as on two machines: each has a state directory of its own, and
+// they share a PostgreSQL database and the signing key.
+func replicas(t *testing.T, change ...func(*engine.Config)) (a, b *engine.Engine) {
+	t.Helper()
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dirs := [2]string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")}
+	shared := func(c *engine.Config) { c.Postgres = storetest.URL(dirs[0]) }
+	a = open(t, &fake{files: map[string]string{"a.txt": "A"}}, append(change, at(dirs[0]), shared)...)
+	execute(t, a, shell("echo the key is made"))
+	key, err := os.ReadFile(filepath.Join(dirs[0], "signing.key"))
+	if err == nil {
+		err = os.Mkdir(dirs[1], 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dirs[1], "signing.key"), key, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, open(t, &fake{files: map[string]string{"a.txt": "A"}}, append(change, at(dirs[1]), shared)...)
+}
+
+// What one server has recorded, the other reads, and both append to one record.
+func TestReplicasShareResultsAndTheAudit(t *testing.T) {
+	a, b := replicas(t)
+	for i := range 10 {
+		from, to := a, b
+		if i%2 == 1 {
+			from, to = b, a
+		}
+		res := execute(t, from, shell("x"))
+		got, err := to.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: res.RequestID})
+		if err != nil || got.RequestID != res.RequestID || got.Status != res.Status || len(got.Artifacts) != 1 {
+			t.Fatalf("run %d on the other server: got %+v, %v, want %+v", i, got, err, res)
+		}
+	}
+	rep, err := b.VerifyAudit(t.Context(), everyone())
+	if err != nil || !rep.OK || rep.Entries != 33 {
+		t.Errorf("got %+v, %v, want a sound record of 33 entries", rep, err)
+	}
+}
+
+// Limits and decisions of one server hold in the other at once, and an approval is decided
+// once.
+func TestReplicasShareLimitsAndApprovals(t *testing.T) {
+	a, b := replicas(t)
+	before := 0
+	for i, on := range []*engine.Engine{a, b, a, b} {
+		changed, err := on.SetLimits(t.Context(), sandboxmcp.Caller{}, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100 + i}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := changed.Previous.MaxRAMMB; before != 0 && got != before {
+			t.Fatalf("change %d: got a limit of %d MiB before it, want the %d that the other server has set", i, got, before)
+		}
+		before = changed.Current.MaxRAMMB
+	}
+	asked, err := a.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{ID: asked.ApprovalID}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := a.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test"}); err != nil || !again.Approved {
+		t.Errorf("asked again after the other server approved: got %+v, %v, want it approved", again, err)
+	}
+	if _, err := a.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{ID: asked.ApprovalID, Deny: true}); err == nil {
+		t.Error("decided twice: got no error, want a refusal")
+	}
+}

@@ -1,0 +1,289 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+// postgresVersion is the number of the newest file in migrations/postgres.
+const postgresVersion = 1
+
+// postgresReaders bounds the connections that read.
+const postgresReaders = 4
+
+// deadWriter is the time after which the server ends a transaction whose client says nothing.
+// It excludes all other writers until then.
+const deadWriter = 30 * time.Second
+
+// postgres is a database on a PostgreSQL server, which several machines may share. Its tables
+// are in the first schema of the connection's search path.
+//
+// One transaction writes at a time, as with SQLite: each begins by taking an advisory lock. So
+// a statement sees everything that was committed before, without conflicts between writers.
+type postgres struct {
+	config *pgx.ConnConfig
+	name   string                                       // what messages call the database; without user and password
+	within func() (context.Context, context.CancelFunc) // for calls whose callers have no context
+	leases postgresLeases
+}
+
+// newPostgres reads a connection URL. It takes only the values of ctx. The error says nothing of the URL's password.
+func newPostgres(ctx context.Context, url string, log *slog.Logger) (*postgres, error) {
+	c, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, &databaseError{reason: "its address is not one of PostgreSQL", hint: "set SANDBOXMCP_DATABASE_URL to postgres://USER:PASSWORD@HOST:PORT/DATABASE"}
+	}
+	c.RuntimeParams["application_name"] = "sandboxmcp"
+	c.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(deadWriter.Milliseconds(), 10)
+	name := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+	if strings.HasPrefix(c.Host, "/") { // a directory of sockets
+		name = c.Host
+	}
+	p := &postgres{config: c, name: "PostgreSQL database " + c.Database + " at " + name}
+	base := context.WithoutCancel(ctx)
+	p.within = func() (context.Context, context.CancelFunc) { return context.WithTimeout(base, leaseTimeout) }
+	p.leases.within = p.within
+	p.leases.open, p.leases.log = func() *sql.DB { return p.pool(1, nil) }, log
+	return p, nil
+}
+
+// pool makes a pool of connections, which are opened when they are used.
+func (p *postgres) pool(size int, params map[string]string) *sql.DB {
+	c := p.config.Copy()
+	maps.Copy(c.RuntimeParams, params)
+	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c)})
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	return db
+}
+
+func (p *postgres) writer() *sql.DB { return p.pool(1, nil) }
+
+func (p *postgres) reader() *sql.DB {
+	db := p.pool(postgresReaders, map[string]string{"default_transaction_read_only": "on"})
+	db.SetConnMaxIdleTime(time.Minute)
+	return db
+}
+
+// begin starts a transaction that excludes all other writers. It waits for them for that long.
+func (p *postgres) begin(ctx context.Context, db *sql.DB, timeout time.Duration) (*sql.Tx, error) {
+	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
+	if err != nil {
+		return nil, err
+	}
+	wait := strconv.FormatInt(max(timeout, time.Millisecond).Milliseconds(), 10)
+	if _, err := tx.ExecContext(ctx, lockWriter, wait); err != nil {
+		_ = tx.Rollback() // the error that matters is the first
+		return nil, err
+	}
+	return tx, nil
+}
+
+// version returns the version of the schema, or 0 if there are no tables of this program.
+func (p *postgres) version(ctx context.Context, db *sql.DB) (version int, err error) {
+	var schema sql.NullString
+	var made bool
+	if err = db.QueryRowContext(ctx, selectGoose).Scan(&schema, &made); err != nil {
+		return 0, err
+	}
+	if !schema.Valid {
+		return 0, &databaseError{reason: "the schema of its search path does not exist", hint: "make it with CREATE SCHEMA, or leave search_path out of SANDBOXMCP_DATABASE_URL"}
+	}
+	if !made {
+		return 0, nil
+	}
+	if err = db.QueryRowContext(ctx, selectGooseVersion).Scan(&version); err != nil {
+		return 0, err
+	}
+	if version > postgresVersion {
+		return version, &newerError{path: p.name, version: version, known: postgresVersion}
+	}
+	return version, nil
+}
+
+// migrate brings the schema to the newest version. Several servers may call it at once: one
+// migrates, and the others then find nothing to do.
+func (p *postgres) migrate(ctx context.Context) (err error) {
+	db := p.pool(2, nil) // one holds the lock of the migration
+	defer func() { err = errors.Join(err, db.Close()) }()
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return err
+	}
+	files, err := fs.Sub(migrations, "migrations/postgres")
+	if err != nil {
+		return err
+	}
+	g, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()), goose.WithSessionLocker(locker))
+	if err != nil {
+		return err
+	}
+	if _, err = g.Up(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// databaseError says why a PostgreSQL database cannot be used, and what to do about it.
+type databaseError struct{ reason, hint string }
+
+func (e *databaseError) Error() string { return e.reason }
+
+// Classes of the server's error codes that are about the server and not about a statement.
+var serverClasses = map[string]bool{
+	"08": true, // connection
+	"25": true, // state of the transaction, such as read-only
+	"28": true, // authorization
+	"3D": true, // no such database
+	"40": true, // deadlock, serialization
+	"53": true, // resources
+	"55": true, // lock not available
+	"57": true, // operator intervention, such as shutdown
+	"58": true, // system error
+	"XX": true, // internal error
+}
+
+// postgresUnusable is unusable for PostgreSQL.
+func postgresUnusable(err error) bool {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return serverClasses[e.Code[:min(2, len(e.Code))]]
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
+}
+
+// ofPostgres reports whether err comes from the PostgreSQL server or the way to it.
+func ofPostgres(err error) bool {
+	if _, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*databaseError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*newerError](err); ok {
+		return true
+	}
+	return postgresUnusable(err)
+}
+
+// postgresReason is reasonOf for PostgreSQL.
+func postgresReason(err error) (reason, hint string) {
+	if e, ok := errors.AsType[*databaseError](err); ok {
+		return e.reason, e.hint
+	}
+	if e, ok := errors.AsType[*newerError](err); ok {
+		return e.Error(), "use the newer release, or another database"
+	}
+	const look = "read the log of the PostgreSQL server"
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return "the server cannot be reached", "check that it runs and that SANDBOXMCP_DATABASE_URL names it"
+	}
+	switch {
+	case e.Code == "55P03":
+		return "another server keeps the database locked", "try again; if it lasts, end the session that holds the lock"
+	case e.Code == "53100":
+		return "no space is left", "free some space on the disk of the PostgreSQL server"
+	case e.Code == "53300":
+		return "the server has no connections left", "raise its max_connections"
+	case e.Code == "25006":
+		return "it is read-only", "set SANDBOXMCP_DATABASE_URL to the primary server"
+	case e.Code == "3D000":
+		return "it does not exist", "make it with CREATE DATABASE"
+	case e.Code == "42501":
+		return "permission denied", "give the user of SANDBOXMCP_DATABASE_URL the rights to its schema"
+	case strings.HasPrefix(e.Code, "28"):
+		return "the server refused the user or the password", "check SANDBOXMCP_DATABASE_URL"
+	case strings.HasPrefix(e.Code, "57"):
+		return "the server is ending or starting", "try again"
+	}
+	return e.Message, look
+}
+
+// numberedConnector makes connections that take the statements of this program, whose
+// parameters are written ? or ?1, as SQLite takes them.
+type numberedConnector struct{ driver.Connector }
+
+// Connect makes a connection.
+func (c numberedConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	inner, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := inner.(*stdlib.Conn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("the driver's connection is %T", inner), inner.Close())
+	}
+	return &numberedConn{Conn: conn}, nil
+}
+
+type numberedConn struct{ *stdlib.Conn }
+
+// PrepareContext compiles a statement.
+func (c *numberedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	return c.Conn.PrepareContext(ctx, numbered(query))
+}
+
+// ExecContext runs a statement.
+func (c *numberedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.Conn.ExecContext(ctx, numbered(query), args)
+}
+
+// QueryContext runs a query.
+func (c *numberedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.Conn.QueryContext(ctx, numbered(query), args)
+}
+
+// known has the statements that numbered has written, by what it was given. Statements are
+// constants of the program but for the few that list the audit.
+var known sync.Map
+
+// numbered writes the parameters of a statement as PostgreSQL takes them: ? as $1, $2, … in
+// their order, and ?3 as $3. Question marks in text constants stay.
+func numbered(query string) string {
+	if done, ok := known.Load(query); ok {
+		return done.(string)
+	}
+	var b strings.Builder
+	n, inText := 0, false
+	for i := 0; i < len(query); i++ {
+		switch ch := query[i]; {
+		case ch == '\'':
+			inText = !inText
+			b.WriteByte(ch)
+		case ch != '?' || inText:
+			b.WriteByte(ch)
+		case i+1 < len(query) && query[i+1] >= '0' && query[i+1] <= '9':
+			b.WriteByte('$')
+		default:
+			n++
+			b.WriteByte('$')
+			b.WriteString(strconv.Itoa(n))
+		}
+	}
+	known.Store(query, b.String())
+	return b.String()
+}
