@@ -3,6 +3,7 @@ package engine_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -81,5 +82,18 @@ func TestReplicasShareLimitsAndApprovals(t *testing.T) {
 	}
 	if _, err := a.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{ID: asked.ApprovalID, Deny: true}); err == nil {
 		t.Error("decided twice: got no error, want a refusal")
+	}
+}
+
+// A large output is on the machine that wrote it, and the other server says so.
+func TestReplicasSayWhereContentIs(t *testing.T) {
+	a, b := replicas(t)
+	res := execute(t, a, shell("x"))
+	if got, err := a.ArtifactContent(t.Context(), sandboxmcp.Caller{}, res.RequestID, "a.txt"); err != nil || string(got.ContentB64) != "A" {
+		t.Errorf("on its own server: got %q, %v, want A", got.ContentB64, err)
+	}
+	_, err := b.ArtifactContent(t.Context(), sandboxmcp.Caller{}, res.RequestID, "a.txt")
+	if e := asCode(t, err, sandboxmcp.CodeNotFound); !strings.Contains(e.Message, "not on this server") {
+		t.Errorf("on the other server: got %q, want that it is elsewhere", e.Message)
 	}
 }

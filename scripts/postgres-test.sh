@@ -30,4 +30,4 @@ trap 'exit 143' TERM INT HUP
 export SANDBOXMCP_TEST_POSTGRES="postgres:///postgres?host=$dir&user=sandboxmcp"
 go test -timeout 5m "$@" ./internal/store/... ./internal/audit ./internal/limits ./internal/gate ./internal/session ./internal/artifact ./internal/vault ./internal/installed
 go test -timeout 5m "$@" -run TestReplicas ./engine
-go test -timeout 5m "$@" -run TestDocumentsRun/operations ./internal/cli
+go test -timeout 10m "$@" -run 'TestReplicas|TestDocumentsRun/operations' ./internal/cli

@@ -323,7 +323,11 @@ func (k *Keeper) text(o output) ([]byte, error) {
 func (k *Keeper) blob(sum string) ([]byte, error) {
 	f, err := k.store.OpenBlob(sum)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the content is no longer kept").WithCause(err)
+		e := sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the content is no longer kept")
+		if k.store.Elsewhere() {
+			e = sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the content is not on this server").WithHint("ask the server that ran the request, or share the directories blobs-… of the state directories")
+		}
+		return nil, e.WithCause(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open content: %w", err)

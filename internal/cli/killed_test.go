@@ -28,6 +28,7 @@ type killed struct {
 	program string
 	state   string
 	second  string
+	url     string         // of a PostgreSQL database; empty: SQLite
 	acked   map[string]int // what was answered: ids of requests and sessions, and how many entries each has to have
 }
 
@@ -71,7 +72,7 @@ func (k *killed) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, k.program, args...)
 	cmd.Env = []string{
 		"HOME=" + filepath.Dir(k.state), "PATH=" + os.Getenv("PATH"), "SANDBOXMCP_STATE_DIR=" + k.state, "TMPDIR=" + os.Getenv("TMPDIR"),
-		"SANDBOXMCP_AUDIT_CHECKPOINT_FILE=" + k.second,
+		"SANDBOXMCP_AUDIT_CHECKPOINT_FILE=" + k.second, "SANDBOXMCP_DATABASE_URL=" + k.url,
 	}
 	cmd.Stderr = io.Discard
 	return cmd
@@ -173,7 +174,8 @@ func (k *killed) check() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	v, err := store.Look(k.t.Context(), store.Config{Dir: k.state})
+	at := store.Config{Dir: k.state, Postgres: k.url}
+	v, err := store.Look(k.t.Context(), at)
 	if err != nil || v == nil {
 		k.t.Fatalf("got %v and %v for the database, want it open", v, err)
 	}
@@ -184,7 +186,7 @@ func (k *killed) check() {
 	}()
 	with := audit.Evidence{
 		Open:     func(note string) (string, error) { return sign.OpenNote(public, note) },
-		HeadFile: audit.HeadFile(k.state, store.Path(store.Config{Dir: k.state})), CheckpointFile: k.second,
+		HeadFile: audit.HeadFile(k.state, store.Path(at)), CheckpointFile: k.second,
 	}
 	rep, err := audit.Verify(k.t.Context(), v.DB(), with)
 	if err != nil || !rep.OK {

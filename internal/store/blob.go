@@ -82,6 +82,10 @@ func (s *Store) PutBlobFrom(ctx context.Context, r io.Reader, limit int64) (sum 
 	return sum, size, nil
 }
 
+// Elsewhere reports whether other machines may have blobs that this one has not: rows of a
+// PostgreSQL database name the blobs of every server.
+func (s *Store) Elsewhere() bool { return s.pg != nil }
+
 // OpenBlob opens the blob of that SHA-256 for reading. The caller closes it. If there is
 // no such blob, or sum is not a SHA-256, the error is [fs.ErrNotExist]. The content is not
 // checked against sum.
