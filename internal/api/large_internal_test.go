@@ -1,0 +1,75 @@
+package api
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// deadlines is a client whose connection has a deadline.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	cut chan struct{}
+}
+
+func (d *deadlines) SetWriteDeadline(time.Time) error {
+	select {
+	case d.cut <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func newDeadlines() *deadlines {
+	return &deadlines{ResponseRecorder: httptest.NewRecorder(), cut: make(chan struct{}, 1)}
+}
+
+// TestSlowReadersOfAnotherCaller: a caller whose clients receive slowly takes no room for results from
+// another one, and its clients do not wait for each other.
+func TestSlowReadersOfAnotherCaller(t *testing.T) {
+	a := newAnswers()
+	a.most, a.patience = 4*smallResult, 0
+	const size = 2 * smallResult
+	client := newDeadlines()
+	slow := []*sentAnswer{a.add("slow", size, client), a.add("slow", size, client), a.add("slow", size, client)}
+	if !slow[0].fitted() || !slow[1].fitted() || slow[2].fitted() {
+		t.Fatal("not exactly two answers fit")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if slow[2].wait(ctx) == nil || slow[0].disconnected() || slow[1].disconnected() {
+		t.Fatal("a caller's own answer disconnected another one")
+	}
+	small := a.add("other", smallResult, newDeadlines())
+	if !small.fitted() {
+		t.Error("a small answer waits")
+	}
+	other := a.add("other", size, newDeadlines())
+	if other.fitted() {
+		t.Fatal("more than the bound is held")
+	}
+	done := make(chan error, 1)
+	go func() { done <- other.wait(t.Context()) }()
+	<-client.cut
+	if !slow[0].disconnected() || slow[1].disconnected() {
+		t.Error("not exactly the oldest answer was disconnected")
+	}
+	w := &sentWriter{client, slow[0]}
+	if _, err := w.Write([]byte("x")); err == nil {
+		t.Error("a disconnected client receives more")
+	}
+	slow[0].leave()
+	if err := <-done; err != nil || slow[2].fitted() {
+		t.Errorf("the other caller got no room (%v), or the slow one got it first", err)
+	}
+	for _, s := range append(slow, small, other) {
+		s.leave()
+	}
+	if a.held != 0 || len(a.by) != 0 || len(a.list) != 0 || len(a.queue) != 0 {
+		t.Errorf("left: %d bytes, %v", a.held, a.by)
+	}
+	if alone := a.add("x", 2*a.most, newDeadlines()); !alone.fitted() {
+		t.Error("an answer above the bound waits for ever")
+	}
+}
