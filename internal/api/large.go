@@ -203,8 +203,13 @@ func heldBytes(answer any) int64 {
 		return 0
 	}
 	sum := int64(len(r.Stdout) + len(r.Stderr))
-	for _, f := range r.Artifacts {
-		sum += int64(len(f.ContentB64))
+	for _, f := range r.Artifacts { // its names are encoded as a whole, and the receipt has them, too
+		sum += int64(len(f.ContentB64) + 4*(len(f.Name)+len(f.Path)+len(f.URI)+len(f.Signature)))
+	}
+	if skipped, ok := r.Metadata["skipped"].([]sandboxmcp.SkippedFile); ok {
+		for _, f := range skipped {
+			sum += int64(2 * (len(f.Name) + len(f.Reason)))
+		}
 	}
 	for _, shown := range r.Results {
 		sum += heldValue(map[string]any(shown))

@@ -3,8 +3,11 @@ package api
 import (
 	"context"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // deadlines is a client whose connection has a deadline.
@@ -71,5 +74,23 @@ func TestSlowReadersOfAnotherCaller(t *testing.T) {
 	}
 	if alone := a.add("x", 2*a.most, newDeadlines()); !alone.fitted() {
 		t.Error("an answer above the bound waits for ever")
+	}
+}
+
+// TestNamesOfFilesCount: a result of many long names counts, without their contents.
+func TestNamesOfFilesCount(t *testing.T) {
+	r := sandboxmcp.Result{Metadata: map[string]any{"skipped": []sandboxmcp.SkippedFile{{Name: strings.Repeat("x", 1<<10)}}}}
+	for range 200 {
+		r.Artifacts = append(r.Artifacts, sandboxmcp.Artifact{Name: strings.Repeat("x", 2<<10), Path: strings.Repeat("x", 2<<10)})
+	}
+	if n := heldBytes(r); n < 1<<20 {
+		t.Errorf("200 names of 2 KiB count %d bytes", n)
+	}
+	if a, b := heldBytes(jobStatus{Result: &r}), heldBytes(jobStatus{Stdout: "123"}); a != heldBytes(r) || b != 3 {
+		t.Errorf("answers about jobs count %d and %d bytes", a, b)
+	}
+	shown := sandboxmcp.Result{Results: []sandboxmcp.RichResult{{"image/png": strings.Repeat("x", 1<<20), "application/json": map[string]any{"a": []any{strings.Repeat("x", 1<<20)}}}}}
+	if n := heldBytes(shown); n < 2<<20 {
+		t.Errorf("shown values of 2 MiB count %d bytes", n)
 	}
 }
