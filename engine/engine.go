@@ -219,6 +219,8 @@ type Engine struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that Close waits for
 
+	copying sync.Mutex // held while the output so far of a run is copied
+
 	mu     sync.Mutex // guards the fields below
 	live   map[sandboxmcp.RequestID]*execution
 	ended  []*execution // background runs that failed before a result was stored

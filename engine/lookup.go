@@ -48,6 +48,8 @@ func (e *Engine) pending(x *execution) sandboxmcp.Result {
 		TimeoutSeconds: x.limits.TimeoutSeconds,
 	}
 	if r != nil {
+		e.copying.Lock() // many callers may ask for a long output at once
+		defer e.copying.Unlock()
 		res.Stdout, res.Stderr, res.StdoutTruncated, res.StderrTruncated = r.Stdout.Text(), r.Stderr.Text(), r.Stdout.Cut(), r.Stderr.Cut()
 		res.ElapsedSeconds = e.cfg.Now().Sub(r.Started()).Seconds()
 	}

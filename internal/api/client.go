@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -27,11 +29,13 @@ type Client struct {
 	hello    Hello
 	strict   bool // talk only to a server of this process's very user, not to root's or of another
 	http     *http.Client
-	patience time.Duration // how long a cancelled run may take to end
+	proof    func() (string, error) // see proofHeader
+	patience time.Duration          // how long a cancelled run may take to end
 }
 
 func newClient(stateDir, name string) *Client {
 	c := &Client{stateDir: stateDir, name: name, patience: callTimeout}
+	c.proof = sync.OnceValues(func() (string, error) { return readProof(stateDir, strings.TrimSuffix(name, suffix)) })
 	c.http = &http.Client{
 		Transport: &http.Transport{
 			DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
@@ -151,6 +155,13 @@ func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
 		return nil, fmt.Errorf("build %s: %w", q.path, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	proof, err := c.proof()
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", q.path, err)
+	}
+	if proof != "" {
+		req.Header.Set(proofHeader, proof)
+	}
 	if q.alike != "" {
 		req.Header.Set(alikeHeader, q.alike)
 	}

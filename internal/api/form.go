@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/jsonparts"
 )
 
 // A form is a body for people who write JSON by hand: `body:"form"`. Its type is a struct whose
@@ -44,6 +45,10 @@ func partsOf(t reflect.Type) []part {
 	return all
 }
 
+// formParts is the most members, elements and brackets of a body. Decoded, each takes some hundred
+// bytes.
+const formParts = 16 << 10
+
 // formReader reads forms.
 type formReader struct {
 	limit  int64       // bytes of the body at most
@@ -67,6 +72,9 @@ func (f formReader) read(w http.ResponseWriter, r *http.Request, into any) error
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		data = []byte("{}")
+	}
+	if jsonparts.Count(data) > formParts {
+		return invalid("the body has more than %d values", formParts).WithHint("send large data as text, or as a file")
 	}
 	err = fillForm("", data, f.own, reflect.ValueOf(into).Elem())
 	if f.secret && sandboxmcp.CodeOf(err) == sandboxmcp.CodeInvalidArgument {

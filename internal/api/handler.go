@@ -25,6 +25,7 @@ type handler struct {
 	stop      func()        // see Config; nil: the server cannot be stopped by a call
 	alike     func() string // see Config; may be nil
 	followers followers
+	answers   *answers        // results that are sent over HTTP
 	beat      time.Duration   // see heartbeat
 	ending    context.Context //nolint:containedctx // ends when event followers must be disconnected
 
@@ -203,6 +204,7 @@ func (h *handler) answer(w http.ResponseWriter, status int, body any) {
 	if h.public {
 		body = withoutNulls(body)
 	}
+	body, long := withoutBulk(body)
 	data, err := json.Marshal(body)
 	if err != nil {
 		h.logger.Error("encode API answer", "error", err)
@@ -211,5 +213,7 @@ func (h *handler) answer(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n'))
+	if err = writeAnswer(w, append(data, '\n'), long); errors.Is(err, errNoMark) {
+		h.logger.Error("encode API answer", "error", err)
+	}
 }

@@ -65,7 +65,7 @@ func IDs(stateDir string) ([]string, error) {
 	}
 	defer func() { _ = root.Close() }()
 	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(maxPeers)
+	names, err := dir.Readdirnames(2 * maxPeers) // each has two files
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read socket directory: %w", err)
 	}
@@ -124,6 +124,7 @@ func meet(ctx context.Context, c *Client, id string) (*Client, error) {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		if root, dir, failed := openRunDir(c.stateDir, false); failed == nil {
 			_ = root.Remove(id + suffix)
+			_ = root.Remove(id + proofSuffix)
 			_ = dir.Close()
 			_ = root.Close()
 		}

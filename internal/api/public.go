@@ -43,7 +43,7 @@ type HTTPConfig struct {
 func HTTP(ctx context.Context, c HTTPConfig) http.Handler {
 	h := &handler{
 		service: c.Service, logger: c.Logger, identify: c.Identify, version: c.Version, ending: ctx, invocation: c.Invocation,
-		public: true, beat: heartbeat, followers: followers{each: maxFollowEach},
+		public: true, beat: heartbeat, followers: followers{each: maxFollowEach}, answers: newAnswers(),
 	}
 	if c.Link != nil {
 		h.service = linked{c.Service, c.Link}

@@ -35,6 +35,7 @@ func request(t *testing.T, dir, id, method, path, body string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Sandboxmcp-Proof", proofOf(t, dir, id))
 	res, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)

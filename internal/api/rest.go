@@ -149,6 +149,9 @@ var (
 		method: "POST", path: "/execute", body: maxForm, slow: true, example: `{"code":"print(6*7)"}`, fails: runFails,
 		doc: "Runs a program and answers when it has ended. A program that fails is a result. The run is cancelled if the client disconnects.",
 		do:  withRequest(sandboxmcp.Service.Execute),
+		again: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, id sandboxmcp.RequestID) (sandboxmcp.Result, error) {
+			return lookup(ctx, s, c, lookupIn{ID: id, Content: true})
+		},
 	}
 	runAsyncRoute = route[executeIn, jobStarted]{
 		method: "POST", path: "/execute/async", body: maxForm, slow: true, example: `{"code":"import time; time.sleep(60)","timeout_seconds":90}`, fails: runFails,
@@ -162,6 +165,9 @@ var (
 		method: "GET", path: "/execute/{id}/status", slow: true, example: "wait_seconds=30",
 		doc:   "Returns the state of a job, and its result once it has ended. A job that ended without a result answers with its error.",
 		fails: []sandboxmcp.Code{sandboxmcp.CodeRequestNotFound}, do: findJob,
+		again: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, id sandboxmcp.RequestID) (jobStatus, error) {
+			return findJob(ctx, s, c, statusIn{ID: id})
+		},
 	}
 	listJobsRoute = route[none, jobsAnswer]{
 		method: "GET", path: "/jobs", all: true,

@@ -23,6 +23,9 @@ type route[In, Out any] struct {
 	all          bool                      // a peer that holds every namespace, and selects none, acts for all
 	do           work[In, Out]
 
+	// again returns an answer that was too large to hold, over HTTP; nil: answers are small.
+	again func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, id sandboxmcp.RequestID) (Out, error)
+
 	doc     string            // for documents: what it does
 	example string            // a query or a body
 	fails   []sandboxmcp.Code // codes of its own, beside those of every route
@@ -82,6 +85,18 @@ func (v route[In, Out]) serve(h *handler, w http.ResponseWriter, r *http.Request
 		ctx = context.WithoutCancel(ctx)
 	}
 	out, err := v.do(ctx, h.service, c, in)
+	if err == nil && v.again != nil {
+		place := h.answers.add(c.Actor, heldBytes(out), w)
+		defer place.leave()
+		if !place.fitted() {
+			id := resultOf(out).RequestID
+			out = *new(Out) // is not held while it waits
+			if err = place.wait(ctx); err == nil {
+				out, err = v.again(ctx, h.service, c, id)
+			}
+		}
+		w = &sentWriter{w, place}
+	}
 	if err != nil {
 		h.fail(w, err)
 		return

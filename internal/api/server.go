@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,8 +47,8 @@ type Config struct {
 const Actor = "cli"
 
 // Listen opens a socket below the state directory and serves the API on it until
-// [Server.Close]. Its peers are the server's own user and root, so they hold every
-// namespace. ctx bounds only the opening.
+// [Server.Close]. Its peers are the server's own user and root, and can read the state
+// directory, so they hold every namespace. ctx bounds only the opening.
 func Listen(ctx context.Context, c Config) (*Server, error) {
 	root, dir, err := openRunDir(c.StateDir, true)
 	if err != nil {
@@ -58,17 +59,25 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
 	ending, ended := context.WithCancel(context.WithoutCancel(ctx))
 	owner := sandboxmcp.Identity{Every: true, Actor: Actor}
+	proof, err := writeProof(root, id)
+	if err != nil {
+		ended()
+		_ = dir.Close()
+		_ = root.Close()
+		return nil, fmt.Errorf("open API socket: %w", err)
+	}
 	s := &Server{
 		handler: &handler{
 			hello:   Hello{Protocol: Protocol, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background, AuditInMemory: c.AuditInMemory},
 			service: c.Service, logger: c.Logger, maxUpload: c.MaxUpload, stop: c.Stop, alike: c.Alike, ending: ending,
 			beat: heartbeat, followers: followers{each: maxFollow},
-			identify: func(*http.Request) (sandboxmcp.Identity, error) { return owner, nil },
+			identify: func(r *http.Request) (sandboxmcp.Identity, error) { return owner, checkProof(r, proof) },
 		},
 		ended: ended, root: root, dir: dir, name: id + suffix,
 	}
 	l, err := s.bind(ctx)
 	if err != nil {
+		s.remove()
 		s.release()
 		return nil, fmt.Errorf("open API socket: %w", err)
 	}
@@ -132,13 +141,19 @@ func (s *Server) Drain(ctx context.Context) error {
 func (s *Server) end(how func() error) error {
 	var err error
 	s.closing.Do(func() {
-		_ = s.root.Remove(s.name)
+		s.remove()
 		s.ended()
 		err = how()
 		s.serving.Wait()
 		s.release()
 	})
 	return err
+}
+
+// remove removes the socket and the file beside it.
+func (s *Server) remove() {
+	_ = s.root.Remove(s.name)
+	_ = s.root.Remove(strings.TrimSuffix(s.name, suffix) + proofSuffix)
 }
 
 func (s *Server) release() {

@@ -262,6 +262,16 @@ func TestOtherVersionIsNamedByTheServer(t *testing.T) {
 	}
 }
 
+// proofOf returns what a caller of a server sends to prove that it can read the state directory.
+func proofOf(t *testing.T, dir, id string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "run", id+".key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // speak opens a connection to a server and sends bytes of its own.
 func speak(t *testing.T, dir, id, bytes string) net.Conn {
 	t.Helper()
@@ -271,6 +281,7 @@ func speak(t *testing.T, dir, id, bytes string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
+	bytes = strings.Replace(bytes, "Host: x\r\n", "Host: x\r\nSandboxmcp-Proof: "+proofOf(t, dir, id)+"\r\n", 1)
 	if _, err = io.WriteString(conn, bytes); err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	if len(walls) < 2 {
 		weak = append(weak, "files: the kernel has no Landlock, so the program can read, write and execute whatever the server's user can")
 	}
-	return stood, append(weak, "network: that of the host", "processes: those that leave the command's group outlive it")
+	return stood, append(weak, "network and unix sockets: those of the host", "processes: those that leave the command's group outlive it")
 }
 
 // Most bytes of data of a process.

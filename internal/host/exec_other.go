@@ -10,7 +10,7 @@ import (
 // run starts a job and waits for its end. It has no walls besides its own process group.
 func run(j job, s *streams, stop *stopper) (ended, error) {
 	e := ended{walls: []string{}, weak: []string{
-		"files: this system has no Landlock, so the program can read, write and execute whatever the server's user can", "limits: time and output only", "network: that of the host",
+		"files: this system has no Landlock, so the program can read, write and execute whatever the server's user can", "limits: time and output only", "network and unix sockets: those of the host",
 	}}
 	cmd := exec.Command(j.path) //nolint:noctx // stop ends it
 	cmd.Args, cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = j.words, j.dir, j.env, s.writers[0], s.writers[1]

@@ -263,8 +263,10 @@ func (r *Run) cause() string {
 	return cmp.Or(r.network(), r.tasks(), r.node(), r.unset(), r.wall())
 }
 
+// missingPackage finds the name of a package, or of a part of it. A program can write any name, and
+// the note is the server's own words, so it takes only what is one word.
 var missingPackage = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^(?:Error(?: \[\w+\])?: )?Cannot find (?:module|package) '([a-z@][^'\n]{0,200})'`)
+	return regexp.MustCompile(`(?m)^(?:Error(?: \[\w+\])?: )?Cannot find (?:module|package) '((?:@[a-z0-9][\w.~-]{0,60}/)?[a-z][\w.~-]{0,60}(?:/[\w./~-]{0,60})?)'`)
 })
 
 // node explains a package that a Node.js program cannot load.
@@ -291,7 +293,7 @@ const (
 	MissingKey    = "KeyError"
 )
 
-var missingModule = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^No module named '([A-Za-z0-9_]+)`) })
+var missingModule = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^No module named '([A-Za-z0-9_]{1,100})\b`) })
 
 // maxPackages is how many characters of packages a note names.
 const maxPackages = 300

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/jsonparts"
 )
 
 // Headers of a request in versions without sessions.
@@ -46,7 +47,7 @@ func (e *endpoint) direct(w http.ResponseWriter, r *http.Request, id sandboxmcp.
 	body, err := readBody(r, maxDirect)
 	var number []byte
 	var params *mcp.CallToolParamsRaw
-	if err == nil && len(body) <= maxDirect && parts(body) <= maxParts {
+	if err == nil && len(body) <= maxDirect && jsonparts.Count(body) <= maxParts {
 		number, params = parseCall(body, r.Header)
 	}
 	if params == nil {

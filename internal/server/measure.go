@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/jsonparts"
 )
 
 // Bounds of a message before it is decoded. Decoded, small values take 50 times the bytes of their
@@ -24,7 +25,7 @@ const (
 // checkMessage refuses a message that would take much memory. It accepts what is not JSON, which
 // the decoder refuses.
 func checkMessage(text []byte) error {
-	n := parts(text)
+	n := jsonparts.Count(text)
 	small := len(text) <= maxOther && n <= otherParts
 	switch batch := isBatch(text); {
 	case batch && !(small && countBatch(text) <= maxBatch):
@@ -39,37 +40,6 @@ func checkMessage(text []byte) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the message has more than %d values", maxParts).WithHint("send large data as text, or as a file")
 	}
 	return nil
-}
-
-// parts counts the members, elements and brackets of JSON.
-func parts(text []byte) (n int) {
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case ',', '[', '{':
-			n++
-		case '"':
-			i = closing(text, i)
-		}
-	}
-	return n
-}
-
-// closing returns the place of the quote that closes the string that begins at i.
-func closing(text []byte, i int) int {
-	for i++; ; i++ {
-		next := bytes.IndexByte(text[min(i, len(text)):], '"')
-		if next < 0 {
-			return len(text)
-		}
-		i += next
-		escapes := i
-		for text[escapes-1] == '\\' {
-			escapes--
-		}
-		if (i-escapes)%2 == 0 {
-			return i
-		}
-	}
 }
 
 func isBatch(text []byte) bool {

@@ -26,14 +26,17 @@ const (
 	maxPictureBytes = 1 << 20
 	maxPictureSide  = 8_000      // pixels; hosts refuse a conversation with a larger picture
 	scaledSide      = 2_000      // pixels of the longer side after scaling down
-	maxPixels       = 40_000_000 // most pixels of a picture that is decoded: 160 MB; half of it with 16 bits a color
+	maxPixels       = 40_000_000 // most pixels of a picture that is decoded: 160 MB; fewer if one takes more, see weight
 	maxDecoded      = 48_000_000 // most pixels that are decoded for an answer, about 2 s of CPU time
 	maxSource       = 32 << 20   // most bytes of a picture file
 	maxScans        = 64         // of a JPEG: for each the decoder visits the whole picture
 )
 
-// startOfScan is the marker of a scan of a JPEG, behind the byte 0xff.
-const startOfScan = 0xda
+// Markers of a JPEG, behind the byte 0xff.
+const (
+	startOfScan        = 0xda
+	startOfProgressive = 0xc2 // of a picture whose samples are kept until all scans are read
+)
 
 // codec decodes one kind of picture.
 type codec struct {
@@ -151,11 +154,7 @@ func (s *Server) picture(ctx context.Context, mime string, data []byte, left *in
 	if config.Width > maxPixels/config.Height {
 		return nil
 	}
-	pixels := config.Width * config.Height
-	switch config.ColorModel {
-	case color.Gray16Model, color.RGBA64Model, color.NRGBA64Model:
-		pixels *= 2
-	}
+	pixels := config.Width * config.Height * weight(mime, data, config.ColorModel)
 	if pixels > min(*left, maxPixels) {
 		return nil
 	}
@@ -174,6 +173,36 @@ func (s *Server) picture(ctx context.Context, mime string, data []byte, left *in
 		return nil
 	}
 	return scaled(img, mime == "image/jpeg")
+}
+
+// weight returns how many times 4 bytes the decoder holds for each pixel. It may be too high.
+func weight(mime string, data []byte, model color.Model) int {
+	n := 1
+	switch model {
+	case color.Gray16Model, color.RGBA64Model, color.NRGBA64Model, color.CMYKModel:
+		n = 2
+	case color.RGBAModel: // of a JPEG it is a copy
+		if mime == "image/jpeg" {
+			n = 2
+		}
+	}
+	const interlace = 28 // offset of a byte of a PNG
+	switch {
+	case mime == "image/jpeg" && bytes.Contains(data, []byte{0xff, startOfProgressive}): // 4 bytes for each sample
+		switch model {
+		case color.GrayModel:
+			n++
+		case color.CMYKModel:
+			n += 4
+		default:
+			n += 3
+		}
+	case mime == "image/png" && len(data) > interlace && data[interlace] != 0: // a second picture for each pass
+		n *= 2
+	case mime == "image/webp": // tables of codes, or a picture for the transparency
+		n = 2
+	}
+	return n
 }
 
 // scaled scales img down until its encoding is small enough: first as PNG, which keeps the

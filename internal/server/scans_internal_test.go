@@ -94,3 +94,52 @@ func TestPixelsOfAnAnswer(t *testing.T) {
 		t.Error("a small picture was not shown")
 	}
 }
+
+// TestMemoryOfPictures: a picture counts with what its decoder holds, not with its pixels alone. A
+// progressive JPEG of 40 million pixels and 312 KB took 820 MB.
+func TestMemoryOfPictures(t *testing.T) {
+	s := &Server{decoding: make(chan struct{}, 1)}
+	pad := make([]byte, maxPictureBytes)
+	for _, c := range []struct {
+		name   string
+		data   []byte
+		weight int
+	}{
+		{"progressive gray", progressive(1000, 1), 2},
+		{"progressive color", progressiveColor(1000, 3), 4},
+		{"progressive CMYK", progressiveColor(1000, 4), 6},
+	} {
+		left := maxDecoded
+		if s.picture(t.Context(), "image/jpeg", append(c.data, pad...), &left); maxDecoded-left != c.weight*1000*1000 {
+			t.Errorf("%s: counted as %d pixels, want %d", c.name, maxDecoded-left, c.weight*1000*1000)
+		}
+	}
+	const side = 6000 // 36 million pixels
+	left := maxDecoded
+	if p := s.picture(t.Context(), "image/jpeg", append(progressiveColor(side, 4), pad...), &left); p != nil || left != maxDecoded {
+		t.Errorf("a progressive picture of %d pixels was decoded", side*side)
+	}
+}
+
+// progressiveColor returns a progressive JPEG of several components, without contents.
+func progressiveColor(side, components int) []byte {
+	var b bytes.Buffer
+	segment := func(marker byte, data ...byte) {
+		b.Write([]byte{0xff, marker})
+		_ = binary.Write(&b, binary.BigEndian, uint16(len(data)+2))
+		b.Write(data)
+	}
+	b.Write([]byte{0xff, 0xd8})
+	segment(0xdb, append([]byte{0}, bytes.Repeat([]byte{1}, 64)...)...)
+	frame, scan := []byte{8, byte(side >> 8), byte(side), byte(side >> 8), byte(side), byte(components)}, []byte{byte(components)}
+	for i := range components {
+		frame, scan = append(frame, byte(i+1), 0x11, 0), append(scan, byte(i+1), 0)
+	}
+	segment(startOfProgressive, frame...)
+	segment(0xc4, append([]byte{0, 1}, make([]byte, 16)...)...) // the code 0: no difference
+	segment(startOfScan, append(scan, 0, 0, 0)...)
+	blocks := (side + 7) / 8 * ((side + 7) / 8) * components
+	b.Write(make([]byte, blocks/8+8))
+	b.Write([]byte{0xff, 0xd9})
+	return b.Bytes()
+}

@@ -1,0 +1,126 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// deadlines is a client whose connection has a deadline.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	cut chan struct{}
+}
+
+func (d *deadlines) SetWriteDeadline(time.Time) error {
+	select {
+	case d.cut <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func newDeadlines() *deadlines {
+	return &deadlines{ResponseRecorder: httptest.NewRecorder(), cut: make(chan struct{}, 1)}
+}
+
+// TestSlowReadersOfAnotherCaller: a caller whose clients receive slowly takes no room for results from
+// another one, and its clients do not wait for each other.
+func TestSlowReadersOfAnotherCaller(t *testing.T) {
+	a := newAnswers()
+	a.most, a.patience = 4*smallResult, 0
+	const size = 2 * smallResult
+	client := newDeadlines()
+	slow := []*sentAnswer{a.add("slow", size, client), a.add("slow", size, client), a.add("slow", size, client)}
+	if !slow[0].fitted() || !slow[1].fitted() || slow[2].fitted() {
+		t.Fatal("not exactly two answers fit")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if slow[2].wait(ctx) == nil || slow[0].disconnected() || slow[1].disconnected() {
+		t.Fatal("a caller's own answer disconnected another one")
+	}
+	small := a.add("other", smallResult, newDeadlines())
+	if !small.fitted() {
+		t.Error("a small answer waits")
+	}
+	other := a.add("other", size, newDeadlines())
+	if other.fitted() {
+		t.Fatal("more than the bound is held")
+	}
+	done := make(chan error, 1)
+	go func() { done <- other.wait(t.Context()) }()
+	<-client.cut
+	if !slow[0].disconnected() || slow[1].disconnected() {
+		t.Error("not exactly the oldest answer was disconnected")
+	}
+	w := &sentWriter{client, slow[0]}
+	if _, err := w.Write([]byte("x")); err == nil {
+		t.Error("a disconnected client receives more")
+	}
+	slow[0].leave()
+	if err := <-done; err != nil || slow[2].fitted() {
+		t.Errorf("the other caller got no room (%v), or the slow one got it first", err)
+	}
+	for _, s := range append(slow, small, other) {
+		s.leave()
+	}
+	if a.held != 0 || len(a.by) != 0 || len(a.list) != 0 || len(a.queue) != 0 {
+		t.Errorf("left: %d bytes, %v", a.held, a.by)
+	}
+	if alone := a.add("x", 2*a.most, newDeadlines()); !alone.fitted() {
+		t.Error("an answer above the bound waits for ever")
+	}
+}
+
+// TestNamesOfFilesCount: a result of many long names counts, without their contents.
+func TestNamesOfFilesCount(t *testing.T) {
+	r := sandboxmcp.Result{Metadata: map[string]any{"skipped": []sandboxmcp.SkippedFile{{Name: strings.Repeat("x", 1<<10)}}}}
+	for range 200 {
+		r.Artifacts = append(r.Artifacts, sandboxmcp.Artifact{Name: strings.Repeat("x", 2<<10), Path: strings.Repeat("x", 2<<10)})
+	}
+	if n := heldBytes(r); n < 1<<20 {
+		t.Errorf("200 names of 2 KiB count %d bytes", n)
+	}
+	if a, b := heldBytes(jobStatus{Result: &r}), heldBytes(jobStatus{Stdout: "123"}); a != heldBytes(r) || b != 3 {
+		t.Errorf("answers about jobs count %d and %d bytes", a, b)
+	}
+	shown := sandboxmcp.Result{Results: []sandboxmcp.RichResult{{"image/png": strings.Repeat("x", 1<<20), "application/json": map[string]any{"a": []any{strings.Repeat("x", 1<<20)}}}}}
+	if n := heldBytes(shown); n < 2<<20 {
+		t.Errorf("shown values of 2 MiB count %d bytes", n)
+	}
+}
+
+// TestFormsOfManyValues: a body that would become many times its bytes is refused before it is
+// decoded. 20 bodies of 14 MB took 2.2 GB and two minutes of the server's processors.
+func TestFormsOfManyValues(t *testing.T) {
+	for name, body := range map[string]string{
+		"members":  `{"code":"1"` + strings.Repeat(`,"x":0`, formParts) + `}`,
+		"elements": `{"code":"1","packages":[""` + strings.Repeat(`,""`, formParts) + `]}`,
+		"nested":   `{"code":"1","env":{"A":"b"` + strings.Repeat(`,"A":"b"`, formParts) + `}}`,
+	} {
+		var in struct {
+			Code     string            `json:"code"`
+			Packages []string          `json:"packages,omitempty"`
+			Env      map[string]string `json:"env,omitempty"`
+			X        int               `json:"x,omitempty"`
+		}
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/execute", strings.NewReader(body))
+		if err := (formReader{limit: maxForm}).read(httptest.NewRecorder(), r, &in); err == nil || in.Code != "" {
+			t.Errorf("%s: the body was decoded", name)
+		}
+		code, err := json.Marshal(map[string]string{"code": body})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = httptest.NewRequestWithContext(t.Context(), "POST", "/execute", strings.NewReader(string(code)))
+		if err := (formReader{limit: maxForm}).read(httptest.NewRecorder(), r, &in); err != nil || in.Code != body {
+			t.Errorf("%s: a program with the same text is refused: %v", name, err)
+		}
+	}
+}
