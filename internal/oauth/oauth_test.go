@@ -271,6 +271,8 @@ func TestMetadataOfTheResource(t *testing.T) {
 
 // gate is a transport that holds requests while it is shut.
 type gate struct {
+	http.Transport
+
 	shut atomic.Bool
 	held chan struct{} // gets an element for each held request
 	open chan struct{}
@@ -281,7 +283,7 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 		g.held <- struct{}{}
 		<-g.open
 	}
-	return http.DefaultTransport.RoundTrip(r)
+	return g.Transport.RoundTrip(r)
 }
 
 // TestKnownKeysDoNotWait: a token with an unknown key, which anybody can send, makes the verifier ask
