@@ -29,37 +29,57 @@ type keySet struct {
 	url    string // empty: not known yet
 	now    func() time.Time
 
-	mu    sync.Mutex
-	all   []jose.JSONWebKey
-	got   time.Time // of all
-	tried time.Time
+	mu       sync.Mutex // guards the fields below; not held during a fetch
+	all      []jose.JSONWebKey
+	got      time.Time // of all
+	tried    time.Time
+	failed   error         // of the last fetch
+	fetching chan struct{} // closed when the fetch in progress has ended; nil: there is none
 }
 
 // find returns the keys with an id; without an id, all. An unknown id makes it fetch the key
-// set again, because issuers replace their keys.
+// set again, because issuers replace their keys. Tokens with a known key do not wait for that.
 func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	now := s.now()
 	found := s.withIDLocked(id)
 	if len(found) > 0 && now.Sub(s.got) < keepKeys {
+		s.mu.Unlock()
 		return found, nil
 	}
-	if s.tried.IsZero() || now.Sub(s.tried) >= retryKeys {
-		s.tried = now
-		all, err := s.fetch(ctx)
-		if err != nil && len(found) == 0 {
-			return nil, fmt.Errorf("the keys of the issuer cannot be fetched: %w", err)
-		}
-		if err == nil {
-			s.all, s.got = all, now
-		}
-		found = s.withIDLocked(id)
+	if s.fetching == nil && (s.tried.IsZero() || now.Sub(s.tried) >= retryKeys) {
+		s.tried, s.fetching = now, make(chan struct{})
+		go s.update(context.WithoutCancel(ctx), now) // a caller that disconnects does not keep others from the keys
 	}
-	if len(found) == 0 {
-		return nil, errors.New("the issuer has no such key")
+	if wait := s.fetching; wait != nil {
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		s.mu.Lock()
 	}
-	return found, nil
+	defer s.mu.Unlock()
+	if found = s.withIDLocked(id); len(found) > 0 {
+		return found, nil
+	}
+	if s.failed != nil {
+		return nil, fmt.Errorf("the keys of the issuer cannot be fetched: %w", s.failed)
+	}
+	return nil, errors.New("the issuer has no such key")
+}
+
+// update fetches the key set. If it fails, the former keys stay.
+func (s *keySet) update(ctx context.Context, now time.Time) {
+	all, err := s.fetch(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed = err; err == nil {
+		s.all, s.got = all, now
+	}
+	close(s.fetching)
+	s.fetching = nil
 }
 
 func (s *keySet) withIDLocked(id string) []jose.JSONWebKey {
@@ -74,8 +94,7 @@ func (s *keySet) withIDLocked(id string) []jose.JSONWebKey {
 
 // fetch fetches the public keys for signatures.
 func (s *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
-	// A caller that disconnects does not keep others from the keys.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTime)
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	if s.url == "" {
 		found, err := s.discover(ctx)

@@ -19,6 +19,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/oauth"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 const resource = "https://sandbox.example/mcp"
@@ -265,5 +266,65 @@ func TestMetadataOfTheResource(t *testing.T) {
 	}
 	if got, want := v.Challenge(), `resource_metadata="https://sandbox.example/.well-known/oauth-protected-resource/mcp"`; !strings.Contains(got, want) {
 		t.Errorf("got %s, want %s in it", got, want)
+	}
+}
+
+// gate is a transport that holds requests while it is shut.
+type gate struct {
+	http.Transport
+
+	shut atomic.Bool
+	held chan struct{} // gets an element for each held request
+	open chan struct{}
+}
+
+func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	if g.shut.Load() {
+		g.held <- struct{}{}
+		<-g.open
+	}
+	return g.Transport.RoundTrip(r)
+}
+
+// TestKnownKeysDoNotWait: a token with an unknown key, which anybody can send, makes the verifier ask
+// the issuer. Tokens with a known key do not wait for its answer.
+func TestKnownKeysDoNotWait(t *testing.T) {
+	i := newIssuer(t)
+	g := &gate{held: make(chan struct{}, 1), open: make(chan struct{})}
+	v := oauth.New(oauth.Config{Issuer: i.URL, Resource: resource, Scope: "run", Own: "home", Client: &http.Client{Transport: g}})
+	known := i.token("k1", nil)
+	if _, _, err := v.Verify(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	oauth.Later(v, time.Minute)
+	g.shut.Store(true)
+	i.add("k2")
+	unknown, later := i.token("k2", nil), make(chan error, 1)
+	go func() {
+		_, _, err := v.Verify(t.Context(), unknown)
+		later <- err
+	}()
+	<-g.held
+	checked := make(chan error, 1)
+	go func() {
+		_, _, err := v.Verify(t.Context(), known)
+		checked <- err
+	}()
+	var done atomic.Bool
+	go func() {
+		if err := <-checked; err != nil {
+			t.Errorf("the known key: %v", err)
+		}
+		done.Store(true)
+	}()
+	testkit.Until(t, "the known key was checked", done.Load)
+	select {
+	case err := <-later:
+		t.Errorf("the unknown key was judged before the issuer answered: %v", err)
+	default:
+	}
+	close(g.open)
+	if err := <-later; err != nil {
+		t.Errorf("the new key: %v", err)
 	}
 }
