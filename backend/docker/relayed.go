@@ -286,7 +286,7 @@ func (b *Relayed) build(spec backend.Spec) (*relayedSandbox, error) {
 
 func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox, error) {
 	e := b.engine
-	api, image, err := e.connect(ctx)
+	api, has, err := e.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +298,7 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 			return nil, e.failure("make a directory in "+b.cfg.Dir, err)
 		}
 	}
-	wanted, err := b.relayedOptions(spec, image)
+	wanted, err := b.relayedOptions(spec, has.id(spec.Image))
 	if err != nil {
 		return nil, err
 	}
