@@ -54,6 +54,7 @@ type execution struct {
 	secrets *guard.Run             // nil before the intent is recorded
 	run     *run.Run               // nil: it has not begun to run; set with the engine's mu held
 	files   note.Files             // that it has left
+	gone    bool                   // its sandbox ended with it, and so did its files
 
 	received, admitted time.Time
 

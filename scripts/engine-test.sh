@@ -8,6 +8,6 @@ cd "$(dirname "$0")/.."
 # The first makes the image that the others run. Tests with gVisor have to run where it could be built.
 exec scripts/engine.sh bash -c '
 	if [[ ",${SANDBOXMCP_MUST_RUN-}," = *,docker,* && ",$ENGINE_RUNTIMES," = *,runsc,* ]]; then SANDBOXMCP_MUST_RUN+=,runsc; fi
-	go test -count=1 -timeout 8m -run "Docker|Engine|TestScript/(image|docker)$" ./internal/image ./internal/cli &&
+	go test -count=1 -timeout 8m -run "Docker|Engine|TestScript/(image|docker.*)$" ./internal/image ./internal/cli &&
 		go test -count=1 -timeout 20m "$1" ./backend/docker
 ' engine-test "${SHORT--short}"

@@ -127,6 +127,35 @@ func TestKillAndCloseEndWhereNothingIsRead(t *testing.T) {
 	}
 }
 
+// TestOutputOfALostContainer: if a container ends, the output of a program that was lost with it has
+// ended. That of a program which had ended before was not read to its end.
+func TestOutputOfALostContainer(t *testing.T) {
+	for name, before := range map[string]bool{"lost": false, "ended before": true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, f := openFake(t, nil)
+			r, err := s.Start(t.Context(), backend.Process{Argv: []string{"/bin/x"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if before {
+				pid := r.(*running).pid //nolint:forcetypeassert // it is one
+				_, _ = f.stream.Write(words(24, 'X', uint32(pid), 0, 0, 0))
+				if e, err := r.Wait(t.Context()); err != nil || e.Lost {
+					t.Fatalf("%s: got %+v %v, want an end", name, e, err)
+				}
+			}
+			_ = f.stream.Close()
+			err = r.Drain(t.Context())
+			if before != errors.Is(err, errGone) {
+				t.Errorf("%s: Drain: got %v", name, err)
+			}
+			if e, err := r.Wait(t.Context()); err != nil || e.Lost == before {
+				t.Errorf("%s: Wait: got %+v %v", name, e, err)
+			}
+		})
+	}
+}
+
 // TestStartAfterKill: a program whose start the relay carries out after Kill is ended, and Start fails.
 func TestStartAfterKill(t *testing.T) {
 	var s *Sandbox
