@@ -62,7 +62,7 @@ func TestConformanceOfGVisor(t *testing.T) {
 	backendtest.Run(t, backendtest.Options{
 		New:    func(t testing.TB) backend.Backend { t.Helper(); return newRelayed(t) },
 		Python: "/usr/bin/python3", Node: "/usr/bin/node", Bash: "/bin/bash",
-		Tier: sandboxmcp.TierL4, HeldLimits: true, LeastTasks: 16, Differ: differOfGVisor, Lacks: lacksOfGVisor,
+		Tier: sandboxmcp.TierL4, HeldLimits: true, LeastTasks: 16, Closed: "ECONNREFUSED", Differ: differOfGVisor, Lacks: lacksOfGVisor,
 	})
 }
 
@@ -83,9 +83,7 @@ var lacksOfGVisor = map[string]string{
 	"NoProgramHasTheListenersPorts":       "gVisor has no SO_REUSEPORT for another user's port and no SO_BINDTODEVICE, which the law tries",
 	"OwnServersAreReached":                "it needs IPv6",
 	"NamesAreAnsweredFromTheAddressAsked": "the resolver is at 127.0.0.1 alone, as resolv.conf says",
-	"ListenersAreOfOneSandbox":            "it wants that addresses are unreachable before a network is opened; they are refused",
-	"PortsAreAddedWhileAProgramRuns":      "as before",
-	"OtherPortsAndProtocolsLeadNowhere":   "as before, and the ports of the server are taken from the beginning",
+	"OtherPortsAndProtocolsLeadNowhere":   "it needs IPv6, and wants that the server's ports are free before a network is opened",
 	"corked":                              "gVisor refuses to cork datagrams",
 	"d02-tasks.py":                        "see TasksAreCountedPerSandbox",
 	"probes":                              "gVisor lists the numbers of the first process's descriptors; TestProgramsDoNotReachTheRelay opens none",
