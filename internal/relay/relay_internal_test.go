@@ -450,20 +450,13 @@ func TestPortsOfTheServerAreKept(t *testing.T) {
 	}
 }
 
-// TestOnlyLoopback: a list without loopback was not read.
-func TestOnlyLoopback(t *testing.T) {
-	const head = "Inter-|   Receive\n face |bytes\n"
-	for devices, want := range map[string]bool{"": false, head: false, head + "    lo: 0 0\n": true, head + "    lo: 0 0\n  eth0: 0 0\n": false, "eth0: 0\n": false} {
-		if got := onlyLoopback(devices); got != want {
-			t.Errorf("%q: got %t, want %t", devices, got, want)
-		}
-	}
-}
-
 // TestBounded: each place that programs can write to has to be bounded.
 func TestBounded(t *testing.T) {
 	spec := backend.Spec{MemoryBytes: 1 << 30, WorkBytes: 8 << 20, WorkInodes: 100, TempBytes: 4 << 20}
-	good := sizes(spec)
+	var good [4]Size
+	for i, at := range places(spec) {
+		good[i] = Size{at.Bytes, at.Files}
+	}
 	for i := range good {
 		for name, c := range map[string]struct {
 			size         Size
@@ -477,7 +470,7 @@ func TestBounded(t *testing.T) {
 			seen := Seen{Sizes: slices.Clone(good[:])}
 			seen.Sizes[i] = c.size
 			if b, n := seen.Bounded(spec); b != c.bytes || n != c.files {
-				t.Errorf("%s, %s: got %t %t, want %t %t", mounts[i], name, b, n, c.bytes, c.files)
+				t.Errorf("%s, %s: got %t %t, want %t %t", places(spec)[i].Path, name, b, n, c.bytes, c.files)
 			}
 		}
 	}
@@ -496,7 +489,7 @@ func TestLookReadsEachPlace(t *testing.T) {
 			return nil
 		}
 		r := &reported{results: make([]int64, len(p.calls)), bytes: make([]byte, p.size)}
-		for i := range mounts {
+		for i := range places(backend.Spec{}) {
 			at := r.bytes[512+statfsSize*i:]
 			binary.LittleEndian.PutUint64(at[8:], 1<<uint(i))
 			binary.LittleEndian.PutUint64(at[16:], 4096)
