@@ -41,7 +41,7 @@ func newBackend(t testing.TB, change ...func(*docker.Config)) *docker.Backend {
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Options{
 		New:    func(t testing.TB) backend.Backend { t.Helper(); return newBackend(t) },
-		Python: "/usr/bin/python3", Node: "/usr/bin/node", Bash: "/bin/bash",
+		Python: "/usr/bin/python3", Node: "/usr/bin/node", Bash: "/bin/bash", Curl: "/usr/bin/curl",
 		Tier: sandboxmcp.TierL2, HeldLimits: true, LeastTasks: 16, Differ: differ,
 	})
 }
