@@ -16,7 +16,8 @@ trap 'rm -rf "$work"' EXIT
 scripts/engine.sh bash -c '
 	set -e
 	if [[ ",${SANDBOXMCP_MUST_RUN-}," = *,docker,* && ",$ENGINE_RUNTIMES," = *,runsc,* ]]; then SANDBOXMCP_MUST_RUN+=,runsc; fi
-	go test -count=1 -timeout 8m -run "Docker|Engine|TestScript/(image|docker.*)$" ./internal/image ./internal/cli
+	go test -count=1 -timeout 8m -run "Docker|Engine|TestScript/image$" ./internal/image ./internal/cli
+	go test -count=1 -timeout 8m -run "TestScript/docker.*" ./internal/cli
 	go test -count=1 -timeout 25m "$1" ./backend/docker
 	if [ "$1" = -short=false ] && [ -x ../shared/acceptance/run ]; then
 		go build -o "$2/sandboxmcp" ./cmd/sandboxmcp

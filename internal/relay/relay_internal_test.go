@@ -434,6 +434,13 @@ func TestPortsOfTheServerAreKept(t *testing.T) {
 	_, err := s.Network(t.Context(), []int{8080})
 	if e := sandboxmcp.AsError(err); err == nil || e.Code != sandboxmcp.CodeBackendUnavailable {
 		t.Errorf("got %v, want that a port is taken", err)
+	} else if !strings.Contains(e.Message, "port 8080") {
+		t.Errorf("got %q, want the port", e.Message)
+	}
+	for _, p := range f.packets() {
+		if slices.Contains(p.calls, "listen") { // programs would wait at it
+			t.Error("a socket listens, and no network is open")
+		}
 	}
 	free.Store(true)
 	n, err := s.Network(t.Context(), []int{8080})
