@@ -54,6 +54,8 @@ test:
 
 test-all:
 	@TEST_ALL=1 $(MAKE) --no-print-directory test
+	@scripts/setup.sh engine
+	@TEST_ALL=1 scripts/engine-test.sh || [ $$? = 77 ]
 
 # Stock MCP clients against the program: installs them, and fails without them.
 test-clients:

@@ -14,11 +14,11 @@ import (
 // noteOf returns the note of a result that is complete but for its signatures.
 func (e *Engine) noteOf(x *execution, res *sandboxmcp.Result) string {
 	n := note.Run{
-		Audience: note.For(&x.req), Result: res, Limits: x.limits, Ceilings: e.limits.Ceilings(),
+		Audience: note.For(&x.req), Result: res, Limits: x.limits, Ceilings: e.limits.Ceilings().Under(e.cfg.Most[x.req.Backend]),
 		Session: x.session != nil, Keeps: x.live != nil && !x.live.Fresh(), Open: len(x.network.Open()),
 		Offline: e.networkRequest(x).Offline, NoAsking: e.settings().NoAsking, SecretFiles: x.secrets.KeptBack(),
-		Installs:  e.settings().Packages != string(packages.Deny),
-		Anonymous: session.IsMade(x.req.SessionID), Files: x.files,
+		Installs: e.settings().Packages != string(packages.Deny),
+		Gone:     x.gone, Anonymous: session.IsMade(x.req.SessionID), Files: x.files,
 	}
 	n.OfflineSession = x.newborn && x.req.Session.Offline || x.live != nil && x.live.offline
 	if !res.Success {

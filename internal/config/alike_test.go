@@ -26,7 +26,7 @@ func TestEverySettingOfARunIsEffective(t *testing.T) {
 	was := load(t, config.Sources{Flags: base})
 	before := was.Effective(nil)
 	for _, v := range was.Values() {
-		if v.Key == "test" {
+		if v.Key == "test" || v.Key == "hardened" { // the latter has one legal value
 			continue
 		}
 		var after []byte

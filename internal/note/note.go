@@ -26,6 +26,7 @@ type Run struct {
 	Anonymous   bool                   // the caller named no session, so that a new one is what it asked for
 	Others      []sandboxmcp.SessionID // the caller's other sessions
 	Open        int                    // how many domains it could reach
+	Gone        bool                   // its sandbox ended with it, and so did its files
 	SecretFiles bool                   // files were kept back because they hold a secret
 	Offline     bool                   // it had no network, not even to open domains
 	NoAsking    bool                   // no person can open a domain
@@ -221,6 +222,10 @@ func (r *Run) time() string {
 // kept says what of a session is left, after a run that was stopped.
 func (r *Run) kept() string {
 	switch {
+	case r.Gone && r.Session:
+		return " The session has ended, and its variables and files are gone."
+	case r.Gone:
+		return " The files that it made are gone."
 	case !r.Session:
 		return ""
 	case len(r.Result.StateLostIn) > 0:

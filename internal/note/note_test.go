@@ -29,6 +29,8 @@ func node(stderr string) func(*note.Run) {
 	return func(r *note.Run) { r.Result.Language, r.Result.Stderr = sandboxmcp.Node, stderr }
 }
 
+func gone(r *note.Run) { r.Gone = true }
+
 func lost(r *note.Run) { r.Result.StateLost = true }
 
 func terminal(r *note.Run) { r.Reader = sandboxmcp.ReaderTerminal }
@@ -85,6 +87,8 @@ func TestNotes(t *testing.T) {
 		{"a package of node that is told by its error", run(sandboxmcp.StatusFailed, node(""), raised("Error", "Cannot find module 'lodash'")), "lodash is not installed. Node programs have Node's own modules only; do without it."},
 		{"a package of node in shell", run(sandboxmcp.StatusFailed, func(r *note.Run) { r.Result.Stderr = "Error: Cannot find module 'lodash'\n" }), ""},
 		{"memory", run(sandboxmcp.StatusOutOfMemory), "Stopped at 512 MiB. Pass max_ram_mb (up to 8192) or read the data in parts."},
+		{"memory that ended the sandbox", run(sandboxmcp.StatusOutOfMemory, gone), "Stopped at 512 MiB. Pass max_ram_mb (up to 8192) or read the data in parts. The files that it made are gone."},
+		{"memory that ended the session", run(sandboxmcp.StatusOutOfMemory, session(true), lost, gone), "Stopped at 512 MiB. Read the data in parts, or call create_session with a higher limits.max_ram_mb (up to 8192). The session has ended, and its variables and files are gone."},
 		{"memory of a session", run(sandboxmcp.StatusOutOfMemory, session(true), lost), "Stopped at 512 MiB. Read the data in parts, or call create_session with a higher limits.max_ram_mb (up to 8192). The session's variables are gone, its files are not."},
 		{"memory at a terminal", run(sandboxmcp.StatusOutOfMemory, terminal), "Stopped at 512 MiB. Pass --ram (up to 8192) or read the data in parts."},
 		{"memory without a parameter", run(sandboxmcp.StatusOutOfMemory, python), "Stopped at 512 MiB. Read the data in parts."},
