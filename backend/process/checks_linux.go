@@ -145,7 +145,7 @@ func fixFor(text string) string {
 	case strings.Contains(text, "Landlock"), strings.Contains(text, "landlock"):
 		return "boot a kernel of 5.13 or newer with Landlock: add landlock to the lsm= list of its command line"
 	case strings.Contains(text, "start builder"), strings.Contains(text, "namespace"):
-		return "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu an AppArmor profile with `userns,` for this program (or sysctl kernel.apparmor_restrict_unprivileged_userns=0); in a container run it with seccomp=unconfined and systempaths=unconfined"
+		return "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu an AppArmor profile with `userns,` for this program (or sysctl kernel.apparmor_restrict_unprivileged_userns=0); in a container run it with seccomp=unconfined and systempaths=unconfined; in a chroot the kernel allows none"
 	case strings.Contains(text, "limit "):
 		return "raise the hard limits that this program is started with (ulimit -H, or the service's Limit… settings)"
 	case strings.Contains(text, "lease user ids"):
