@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/note"
 	"github.com/sandboxmcp/sandboxmcp/internal/packages"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -46,11 +47,30 @@ func (e *Engine) noteOf(x *execution, res *sandboxmcp.Result) string {
 	}
 	if res.Error != nil && res.Error.Name == note.MissingModule {
 		n.Packages, n.Newer, _ = e.interps.Shown(x.ctx, e.backends[x.req.Backend], x.shows) // without Python there is no such exception
+		n.Packages = append(e.installedNames(x), n.Packages...)
 	}
 	if x.req.Reader == sandboxmcp.ReaderTerminal { // the command knows its own name and settings
 		return note.Of(n)
 	}
 	return e.cfg.Invocation.Paste(note.Of(n))
+}
+
+// installedNames lists the Python packages that were installed for a run, its session or its
+// namespace.
+func (e *Engine) installedNames(x *execution) []string {
+	var trees []interpreter.Installed
+	if x.live != nil {
+		trees = x.live.installed()
+	} else {
+		trees, _ = e.shownTrees(x) // a note without them is better than none
+	}
+	var names []string
+	for _, t := range trees {
+		if t.Language == sandboxmcp.Python {
+			names = append(names, t.Names...)
+		}
+	}
+	return names
 }
 
 // shows reports whether the sandbox of a run shows a tree. A session shows those that were there
