@@ -15,7 +15,7 @@ func ForkServer(script string) []byte {
 	if text == nil {
 		return nil
 	}
-	return append(slices.Clip(text), "\n"+script...)
+	return append(slices.Clip(text), "\nglobals().pop(\"wait\")()\n"+script...)
 }
 
 var forkServer = sync.OnceValue(func() []byte {

@@ -12,8 +12,8 @@
 # its own globals, so that a program that redefines "exec" does not change the driver.
 #
 # The interpreter is started without "site", whose .pth files and sitecustomize take up
-# to three quarters of a small program's time. paths.py sets what every program sees of
-# it. The rest is done when the program first imports a module that is not in the
+# to three quarters of a small program's time. paths.py and places.py set what every program
+# sees of it. The rest is done when the program first imports a module that is not in the
 # standard library (site_at_last in later.py).
 #
 # Package sets come before other packages: the packages of a set fit together, and the
@@ -41,6 +41,40 @@
 def boot():
     import gc, posix, sys
     from _frozen_importlib_external import SourceFileLoader
+    state = first["again"].state if "again" in first else {}  # preload.py sets "again" in a zygote
+    if sys.flags.no_site:
+        "@paths.py@"
+    else:
+        class Later:
+            def find_spec(self, name, path=None, target=None):
+                if name in ("pandas", "matplotlib.pyplot", "IPython"):
+                    names = dict(globals(), state=state)
+                    exec(text, names)
+                    sys.meta_path[sys.meta_path.index(self)] = adapter = names["Adapter"]()
+                    return adapter.find_spec(name, path, target)
+
+        sys.meta_path.insert(0, Later())
+    begun = strict = channel = found = None
+
+    "@lacks.py@"
+
+    def start():
+        if channel:
+            try:
+                posix.write(3, b'\0\0\0\x10{"type":"start"}')
+            except OSError:
+                pass
+
+    if sys.stdout:
+        sys.stdout.reconfigure(line_buffering=True)
+    del first["boot"]
+    wait = first.pop("wait", None)
+    if wait:
+        first["again"].finder = Later
+        wait()
+    again = first.pop("again", None)
+    wait = None
+    ended = again and again()
     display, path, *sets = sys.argv[1:]
     if display[:6] == "guard ":
         from _frozen_importlib_external import MAGIC_NUMBER
@@ -61,8 +95,6 @@ def boot():
         sys.path.insert(0, place)
         code = names = issues = file = place = None
     sets = [place + "/site-packages" for place in sets]
-    again = first.pop("again", None)  # set by preload.py if this is a fork
-    ended = again and again()
     if sets:
         known = ":".join(sets)
         if "os" in sys.modules:
@@ -73,44 +105,20 @@ def boot():
             posix.putenv(b"PYTHONPATH", known)
     sys.argv = [path]
     sys.path[0] = posix.getcwd()
-    paths = again and again.paths
-    state = again.state if again else {}
-    if sys.flags.no_site and not paths:
-        "@paths.py@"
-    elif not paths:
+    if again and again.paths:
+        pass
+    elif sys.flags.no_site:
+        "@places.py@"
+    else:
         at = [place.endswith("-packages") for place in sys.path] + [True]
         at = at.index(True)
         sys.path[at:at] = sets
-
-        class Later:
-            def find_spec(self, name, path=None, target=None):
-                if name in ("pandas", "matplotlib.pyplot", "IPython"):
-                    names = dict(globals(), state=state)
-                    exec(text, names)
-                    sys.meta_path[sys.meta_path.index(self)] = adapter = names["Adapter"]()
-                    return adapter.find_spec(name, path, target)
-
-        sys.meta_path.insert(0, Later())
     library = sys.path[1:]
-    del first["boot"]
-    begun = strict = channel = found = None
-
-    "@lacks.py@"
-
-    def start():
-        if channel:
-            try:
-                posix.write(3, b'\0\0\0\x10{"type":"start"}')
-            except OSError:
-                pass
-
     try:
         posix.set_inheritable(3, False)
         channel = posix.fstat(3), posix.getpid()
     except OSError:
         pass
-    if sys.stdout:
-        sys.stdout.reconfigure(line_buffering=True)
     gc.freeze()
     module = type(sys)("__main__")
     main = module.__dict__

@@ -1,6 +1,7 @@
 # The zygote: an interpreter that waits and is forked into sandboxes. The driver's script
-# follows this text in the same file. serve() returns only in a fork. The script then runs
-# as in a new interpreter: serve() leaves no names, modules or descriptors behind.
+# follows this text in the same file. It calls the function "wait", which returns only in a
+# fork. The script then runs as in a new interpreter: this text leaves no names, modules or
+# descriptors behind, and what the script did before is what it does for every program.
 #
 # The zygote owns the user namespaces of the sandboxes. It has the capabilities to enter
 # them and no others, and a seccomp filter. It parses only what the server sends. The
@@ -93,7 +94,7 @@ def serve():
     def answer(kind, *values):
         return b"".join((v & 0xFFFFFFFF).to_bytes(4, "little") for v in (kind[0],) + values)
 
-    def wait():
+    def forks():
         """Serves the server's requests. Returns only in a fork that has its walls."""
         while True:
             before_fork()
@@ -111,7 +112,7 @@ def serve():
                 said = answer(b"P")
             except Exception:
                 said = answer(b"E", 22)
-            control.send(said)
+            posix.write(3, said)
 
     def own_memory():
         """Returns (start, size) of all private writable memory."""
@@ -159,16 +160,6 @@ def serve():
             found = b"".join(n.to_bytes(8, "little") for span in own_memory() if span[1] < 4 << 20 for n in span)
         return c_chars(found[:len(found) // 16 * 16])
 
-    def forget():
-        """Removes the names and modules of this file."""
-        control.detach()
-        forget_modules()
-        del main["serve"]
-
-    def forget_modules():
-        while own:
-            del sys.modules[own.pop()]
-
     def place_code():
         """Maps the code of snapshot.c and its working memory, at the same address in all forks. The code records the
         current mappings."""
@@ -188,7 +179,6 @@ def serve():
         if posix.fork():  # a new process id, so that libraries that compare it detect the later fork
             posix._exit(0)
         try:
-            forget_modules()
             had = dict(posix.environ)
             exec(compile(text, serve_file, "exec"), main)
             now = posix.environ
@@ -240,6 +230,47 @@ def serve():
     def text(value):
         return value.decode("utf-8", "surrogateescape")
 
+    def wait():
+        """Serves as the zygote. Returns in a fork that has a program, and in the one that written() makes."""
+        nonlocal spans
+        gc.collect()
+        gc.freeze()
+        if not stays:
+            spans = written()
+            if spans is None:
+                return
+        c_long.from_address(serving + 56).value, c_long.from_address(serving + 64).value = _ctypes.addressof(spans), len(spans) // 16
+        posix.write(3, answer(b"R"))
+        forks()
+        packet = child()
+        if packet is None:
+            return
+        directory, _, rest = packet[len(usual):].partition(b"\0")
+        posix.chdir(directory)
+        if not packet.startswith(usual) or rest != usual_rest or changed:
+            become(packet.split(b"\0"))
+
+    def become(strings):
+        """Sets arguments and environment to those of a program."""
+        options, count = int(strings[1]), int(strings[2])
+        argv, env = strings[4:4 + count], {}
+        for entry in strings[4 + count:-1]:
+            name, _, value = entry.partition(b"=")
+            env[name] = value
+        for name, (old, new) in changed.items():  # packages changed these when they were imported
+            if env.get(name) == old:
+                env[name] = new
+        env = {name: value for name, value in env.items() if value is not None}
+        for name in posix.environ.keys() - env.keys():
+            posix.unsetenv(name)
+            del posix.environ[name]
+        for name, value in env.items():
+            if posix.environ.get(name) != value:
+                posix.putenv(name, value)
+                posix.environ[name] = value
+        sys.orig_argv = [text(a) for a in argv]
+        sys.argv = sys.orig_argv[options:]
+
     serve_file = sys._getframe().f_code.co_filename
     before_fork, after_fork, fork_done = (Hook(_ctypes.dlsym(library, "PyOS_" + name)) for name in ("BeforeFork", "AfterFork_Child", "AfterFork_Parent"))
     try:
@@ -248,52 +279,26 @@ def serve():
         rseq = rseq_size = 0
     control, page = _socket.socket(fileno=3), posix.sysconf("SC_PAGESIZE")
     facts = control.recv(1 << 17)
+    control.detach()
     nr_mmap, nr_mprotect, stays = (word(facts, at) for at in range(4, 16, 4))
     files, code = word(facts, 16, 8), facts[24:]
     home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
     changed = {}  # environment variables that packages changed: name to (old, new)
     plans = {}    # the results of parse()
-    own = [name for name in sys.modules if name not in had]  # listed here, because a fork that reads all names copies their pages
     area = place_code()
     serving, received = area + 0xC000, (c_char * 0x40000).from_address(area + 0x40000)  # struct serving; a packet
-    for at, value in (8, _ctypes.dlsym(library, "fork")), (16, control.fileno()), (24, home), (32, rseq), (40, rseq_size), (48, files):
+    for at, value in (8, _ctypes.dlsym(library, "fork")), (16, 3), (24, home), (32, rseq), (40, rseq_size), (48, files):
         c_long.from_address(serving + at).value = value
     spans = c_chars(b"")
-    Keep(_ctypes.dlsym(library, "Py_IncRef"))((sys._getframe(1).f_code, *locals().values()))  # a fork that destroys these copies their pages
-    gc.collect()
-    gc.freeze()
-    if not stays:
-        spans = written()
-        if spans is None:
-            return forget()
-    c_long.from_address(serving + 56).value, c_long.from_address(serving + 64).value = _ctypes.addressof(spans), len(spans) // 16
-    control.send(answer(b"R"))
-    wait()
-    packet = child()
-    if packet is None:
-        return forget()
-    strings = packet.split(b"\0")
-    options, count, directory = int(strings[1]), int(strings[2]), strings[3]
-    argv, env = strings[4:4 + count], {}
-    for entry in strings[4 + count:-1]:
-        name, _, value = entry.partition(b"=")
-        env[name] = value
-    posix.chdir(directory)
-    for name, (old, new) in changed.items():  # packages changed these when they were imported
-        if env.get(name) == old:
-            env[name] = new
-    env = {name: value for name, value in env.items() if value is not None}
-    for name in posix.environ.keys() - env.keys():
-        posix.unsetenv(name)
-        del posix.environ[name]
-    for name, value in env.items():
-        if posix.environ.get(name) != value:
-            posix.putenv(name, value)
-            posix.environ[name] = value
-    sys.orig_argv = [text(a) for a in argv]
-    sys.argv = sys.orig_argv[options:]
+    # The packet of a program with the arguments and the environment of this process, around its directory.
+    usual = b"S\0%d\0%d\0" % (len(sys.orig_argv) - len(sys.argv), len(sys.orig_argv))
+    usual_rest = b"".join(a.encode("utf-8", "surrogateescape") + b"\0" for a in sys.orig_argv) + b"".join(b"%s=%s\0" % v for v in posix.environ.items())
+    for name in set(sys.modules) - had:
+        del sys.modules[name]
     sys.path_importer_cache.pop(sys.path[0], None)
-    forget()
+    del main["serve"]
+    main["wait"] = wait
+    Keep(_ctypes.dlsym(library, "Py_IncRef"))((sys._getframe(1).f_code, *locals().values()))  # a fork that destroys these copies their pages
 
 
 type(serve)(serve.__code__, {"__builtins__": __builtins__, "main": globals()})()
