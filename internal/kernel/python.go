@@ -25,7 +25,7 @@ const pythonGuard = ".sandboxmcp_guard.py"
 // pythonText is boot.py with the other parts embedded. As a single file that is read at
 // the start, it works even when the program has used up its descriptors.
 var pythonText = sync.OnceValue(func() []byte {
-	return []byte(strings.Replace(pythonWhole("boot.py"), "@guard@", pythonGuard, 1))
+	return []byte(strings.NewReplacer("@guard@", pythonGuard, "@work@", backend.WorkDir).Replace(pythonWhole("boot.py")))
 })
 
 // inEachProgram are parts of the driver that run in each program, or in its zygote.

@@ -95,12 +95,14 @@ def serve():
         return b"".join((v & 0xFFFFFFFF).to_bytes(4, "little") for v in (kind[0],) + values)
 
     def forks():
-        """Serves the server's requests. Returns only in a fork that has its walls."""
+        """Serves the server's requests. Returns only in a fork that has its walls, as Code(area + 80) does."""
         while True:
             before_fork()
             size = Code(area + 64)(area, 0, 0, 0, 0)
-            if not size:
-                return after_fork()
+            if size < 0:
+                return size
+            if size >> 32:
+                return size & 0xFFFFFFFF
             fork_done()
             try:
                 packet = received[:size]
@@ -180,6 +182,8 @@ def serve():
             posix._exit(0)
         try:
             had = dict(posix.environ)
+            if known_again:
+                main["again"] = known_again
             exec(compile(text, serve_file, "exec"), main)
             now = posix.environ
             changed.update((name, (had.get(name), now.get(name))) for name in had.keys() | now.keys() if had.get(name) != now.get(name))
@@ -203,6 +207,7 @@ def serve():
             posix.write(to, answer(b"R"))
             posix._exit(0)
         after_fork()
+        c_long.from_address(serving + 336).value = 0  # what the packages have changed is not prepared
         if result == 2:  # copy the pages that a program will write to now, so that they cause no page faults while it runs
             Code(area + 96)(_ctypes.addressof(spans), len(spans) // 16, 0, 0, 0)
         return True
@@ -211,11 +216,11 @@ def serve():
         """Replaces this process's memory by the image. Does not return; the process goes on in save()."""
         Code(area + 32)(area, image, rseq, rseq_size, ahead)
 
-    def child():
+    def child(size):
         """Waits in a fork for its program. Returns the packet of the program; None as save()."""
         try:
             while True:
-                packet = received[:Code(area + 80)(area, 0, 0, 0, 0)]
+                packet = received[:size]
                 if packet[:2] == b"S\0":
                     return packet
                 if packet[:1] == b"I":  # import and save; the answer goes to descriptor 4
@@ -224,35 +229,52 @@ def serve():
                     posix.write(4, answer(b"R"))
                 elif packet[:1] == b"L":  # load the image of descriptor 5; the answer goes to descriptor 4
                     load(5, word(packet, 4))
+                size = Code(area + 80)(area, 0, 0, 0, 0)
         except BaseException:
             posix._exit(1)
 
     def text(value):
         return value.decode("utf-8", "surrogateescape")
 
-    def wait():
-        """Serves as the zygote. Returns in a fork that has a program, and in the one that written() makes."""
-        nonlocal spans
-        gc.collect()
-        gc.freeze()
+    def wait(path=None, places=(), again=None, variants=()):
+        """Serves as the zygote. Returns in a fork that has a program, and in the one that written() makes. If the program
+        is the one that is prepared, but for one of variants as its first argument, and all places are there or missing as
+        they are here, it returns the variant and the path. Else it returns None, and sys.argv has the arguments."""
+        nonlocal spans, known_again
+        known_again = again
+        usual, at = [], len(sys.orig_argv) - argc + 1
+        for variant in variants:
+            usual.append(sys.orig_argv[:at] + [variant] + sys.orig_argv[at + 1:])
+        packets = b""
+        for argv in usual or [sys.orig_argv]:
+            packet = b"S\0%d\0%d\0/mnt/data\0" % (len(argv) - argc, len(argv))
+            packet += b"".join(a.encode("utf-8", "surrogateescape") + b"\0" for a in argv) + b"".join(b"%s=%s\0" % v for v in posix.environ.items())
+            packets += len(packet).to_bytes(8, "little") + packet
+        packets = c_chars(packets + bytes(8))
+        looked = c_chars(b"".join(b"%d%s\0" % (there, place.encode("utf-8", "surrogateescape")) for place, there in places) + b"\0")
+        for at, value in (336, packets), (344, looked):
+            c_long.from_address(serving + at).value = _ctypes.addressof(value)
         if not stays:
             spans = written()
             if spans is None:
-                return
+                return variants and (variants[0], "/dev/null")
         c_long.from_address(serving + 56).value, c_long.from_address(serving + 64).value = _ctypes.addressof(spans), len(spans) // 16
         posix.write(3, answer(b"R"))
-        forks()
-        packet = child()
+        size = forks()
+        if size < 0:
+            if usual:
+                sys.orig_argv = usual[-1 - size]
+                return variants[-1 - size], path
+            return None
+        packet = child(size)
         if packet is None:
-            return
-        directory, _, rest = packet[len(usual):].partition(b"\0")
-        posix.chdir(directory)
-        if not packet.startswith(usual) or rest != usual_rest or changed:
-            become(packet.split(b"\0"))
+            return variants and (variants[0], "/dev/null")
+        become(packet.split(b"\0"))
 
     def become(strings):
         """Sets arguments and environment to those of a program."""
         options, count = int(strings[1]), int(strings[2])
+        posix.chdir(strings[3])
         argv, env = strings[4:4 + count], {}
         for entry in strings[4 + count:-1]:
             name, _, value = entry.partition(b"=")
@@ -283,22 +305,23 @@ def serve():
     nr_mmap, nr_mprotect, stays = (word(facts, at) for at in range(4, 16, 4))
     files, code = word(facts, 16, 8), facts[24:]
     home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
+    known_again = None
     changed = {}  # environment variables that packages changed: name to (old, new)
     plans = {}    # the results of parse()
     area = place_code()
     serving, received = area + 0xC000, (c_char * 0x40000).from_address(area + 0x40000)  # struct serving; a packet
-    for at, value in (8, _ctypes.dlsym(library, "fork")), (16, 3), (24, home), (32, rseq), (40, rseq_size), (48, files):
+    for at, value in (8, _ctypes.dlsym(library, "fork")), (16, 3), (24, home), (32, rseq), (40, rseq_size), (48, files), (328, _ctypes.dlsym(library, "PyOS_AfterFork_Child")):
         c_long.from_address(serving + at).value = value
     spans = c_chars(b"")
-    # The packet of a program with the arguments and the environment of this process, around its directory.
-    usual = b"S\0%d\0%d\0" % (len(sys.orig_argv) - len(sys.argv), len(sys.orig_argv))
-    usual_rest = b"".join(a.encode("utf-8", "surrogateescape") + b"\0" for a in sys.orig_argv) + b"".join(b"%s=%s\0" % v for v in posix.environ.items())
+    argc = len(sys.argv)
     for name in set(sys.modules) - had:
         del sys.modules[name]
     sys.path_importer_cache.pop(sys.path[0], None)
     del main["serve"]
     main["wait"] = wait
     Keep(_ctypes.dlsym(library, "Py_IncRef"))((sys._getframe(1).f_code, *locals().values()))  # a fork that destroys these copies their pages
+    gc.collect()
+    gc.freeze()
 
 
 type(serve)(serve.__code__, {"__builtins__": __builtins__, "main": globals()})()

@@ -8,7 +8,7 @@ def imports():
     sets = [place + "/site-packages" for place in "@sets@"]
     if first.paths is False:
         import posix
-        Later = first.finder
+        Later, places = first.finder, first.places
         "@places.py@"
     for name in "@modules@":
         __import__(name)

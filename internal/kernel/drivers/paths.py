@@ -5,6 +5,9 @@ import builtins, _sitebuiltins
 builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
 builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
 builtins.help = _sitebuiltins._Helper()
+home = "%s/lib/python%d.%d/" % (sys.prefix, *sys.version_info[:2])
+places = (home.replace("/lib/", "/local/lib/") + "dist-packages", sys.prefix + "/lib/python3/dist-packages", home + "dist-packages",
+    home.replace("/lib/", "/lib64/") + "site-packages", home + "site-packages")
 
 class Later:
     def find_spec(self, name, path=None, target=None):

@@ -1,11 +1,10 @@
 # Adds the directories of packages to sys.path, after paths.py. It is embedded in a function that
-# has posix, sys, sets and Later.
+# has posix, sys, sets, Later and places. It lists the directories that it looked for in "seen".
+seen = []
 sys.path += sets
-home = "%s/lib/python%d.%d/" % (sys.prefix, *sys.version_info[:2])
-for place in home.replace("/lib/", "/local/lib/") + "dist", sys.prefix + "/lib/python3/dist", home + "dist", home.replace("/lib/", "/lib64/") + "site", home + "site":
-    try:
-        posix.stat(place + "-packages")
-        sys.path.append(place + "-packages")
-    except OSError:
-        pass
+for place in places:
+    there = posix.access(place, 0)
+    seen.append((place, there))
+    if there:
+        sys.path.append(place)
 Later.sets = sets
