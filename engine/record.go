@@ -30,7 +30,10 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 		done <- e.intend(x)
 		return done
 	}
-	go func() { done <- e.intend(x) }()
+	go func() {
+		growStack()
+		done <- e.intend(x)
+	}()
 	return done
 }
 
