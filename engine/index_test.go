@@ -157,4 +157,3 @@ func (x *index) open(t *testing.T, change ...func(*engine.Config)) *engine.Engin
 		c.ClientEnv = []string{"PIP_INDEX_URL=" + x.URL + "/simple/", "npm_config_registry=" + x.URL + "/npm/", "HOME=/nonexistent"}
 	})...)
 }
-

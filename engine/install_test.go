@@ -18,7 +18,6 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
-	"github.com/sandboxmcp/sandboxmcp/internal/packages"
 )
 
 func python(specs ...string) sandboxmcp.InstallAsk {
