@@ -169,7 +169,8 @@ type counting struct {
 	reads, writes int
 }
 
-func (c *counting) SetReadDeadline(t time.Time) error  { c.reads++; return c.wire.SetReadDeadline(t) }
+func (c *counting) SetReadDeadline(t time.Time) error { c.reads++; return c.wire.SetReadDeadline(t) }
+
 func (c *counting) SetWriteDeadline(t time.Time) error { c.writes++; return c.wire.SetWriteDeadline(t) }
 
 // TestFewDeadlines: a small request and its answer have each one deadline, which is set once, and that

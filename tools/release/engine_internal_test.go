@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -50,7 +51,9 @@ func TestEngineRunsTheImage(t *testing.T) {
 	if got, want := docker("load", "-i", r.file(this, ".oci.tar")), "Loaded image: sandboxmcp:1.2.3"; !strings.Contains(got, want) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
-	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "--force", "sandboxmcp:1.2.3").Run() }) //nolint:noctx // the test's context has ended
+	t.Cleanup(func() {
+		_ = exec.CommandContext(context.WithoutCancel(t.Context()), "docker", "rmi", "--force", "sandboxmcp:1.2.3").Run()
+	})
 
 	calls := commandsOf(t)
 	if len(calls) != 2 {
