@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -64,5 +65,18 @@ func TestForkIsWhatTheZygotePrepared(t *testing.T) {
 		if got := run(c.change, c.before); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
+	}
+	// Packages may have changed what was prepared before they were imported.
+	loads := func(p *backend.Process) { p.Prestart.Fork.Load = []byte("loaded = 1\n") }
+	tried, err := process.Tried(b.(*process.Backend))
+	for i := 0; i < 100 && !tried; i++ {
+		run(loads, nil)
+		tried, err = process.Tried(b.(*process.Backend))
+	}
+	if !tried || err != nil {
+		t.Fatalf("a fork that imports: got %v, %v, want it made", tried, err)
+	}
+	if got, want := run(loads, nil), "None ['any'] ['any'] None /mnt/data"; got != want {
+		t.Errorf("a fork that has loaded packages: got %q, want %q", got, want)
 	}
 }
