@@ -129,6 +129,7 @@ type Spec struct {
 	WorkBytes   int64         // quota of WorkDir; the backend may make it smaller, never larger
 	WorkInodes  int64
 	TempBytes   int64
+	Image       string    // of Interpreter, for backends whose images differ; empty: the backend's own
 	Hint        string    // a word for the kind of program that will be started; sandboxes with the same hint are prepared alike
 	Loads       string    // name of what the first process loads by Fork.Load; empty: nothing is loaded before Start. A sandbox with something loaded is given only to a Spec with the same name. A backend that loads nothing in advance ignores it
 	Terminal    bool      // processes in it may have a terminal. Open fails with isolation_unavailable if Capabilities.Terminal is false

@@ -12,6 +12,7 @@ type Interpreter struct {
 	Language sandboxmcp.Language
 	Path     string // the real binary, absolute
 	Version  string // such as "3.11.2"; it may be "3.11" or empty if the exact version needs a start of the program
+	Image    string // that has it, for Spec.Image; empty: every sandbox of the backend has it
 
 	// Trees must be shown in a sandbox for the interpreter to start.
 	Trees []Tree

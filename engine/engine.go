@@ -60,6 +60,8 @@ type Config struct {
 	DefaultBackend string            // empty: the first of Backends
 	Absent         map[string]error  // known backends that cannot be used, each with the error for requests that name it
 
+	Most map[string]sandboxmcp.Limits // of backends, by name: ceilings of their sandboxes, below Ceilings; 0: none
+
 	Namespace    sandboxmcp.Namespace // empty: default
 	Limits       sandboxmcp.Limits    // used where a request sets none; zero fields: DefaultLimits
 	Ceilings     sandboxmcp.Limits    // zero fields: DefaultCeilings

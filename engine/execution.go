@@ -54,6 +54,7 @@ type execution struct {
 	secrets *guard.Run             // nil before the intent is recorded
 	run     *run.Run               // nil: it has not begun to run; set with the engine's mu held
 	files   note.Files             // that it has left
+	gone    bool                   // its sandbox ended with it, and so did its files
 
 	received, admitted time.Time
 
@@ -287,11 +288,11 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	if err = kernel.CheckFileName(r.FileName); err != nil {
 		return err
 	}
-	if x.limits, x.clamped, err = e.limits.Of(ctx, x.who.Namespace, limits.Ask{Limits: r.Limits, Session: x.base, Modest: r.Modest, Strict: r.Strict}); err != nil {
-		return err
-	}
 	if r.Backend == "" {
 		r.Backend = e.cfg.DefaultBackend
+	}
+	if x.limits, x.clamped, err = e.limits.Of(ctx, x.who.Namespace, limits.Ask{Limits: r.Limits, Session: x.base, Modest: r.Modest, Strict: r.Strict, Most: e.cfg.Most[r.Backend]}); err != nil {
+		return err
 	}
 	if e.backends[r.Backend] == nil {
 		if err := e.cfg.Absent[r.Backend]; err != nil {
@@ -339,7 +340,7 @@ func (e *Engine) open(x *execution, interp interpreter.Interpreter, o opening) (
 		cpu = sessionCPUTime
 	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
-		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: cmp.Or(o.hint, string(x.req.Language)), Loads: e.interps.Packages(x.req, interp),
+		ID: "run-" + id, MinTier: e.cfg.MinTier, Image: interp.Image, Hint: cmp.Or(o.hint, string(x.req.Language)), Loads: e.interps.Packages(x.req, interp),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.settings().WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
 		Stays: x.session != nil, Apart: x.helps, Prestart: o.first, Trees: interp.Trees,

@@ -38,9 +38,10 @@ type fake struct {
 	onNetwork func(ports []int) (*backend.Network, error)
 	onFiles   func(backend.Files) backend.Files // stands before the files of a sandbox; nil: nothing does
 	usage     backend.Usage
-	tier      sandboxmcp.Tier   // that is seen; empty: L3
-	files     map[string]string // what every program leaves
-	search    string            // where its interpreters are; empty: searchPath
+	tier      sandboxmcp.Tier                // that is seen; empty: L3
+	files     map[string]string              // what every program leaves
+	images    map[sandboxmcp.Language]string // of its interpreters; nil: every sandbox has them
+	search    string                         // where its interpreters are; empty: searchPath
 
 	mu      sync.Mutex
 	calls   []string
@@ -90,7 +91,9 @@ var fakeHost = sync.OnceValue(func() *process.Backend {
 })
 
 func (f *fake) Interpreter(ctx context.Context, l sandboxmcp.Language) (backend.Interpreter, error) {
-	return f.host().Interpreter(ctx, l)
+	i, err := f.host().Interpreter(ctx, l)
+	i.Image = f.images[l]
+	return i, err
 }
 
 func (f *fake) Interpreters(ctx context.Context) ([]sandboxmcp.Runtime, error) {

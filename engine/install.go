@@ -132,17 +132,28 @@ func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	return live, s.Info().Backend, nil
 }
 
+// say tells the caller what goes on.
+func (i *installation) say(text string) {
+	if i.note != nil {
+		i.note(text)
+	}
+}
+
+// short names the packages, if they are few.
+func (i *installation) short() string {
+	if len(i.names) > 5 {
+		return strconv.Itoa(len(i.names)) + " packages"
+	}
+	return strings.Join(i.names, ", ")
+}
+
 // obtain finds or makes the tree of an installation.
 func (e *Engine) obtain(ctx context.Context, i *installation) error {
 	interp, err := e.backends[i.backend].Interpreter(ctx, i.language)
 	if err != nil {
 		return err
 	}
-	order := packages.Order{Target: target(interp), Specs: i.specs, Ask: e.asker(i), Note: func(ev packages.Event) {
-		if i.note != nil {
-			i.note(ev.Text)
-		}
-	}}
+	order := packages.Order{Target: target(interp), Specs: i.specs, Ask: e.asker(i), Note: func(ev packages.Event) { i.say(ev.Text) }}
 	if i.language == sandboxmcp.Python {
 		order.Compile = func(ctx context.Context, dir string) error { return e.compile(ctx, i, dir) }
 	}
@@ -156,6 +167,7 @@ func (e *Engine) obtain(ctx context.Context, i *installation) error {
 	if i.beside { // has turns of its own: the others may wait for the place of the run that waits for it
 		turns = e.cellInstalls
 	}
+	i.say("looking for " + i.short())
 	done, err := inTurn(ctx, turns, i.who.Namespace)
 	if err != nil {
 		return err
@@ -177,6 +189,7 @@ func (e *Engine) choose(ctx context.Context, i *installation, g *packages.Gatewa
 	if t, ok, err := g.Direct(ctx); ok || err != nil {
 		return t, err
 	}
+	i.say("choosing versions that fit together")
 	output, said, err := e.resolve(ctx, i, g)
 	switch {
 	case err != nil:
@@ -278,9 +291,7 @@ func (e *Engine) compile(ctx context.Context, i *installation, dir string) error
 	if err != nil || len(modules) == 0 {
 		return err
 	}
-	if i.note != nil {
-		i.note("compiling " + strconv.Itoa(len(modules)) + " modules")
-	}
+	i.say("compiling " + strconv.Itoa(len(modules)) + " modules")
 	_, err = e.help(ctx, i.who, helper{
 		language: i.language, program: text, stdin: stdin, backend: i.backend, tree: &t, bare: true, beside: i.beside,
 		limits: sandboxmcp.Limits{TimeoutSeconds: resolveSeconds, MaxRAMMB: resolveMemory, MaxOutputBytes: maxSaid},

@@ -404,7 +404,7 @@ func (e *Engine) installFor(ctx context.Context, x *execution) func(sandboxmcp.L
 	}
 	own := x.live.interps[x.req.Language].Sets
 	return func(l sandboxmcp.Language, names []string) kernel.Installed {
-		i := &installation{who: x.who, language: l, names: names, session: x.req.SessionID, request: x.req.ID, beside: true}
+		i := &installation{who: x.who, language: l, names: names, session: x.req.SessionID, request: x.req.ID, beside: true, note: x.req.Note}
 		r, err := e.install(ctx, i)
 		if err != nil {
 			bad := guard.Failure(x.secrets.Masker(), sandboxmcp.AsError(err))

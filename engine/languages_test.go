@@ -45,6 +45,24 @@ func interpretersOf(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID) []s
 	return nil
 }
 
+// TestSessionHasOneImage: a sandbox is made from the image of its interpreter. A language that is in
+// another image cannot be used in the session.
+func TestSessionHasOneImage(t *testing.T) {
+	f := &fake{images: map[sandboxmcp.Language]string{sandboxmcp.Shell: "s:1", sandboxmcp.Python: "p:1"}}
+	e := open(t, f)
+	execute(t, e, shell("x"))
+	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
+	for i := range 2 {
+		if got := f.specs[i].Image; got != "s:1" {
+			t.Errorf("sandbox %d: got image %q, want s:1", i, got)
+		}
+	}
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, inLanguage(id, sandboxmcp.Python, "1"))
+	if f := sandboxmcp.AsError(err); err == nil || f.Code != sandboxmcp.CodeRuntimeUnavailable || !strings.Contains(f.Message, "s:1") {
+		t.Errorf("got %v, want runtime_unavailable and the image of the session", err)
+	}
+}
+
 // TestSessionTakesEveryLanguage: runs of all languages work on the same files, and each has an
 // interpreter that keeps its state. They are started when they are first used.
 func TestSessionTakesEveryLanguage(t *testing.T) {

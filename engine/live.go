@@ -39,8 +39,14 @@ type liveSession struct {
 }
 
 // add adds the interpreter of a language to the session. It fails with runtime_unavailable if the
-// interpreter needs files that the sandbox does not show.
+// interpreter is in another image, or needs files that the sandbox does not show.
 func (r *liveSession) add(language sandboxmcp.Language, interp interpreter.Interpreter) error {
+	for _, other := range r.interps {
+		if other.Image != interp.Image {
+			return sandboxmcp.Errorf(sandboxmcp.CodeRuntimeUnavailable, "the session's image %s has no interpreter for %s", sandboxmcp.Quote(other.Image), language).
+				WithHint("use another session for " + string(language) + ", or an image with all languages, such as that of `sandboxmcp image build`")
+		}
+	}
 	for _, t := range interp.Trees {
 		if !slices.Contains(r.trees, t) {
 			return sandboxmcp.Errorf(sandboxmcp.CodeRuntimeUnavailable, "the session does not show %s, which %s needs", sandboxmcp.Quote(t.Host), language).

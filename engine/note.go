@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/note"
 	"github.com/sandboxmcp/sandboxmcp/internal/packages"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -14,11 +15,11 @@ import (
 // noteOf returns the note of a result that is complete but for its signatures.
 func (e *Engine) noteOf(x *execution, res *sandboxmcp.Result) string {
 	n := note.Run{
-		Audience: note.For(&x.req), Result: res, Limits: x.limits, Ceilings: e.limits.Ceilings(),
+		Audience: note.For(&x.req), Result: res, Limits: x.limits, Ceilings: e.limits.Ceilings().Under(e.cfg.Most[x.req.Backend]),
 		Session: x.session != nil, Keeps: x.live != nil && !x.live.Fresh(), Open: len(x.network.Open()),
 		Offline: e.networkRequest(x).Offline, NoAsking: e.settings().NoAsking, SecretFiles: x.secrets.KeptBack(),
-		Installs:  e.settings().Packages != string(packages.Deny),
-		Anonymous: session.IsMade(x.req.SessionID), Files: x.files,
+		Installs: e.settings().Packages != string(packages.Deny),
+		Gone:     x.gone, Anonymous: session.IsMade(x.req.SessionID), Files: x.files,
 	}
 	n.OfflineSession = x.newborn && x.req.Session.Offline || x.live != nil && x.live.offline
 	if !res.Success {
@@ -46,11 +47,30 @@ func (e *Engine) noteOf(x *execution, res *sandboxmcp.Result) string {
 	}
 	if res.Error != nil && res.Error.Name == note.MissingModule {
 		n.Packages, n.Newer, _ = e.interps.Shown(x.ctx, e.backends[x.req.Backend], x.shows) // without Python there is no such exception
+		n.Packages = append(e.installedNames(x), n.Packages...)
 	}
 	if x.req.Reader == sandboxmcp.ReaderTerminal { // the command knows its own name and settings
 		return note.Of(n)
 	}
 	return e.cfg.Invocation.Paste(note.Of(n))
+}
+
+// installedNames lists the Python packages that were installed for a run, its session or its
+// namespace.
+func (e *Engine) installedNames(x *execution) []string {
+	var trees []interpreter.Installed
+	if x.live != nil {
+		trees = x.live.installed()
+	} else {
+		trees, _ = e.shownTrees(x) // a note without them is better than none
+	}
+	var names []string
+	for _, t := range trees {
+		if t.Language == sandboxmcp.Python {
+			names = append(names, t.Names...)
+		}
+	}
+	return names
 }
 
 // shows reports whether the sandbox of a run shows a tree. A session shows those that were there

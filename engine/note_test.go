@@ -77,6 +77,11 @@ func TestTheFirstOfManyFilesAreKept(t *testing.T) {
 	if res.Metadata["skipped_total"] != 4800 || res.Metadata["skipped_partial"] != true {
 		t.Errorf("got skipped_total %v, skipped_partial %v; want 4800 and that there are more", res.Metadata["skipped_total"], res.Metadata["skipped_partial"])
 	}
+	res = execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import os\nfor d in range(20):\n os.mkdir(f'd{d:02}')\n for i in range(500): open(f'd{d:02}/{i}', 'w').write('x')"})
+	wantNote(t, res, "Kept 200 of at least 4,980 files") // and 20 directories
+	if res.Metadata["skipped_total"] != 4780 {
+		t.Errorf("files in folders: got skipped_total %v, want 4780", res.Metadata["skipped_total"])
+	}
 }
 
 // TestAListOfAFloodOfFilesSaysSo: files beyond those that are looked at are told.

@@ -101,11 +101,11 @@ func (o Options) configured(c *config.Config) Config {
 		sqlite, postgres = ":memory:", ""
 	}
 	return Config{
-		StateDir: c.StateDir, Postgres: postgres, SQLitePath: sqlite, Synchronous: c.Synchronous, DefaultBackend: c.DefaultBackend,
+		StateDir: c.StateDir, Postgres: postgres, SQLitePath: sqlite, Synchronous: c.Synchronous, DefaultBackend: c.DefaultBackend, Most: map[string]sandboxmcp.Limits{docker.Name: c.ContainerLimits()},
 		Namespace: cmp.Or(o.Namespace, c.Namespace), Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		MaxSessions: c.Tools.MaxSessions, SessionTTL: time.Duration(c.Tools.SessionTTLMinutes * float64(time.Minute)),
-		Network: c.EnableNetwork, Operator: c.AllowedDomains, NoAsking: !c.EgressApprovals, Hold: time.Duration(c.EgressHoldSeconds * float64(time.Second)),
+		Network: c.OpensNetwork(), Operator: c.AllowedDomains, NoAsking: !c.EgressApprovals, Hold: time.Duration(c.EgressHoldSeconds * float64(time.Second)),
 		Private: c.EgressPrivateHosts, Detours: c.Detours(), Resolver: c.EgressTestDNS, Notices: o.Notices, Invocation: o.Invocation,
 		Vault: c.Vault, VaultKeyring: c.VaultKey == "keyring", VaultInject: c.VaultInject, VaultEnv: o.Env, AllowSecretArtifacts: c.AllowSecretArtifacts, RedactPII: c.RedactPII,
 		Namespaces:          c.KeyNamespaces(),
@@ -158,7 +158,7 @@ const dockerDir = "/run/sandboxmcp/docker"
 func dockerConfig(c *config.Config, host process.Config, env []string) docker.Config {
 	host.Root = "" // the image is the root file system
 	return docker.Config{
-		Process: host, Runtime: c.DockerRuntime, Image: c.Image, Dir: dockerDir, Idle: c.DefaultBackend != docker.Name, Logger: host.Logger,
+		Process: host, Runtime: c.DockerRuntime, Image: c.ContainerImage(), Dir: dockerDir, Idle: c.DefaultBackend != docker.Name, Logger: host.Logger,
 		Host: cmp.Or(c.DockerHost, config.Lookup(env, "DOCKER_HOST")),
 	}
 }

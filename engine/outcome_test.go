@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -331,6 +332,53 @@ func TestReport(t *testing.T) {
 	}
 	if res = execute(t, e, shell("x")); res.Results == nil || res.Error != nil || res.Artifacts == nil {
 		t.Errorf("got results %v, error %v; want none, and lists that are not null", res.Results, res.Error)
+	}
+}
+
+// TestMostOfABackend: ceilings of a backend bound its sandboxes, and what is told of them. Only a limit
+// that was asked for is named.
+func TestMostOfABackend(t *testing.T) {
+	f := &fake{}
+	e := open(t, f, func(c *engine.Config) {
+		c.Most = map[string]sandboxmcp.Limits{f.Name(): {MaxRAMMB: 96, MaxCPUCores: 0.25}, "another": {MaxRAMMB: 1}}
+	})
+	res := execute(t, e, shell("x"))
+	if s := f.specs[0]; s.MemoryBytes != 96<<20 || s.CPUCores != 0.25 || res.Metadata["clamped"] != nil {
+		t.Errorf("defaults: got %d bytes, %v cores, %v; want 96 MiB, 0.25 cores, nothing named", s.MemoryBytes, s.CPUCores, res.Metadata)
+	}
+	over := shell("x")
+	over.Limits = sandboxmcp.Limits{MaxRAMMB: 97}
+	if diff := cmp.Diff([]string{"max_ram_mb"}, execute(t, e, over).Metadata["clamped"]); diff != "" || f.specs[1].MemoryBytes != 96<<20 {
+		t.Errorf("got %d bytes, clamped (-want +got):\n%s", f.specs[1].MemoryBytes, diff)
+	}
+	f.program = func(*fakeRun) backend.Exit { f.usage = backend.Usage{OOMKills: 1}; return backend.Exit{Signal: 9} }
+	if note := execute(t, e, shell("x")).Note; !strings.Contains(note, "That is the most that a run may have") {
+		t.Errorf("got the note %q, want that there is no more memory", note)
+	}
+}
+
+// shutFiles are the files of a sandbox that has ended.
+type shutFiles struct{ backend.Files }
+
+func (shutFiles) List(context.Context, string, int) ([]backend.FileInfo, bool, error) {
+	return nil, false, fs.ErrClosed
+}
+
+// TestMemoryThatEndsTheSandbox: if the limit of memory has ended the sandbox with the program, the result
+// says so, without files. If the sandbox was lost for another reason, the run fails.
+func TestMemoryThatEndsTheSandbox(t *testing.T) {
+	f := &fake{program: func(*fakeRun) backend.Exit { return backend.Exit{Signal: 9, Lost: true} }, onFiles: func(x backend.Files) backend.Files { return shutFiles{x} }}
+	e := open(t, f)
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x")); code(err) != sandboxmcp.CodeExecutionFailed {
+		t.Errorf("lost: got %v, want %s", err, sandboxmcp.CodeExecutionFailed)
+	}
+	f.program = func(*fakeRun) backend.Exit {
+		f.usage = backend.Usage{OOMKills: 1}
+		return backend.Exit{Signal: 9, Lost: true}
+	}
+	res := execute(t, e, shell("x"))
+	if res.Status != sandboxmcp.StatusOutOfMemory || res.ExitCode != sandboxmcp.ExitOutOfMemory || len(res.Artifacts) != 0 || res.Receipt == nil || !strings.HasSuffix(res.Note, "The files that it made are gone.") {
+		t.Errorf("memory: got %+v, want out_of_memory without files", res)
 	}
 }
 

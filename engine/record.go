@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -28,7 +30,10 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 		done <- e.intend(x)
 		return done
 	}
-	go func() { done <- e.intend(x) }()
+	go func() {
+		growStack()
+		done <- e.intend(x)
+	}()
 	return done
 }
 
@@ -72,6 +77,13 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, o *run.Outcome, res *
 	}
 	x.secrets.Files(&src)
 	got, err := e.keeper.Collect(x.ctx, src)
+	// The limit of memory ends the whole of a sandbox with a kernel of its own, with its files.
+	if x.gone = o.Exit.Lost && res.Status == sandboxmcp.StatusOutOfMemory && errors.Is(err, fs.ErrClosed); x.gone {
+		if x.live != nil {
+			e.sessions.Lost(x.session)
+		}
+		return nil
+	}
 	if err != nil {
 		cause := sandboxmcp.AsError(err)
 		bad := sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program's files could not be kept: %s", cause.Message).WithCause(cause.Err)

@@ -20,7 +20,7 @@ import (
 // while the program runs, the program and everything that it started are killed within 2
 // s, and the Result has the status cancelled. All errors are *[sandboxmcp.Error].
 func (e *Engine) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-	growStack(0)
+	growStack()
 	x, err := e.begin(ctx, order{who: c, req: req})
 	if err != nil {
 		return sandboxmcp.Result{}, err

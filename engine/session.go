@@ -102,10 +102,10 @@ func (e *Engine) busyWith(x *execution, err error) error {
 	for id, other := range e.live {
 		if other.session != nil && other.who.Namespace == x.who.Namespace && other.req.SessionID == x.req.SessionID {
 			busy.Fields = maps.Clone(busy.Fields)
-			return busy.With("request_id", id).WithHint(note.Busy(note.For(&x.req), id))
+			return busy.With("request_id", id).WithHint(note.Busy(note.For(&x.req), id, other.background))
 		}
 	}
-	return busy.WithHint(note.Busy(note.For(&x.req), ""))
+	return busy.WithHint(note.Busy(note.For(&x.req), "", false))
 }
 
 // isCell reports whether the request runs in an interpreter that keeps its state. It is called after claim.

@@ -236,7 +236,11 @@ func (s *suite) attack(t *testing.T, name string, h head) {
 	for _, w := range h.expect {
 		if s.holds(w.when) {
 			want[w.name] = w.want
-			if other, ok := s.o.Differ[name+" "+w.name]; ok {
+			key := name + " " + w.name
+			if slices.Contains(w.when, "net") {
+				key += " net"
+			}
+			if other, ok := s.o.Differ[key]; ok {
 				want[w.name] = other
 			}
 		}

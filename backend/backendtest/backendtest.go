@@ -10,6 +10,7 @@
 package backendtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -49,9 +50,14 @@ type Options struct {
 	HeldLimits bool
 
 	// Differ lists outcomes of attacks that differ from those of the process backend, as
-	// "PAYLOAD NAME" and the outcome, for a backend whose walls are others. An outcome of "*" may be
-	// any. The caller says of each why it lets nothing out.
+	// "PAYLOAD NAME" and the outcome, for a backend whose walls are others; as "PAYLOAD NAME net" where
+	// the payload states another outcome for an open network. An outcome of "*" may be any. The caller
+	// says of each why it lets nothing out.
 	Differ map[string]string
+
+	// Closed is the outcome of a connection to another machine before a network is opened; empty:
+	// ENETUNREACH.
+	Closed string
 
 	// Lacks lists laws that the backend does not keep, or that cannot be judged from outside, each with
 	// the reason. They are skipped.
@@ -66,6 +72,7 @@ func Run(t *testing.T, o Options) {
 	t.Helper()
 	before := Count(t)
 	s := &suite{o: o, b: o.New(t), dir: outside(t)}
+	t.Cleanup(func() { _ = s.b.Close(context.WithoutCancel(t.Context())) }) // also if only some laws are run
 	t.Run("Laws", func(t *testing.T) {
 		for _, l := range laws {
 			t.Run(l.name, func(t *testing.T) {
@@ -328,6 +335,9 @@ func (x *box) usage(t testing.TB) backend.Usage {
 	}
 	return u
 }
+
+// closed returns the outcome of a connection to another machine before a network is opened.
+func (s *suite) closed() string { return cmp.Or(s.o.Closed, "ENETUNREACH") }
 
 // walls reports whether the backend claims any walls.
 func (s *suite) walls() bool { return s.o.Tier.AtLeast(sandboxmcp.TierL1) }

@@ -259,13 +259,13 @@ func networkOfOne(t *testing.T, s *suite) {
 	}()
 	other.attempt(t, [][2]string{{"tcp 127.0.0.1 312", "the other"}})
 	with.attempt(t, [][2]string{{"tcp 127.0.0.1 312", "127.0.0.1:312"}})
-	without.attempt(t, [][2]string{{"tcp 127.0.0.1 312", "ECONNREFUSED"}, {"tcp 1.2.3.4 80", "ENETUNREACH"}})
+	without.attempt(t, [][2]string{{"tcp 127.0.0.1 312", "ECONNREFUSED"}, {"tcp 1.2.3.4 80", s.closed()}})
 }
 
 func networkLater(t *testing.T, s *suite) {
 	x := s.open(t)
 	r, out, errs := x.start(t, x.python(t, attemptsOnDemand))
-	if !soon(t, 10*time.Second, func() bool { return out.String() == "ENETUNREACH\n" }) {
+	if !soon(t, 10*time.Second, func() bool { return out.String() == s.closed()+"\n" }) {
 		t.Fatalf("the program said %q, %q", out.String(), errs.String())
 	}
 	first := x.network(t)
@@ -341,7 +341,7 @@ func networkTaken(t *testing.T, s *suite) {
 	if _, err := x.Sandbox.(backend.Networker).Network(t.Context(), []int{7432}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
 		t.Errorf("Network failed with %v, want %s", err, sandboxmcp.CodeBackendUnavailable)
 	}
-	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", "ENETUNREACH"}}) // nothing is open
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", s.closed()}}) // nothing is open
 	release()
 	x.network(t)
 	release = has(5432)

@@ -270,10 +270,12 @@ func closeBackend(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	marker := "left-open-" + rand.Text()
-	if _, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "sleep 30; :", marker}, Env: []string{"PATH=/usr/bin:/bin"}}); err != nil {
+	var out text
+	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "echo up; sleep 30; :", marker}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if !soon(t, 2*time.Second, func() bool { return len(Alive(marker)) > 0 }) {
+	if !soon(t, 10*time.Second, func() bool { return out.String() == "up\n" }) {
 		t.Fatal("the program does not run")
 	}
 	for i := range 2 {
@@ -281,7 +283,10 @@ func closeBackend(t *testing.T, s *suite) {
 			t.Errorf("Close number %d: %v", i+1, err)
 		}
 	}
-	if left := Alive(marker); len(left) > 0 {
+	if e, err := r.Wait(t.Context()); err != nil || !e.Lost {
+		t.Errorf("the program ended with %+v, %v, want that it was lost", e, err)
+	}
+	if left := Alive(marker); len(left) > 0 { // processes of another kernel are not seen here
 		t.Errorf("Close left processes: %v", left)
 	}
 	if late, err := s.b.Open(t.Context(), s.spec()); err == nil {

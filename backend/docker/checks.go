@@ -38,7 +38,7 @@ func checks(ctx context.Context, b backend.Backend, e *Engine) []sandboxmcp.Chec
 		fix = "set docker_runtime to one with a kernel of its own, such as runsc, or use runc of an engine on this machine"
 	}
 	list := []sandboxmcp.Check{
-		{Name: "docker", Needed: true, OK: true, Detail: "an engine answers at " + e.cfg.Host + "; image " + e.imageName() + ", runtime " + e.runtimeName()},
+		{Name: "docker", Needed: true, OK: true, Detail: "an engine answers at " + e.cfg.Host + "; image " + strings.Join(e.imageNames(), ", ") + ", runtime " + e.runtimeName()},
 		{Name: "docker tier", Needed: true, OK: iso.Tier.AtLeast(sandboxmcp.TierL2), Detail: string(iso.Tier) + " on Linux " + iso.Kernel, Fix: fix},
 	}
 	for _, w := range iso.Walls {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
@@ -34,25 +35,29 @@ var networkSettings = map[string]string{
 }
 
 // ulimits are the limits that init sets as well, which it cannot raise.
-var ulimits = []*container.Ulimit{
-	{Name: "core", Soft: 1, Hard: 1},
-	{Name: "nofile", Soft: 1024, Hard: 1024},
-	{Name: "memlock", Soft: 1 << 20, Hard: 1 << 20},
-	{Name: "msgqueue", Soft: 64 << 10, Hard: 64 << 10},
-	{Name: "sigpending", Soft: 1024, Hard: 1024},
+func ulimits() (all []*container.Ulimit) {
+	for _, l := range bounds.Rlimits {
+		all = append(all, &container.Ulimit{Name: l.Name, Soft: l.Value, Hard: l.Value})
+	}
+	return all
 }
 
-// maskedPaths are files of /proc and /sys that a container does not see, and readonlyPaths those
-// that are read-only. They are the engine's defaults, all of /sys, the list of locks, and the lists of the
-// host's file systems and buses. Reading these lists would keep every process of the host from locking or
-// making a file.
-var (
-	maskedPaths = []string{
-		"/proc/acpi", "/proc/asound", "/proc/bus", "/proc/fs", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/locks",
-		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys",
+// maskedPaths returns the files of /proc and /sys that a container does not see: the engine's defaults,
+// all of /sys, and what every sandbox covers, see package bounds. An engine leaves out those that are not
+// there.
+func maskedPaths() []string {
+	all := []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/latency_stats",
+		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys", bounds.LockList,
 	}
-	readonlyPaths = []string{"/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
-)
+	for _, list := range bounds.HostLists {
+		all = append(all, "/proc/"+list)
+	}
+	return append(all, bounds.KeyLists[:]...)
+}
+
+// readonlyPaths are files of /proc that a container sees and cannot write to.
+var readonlyPaths = []string{"/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
 // options returns the container of a sandbox. door is the directory of its init.
 func options(spec process.ContainerSpec, image, owner, door, profile string) client.ContainerCreateOptions {
@@ -73,12 +78,12 @@ func options(spec process.ContainerSpec, image, owner, door, profile string) cli
 			NetworkMode: "none", IpcMode: "none", CgroupnsMode: container.CgroupnsModePrivate, Runtime: "runc",
 			CapDrop:        []string{"ALL"},
 			SecurityOpt:    []string{"no-new-privileges", "seccomp=" + profile},
-			ReadonlyRootfs: true, MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
+			ReadonlyRootfs: true, MaskedPaths: maskedPaths(), ReadonlyPaths: readonlyPaths,
 			Tmpfs: spec.Tmpfs, Mounts: mounts, Sysctls: maps.Clone(networkSettings),
 			LogConfig: container.LogConfig{Type: "none"}, AutoRemove: true, OomScoreAdj: 1000,
 			Resources: container.Resources{
 				Memory: spec.MemoryBytes, MemorySwap: spec.MemoryBytes, NanoCPUs: int64(spec.CPUCores * 1e9), PidsLimit: &tasks,
-				Ulimits: ulimits,
+				Ulimits: ulimits(),
 			},
 		},
 	}

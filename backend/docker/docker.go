@@ -18,7 +18,7 @@ type Config struct {
 	Process process.Config // of the sandboxes; Containers is set by New
 	Host    string         // the engine's address, such as unix:///var/run/docker.sock; empty: that one
 	Runtime string         // of containers; empty: runc. Others have a kernel of their own, such as runsc and kata-runtime
-	Image   string         // image of every container; empty: the first of image.Names that the engine has
+	Image   string         // image of every container; empty: the first of image.Names that the engine has, or those of image.Usual
 	Dir     string         // directory for the doors of containers, of the server alone; made if missing
 	Idle    bool           // until the first Open, Capabilities only says whether an engine answers
 	Logger  *slog.Logger   // nil: none

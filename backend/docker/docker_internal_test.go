@@ -51,7 +51,7 @@ func TestProfileRefuses(t *testing.T) {
 
 // TestParseInterpreters: only rows with an absolute path count, and each language has a row.
 func TestParseInterpreters(t *testing.T) {
-	rows := parse("python /usr/bin/python3.11 3.11.2\nnode node 18\nshell /bin/dash\nevil\ndone\n")
+	rows := images{name: "x"}.runtimes(map[string]string{"x": "python /usr/bin/python3.11 3.11.2\nnode node 18\nshell /bin/dash\nevil\ndone\n"})
 	if len(rows) != len(sandboxmcp.Languages()) {
 		t.Fatalf("got %d rows, want %d", len(rows), len(sandboxmcp.Languages()))
 	}

@@ -41,7 +41,7 @@ func newBackend(t testing.TB, change ...func(*docker.Config)) *docker.Backend {
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Options{
 		New:    func(t testing.TB) backend.Backend { t.Helper(); return newBackend(t) },
-		Python: "/usr/bin/python3", Node: "/usr/bin/node", Bash: "/bin/bash",
+		Python: "/usr/bin/python3", Node: "/usr/bin/node", Bash: "/bin/bash", Curl: "/usr/bin/curl",
 		Tier: sandboxmcp.TierL2, HeldLimits: true, LeastTasks: 16, Differ: differ,
 	})
 }
@@ -65,7 +65,7 @@ var differ = map[string]string{
 	// of groups. The other writable mounts belong to the container's root, and Landlock refuses
 	// writes to them.
 	"a24-view.py ids": "*", "a24-view.py groups": "*", "a24-view.py own-namespaces": "6", "a24-view.py users": "*",
-	"a24-view.py writable":         "/dev /dev/shm /mnt/data /proc/interrupts /proc/keys /proc/locks /proc/timer_list /run /sys/fs/cgroup /tmp",
+	"a24-view.py writable":         "/dev /dev/shm /mnt/data /proc/interrupts /proc/key-users /proc/keys /proc/locks /proc/timer_list /run /sys/fs/cgroup /tmp",
 	"a24-view.py writable-devices": "mqueue pts", "a24-view.py unknown-mounts": "*",
 	"a24-view.py devices": "fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero",
 	// Every container sees the directory of its own init, which is read-only.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -22,13 +21,13 @@ const DefaultHost = "unix:///var/run/docker.sock"
 
 // Engine starts containers. It connects when it is first used, and again after a failure.
 type Engine struct {
-	cfg Config
+	cfg    Config
+	choice choice
 
 	mu      sync.Mutex
 	api     *client.Client // nil: not connected
-	image   string         // id of the image
-	name    string         // of the image
-	weak    []string       // known holes of this engine
+	images  images
+	weak    []string // known holes of this engine
 	profile string
 	owner   string
 
@@ -45,41 +44,38 @@ func newEngine(cfg Config) *Engine {
 	if cfg.Host == "" {
 		cfg.Host = DefaultHost
 	}
-	return &Engine{cfg: cfg}
+	e := &Engine{cfg: cfg, choice: choice{image.Names(), image.Usual()}}
+	if cfg.Image != "" {
+		e.choice = choice{names: []string{cfg.Image}}
+	}
+	return e
 }
 
 // Name returns the backend's name.
 func (*Engine) Name() string { return Name }
 
-// imageName returns the name of the image that was found.
-func (e *Engine) imageName() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.name
-}
-
-// connect returns the client of an engine that has answered and has the image. It agrees with the
+// connect returns the client of an engine that has answered and has an image. It agrees with the
 // engine on the version of the API.
-func (e *Engine) connect(ctx context.Context) (*client.Client, string, error) {
+func (e *Engine) connect(ctx context.Context) (*client.Client, images, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.api != nil {
-		return e.api, e.image, nil
+		return e.api, e.images, nil
 	}
 	if !e.local() && !e.cfg.relays() {
-		return nil, "", sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s is not on this machine", sandboxmcp.Quote(e.cfg.Host)).
+		return nil, images{}, sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s is not on this machine", sandboxmcp.Quote(e.cfg.Host)).
 			WithHint("set docker_host to the unix socket of an engine on this machine, such as " + DefaultHost)
 	}
 	api, err := client.New(client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}), client.WithHost(e.cfg.Host), client.WithScheme("http"))
 	if err != nil {
-		return nil, "", e.failure("connect", err)
+		return nil, images{}, e.failure("connect", err)
 	}
 	err = e.prepare(ctx, api)
 	if err != nil {
-		return nil, "", errors.Join(err, api.Close())
+		return nil, images{}, errors.Join(err, api.Close())
 	}
 	e.api = api
-	return api, e.image, nil
+	return api, e.images, nil
 }
 
 // prepare finds the image and the holes of the engine, and removes what dead servers left.
@@ -99,7 +95,7 @@ func (e *Engine) prepare(ctx context.Context, api *client.Client) error {
 			return err
 		}
 	}
-	if e.image, err = e.findImage(ctx, api); err != nil {
+	if e.images, err = e.findImages(ctx, api); err != nil {
 		return err
 	}
 	if e.profile == "" {
@@ -113,25 +109,6 @@ func (e *Engine) prepare(ctx context.Context, api *client.Client) error {
 	e.sweep(ctx, api)
 	e.removeLeft(ctx, api)
 	return nil
-}
-
-// findImage returns the id of the image, so that containers of one server never differ.
-func (e *Engine) findImage(ctx context.Context, api *client.Client) (string, error) {
-	names := image.Names()
-	if e.cfg.Image != "" {
-		names = []string{e.cfg.Image}
-	}
-	for _, name := range names {
-		found, err := api.ImageInspect(ctx, name)
-		if err == nil {
-			e.name = name
-			return found.ID, nil
-		}
-		if !errdefs.IsNotFound(err) {
-			return "", e.failure("look for the image "+name, err)
-		}
-	}
-	return "", image.Missing(names[0])
 }
 
 // forget makes the next call connect again, and look for the image again.

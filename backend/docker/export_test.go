@@ -3,6 +3,7 @@ package docker
 import (
 	"github.com/moby/moby/client"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 )
 
@@ -14,4 +15,9 @@ func Unstarted(image, owner, sandbox string) client.ContainerCreateOptions {
 	o := options(process.ContainerSpec{ID: sandbox, UID: 1000, MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 16}, image, owner, "/usr", "unconfined")
 	o.HostConfig.AutoRemove = false
 	return o
+}
+
+// Choose sets the images that b asks its engine for.
+func Choose(b *Backend, names []string, usual map[sandboxmcp.Language]string) {
+	b.engine.choice = choice{names, usual}
 }

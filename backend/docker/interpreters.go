@@ -11,11 +11,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// interpreters are those of the image, which does not change while a backend lives. The first call
-// looks for them in a sandbox of the image.
+// interpreters are those of the images, which do not change while a backend lives. The first call
+// looks for them in a sandbox of each image.
 type interpreters struct {
-	mu   sync.Mutex
-	rows []sandboxmcp.Runtime
+	mu     sync.Mutex
+	rows   []sandboxmcp.Runtime
+	images images // that have them
 }
 
 // searchScript prints a line for each interpreter: language, path, version. Names are tried in this
@@ -42,11 +43,17 @@ func (i *interpreters) in(ctx context.Context, b opener, e *Engine) ([]sandboxmc
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.rows == nil {
-		out, err := look(ctx, b, e)
+		_, has, err := e.connect(ctx)
 		if err != nil {
 			return nil, err
 		}
-		i.rows = parse(out)
+		out := map[string]string{} // of the search, by image
+		for _, name := range has.names() {
+			if out[name], err = look(ctx, b, e, name); err != nil {
+				return nil, err
+			}
+		}
+		i.images, i.rows = has, has.runtimes(out)
 	}
 	return append([]sandboxmcp.Runtime{}, i.rows...), nil
 }
@@ -65,20 +72,24 @@ func (i *interpreters) interpreter(ctx context.Context, b opener, e *Engine, l s
 	if err != nil {
 		return backend.Interpreter{}, err
 	}
+	i.mu.Lock()
+	has := i.images
+	i.mu.Unlock()
 	for _, r := range rows {
 		if r.Language == l && r.Available {
-			return backend.Interpreter{Language: l, Path: r.Path, Version: r.Version}, nil
+			name, _ := has.named(l)
+			return backend.Interpreter{Language: l, Path: r.Path, Version: r.Version, Image: name}, nil
 		}
 	}
-	return backend.Interpreter{}, sandboxmcp.Errorf(sandboxmcp.CodeRuntimeUnavailable, "the image %s has no interpreter for %s", e.imageName(), l).
+	return backend.Interpreter{}, sandboxmcp.Errorf(sandboxmcp.CodeRuntimeUnavailable, "the image %s has no interpreter for %s", strings.Join(has.names(), ", "), l).
 		WithHint("set image to one that has it, or run `sandboxmcp image build`")
 }
 
-// look runs the search in a sandbox.
-func look(ctx context.Context, b opener, e *Engine) (string, error) {
+// look runs the search in a sandbox of an image.
+func look(ctx context.Context, b opener, e *Engine, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, searchLimit)
 	defer cancel()
-	sb, err := b.Open(ctx, backend.Spec{ID: "interpreters", MemoryBytes: 256 << 20, CPUCores: 1, MaxTasks: 64, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 16 << 20, Apart: true})
+	sb, err := b.Open(ctx, backend.Spec{ID: "interpreters", Image: name, MemoryBytes: 256 << 20, CPUCores: 1, MaxTasks: 64, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 16 << 20, Apart: true})
 	if err != nil {
 		return "", err
 	}
@@ -100,19 +111,16 @@ func look(ctx context.Context, b opener, e *Engine) (string, error) {
 	return out.String(), nil
 }
 
-// parse reads what searchScript has printed. The image is the operator's, but a program of it may
-// print anything: a row needs an absolute path.
-func parse(out string) []sandboxmcp.Runtime {
-	found := map[sandboxmcp.Language][]string{}
-	for line := range strings.Lines(out) {
-		if f := strings.Fields(line); len(f) >= 2 && strings.HasPrefix(f[1], "/") {
-			found[sandboxmcp.Language(f[0])] = append(f[1:], "")
-		}
-	}
+// runtimes returns a row for each language, from what searchScript has printed in each image.
+func (i images) runtimes(out map[string]string) []sandboxmcp.Runtime {
 	rows := []sandboxmcp.Runtime{}
 	for _, l := range sandboxmcp.Languages() {
 		row := sandboxmcp.Runtime{Language: l, Backend: Name, PackagesPreloaded: []string{}}
-		if f := found[l]; f != nil {
+		name, ok := i.named(l)
+		if name == "" {
+			name = i.name
+		}
+		if f := parse(out[name])[l]; ok && f != nil {
 			row.Available, row.Path, row.Version = true, f[0], f[1]
 		} else {
 			row.Hint = "use an image that has it, such as the one of `sandboxmcp image build`"
@@ -120,4 +128,16 @@ func parse(out string) []sandboxmcp.Runtime {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// parse reads what searchScript has printed: path and version of the interpreter of each language.
+// The image is the operator's, but a program of it may print anything: a path has to be absolute.
+func parse(out string) map[sandboxmcp.Language][]string {
+	found := map[sandboxmcp.Language][]string{}
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) >= 2 && strings.HasPrefix(f[1], "/") {
+			found[sandboxmcp.Language(f[0])] = append(f[1:], "")
+		}
+	}
+	return found
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 
@@ -9,7 +10,10 @@ import (
 )
 
 // limitGroup is the engine's control group of a container.
-type limitGroup struct{ g *cgroup.Group }
+type limitGroup struct {
+	g    *cgroup.Group
+	ooms *cgroup.OOMs // nil: the kernel has no such events
+}
 
 // runtimeTasks are tasks of a runtime with a kernel of its own: each task of a program may need
 // several of this machine.
@@ -21,8 +25,19 @@ func limit(log *slog.Logger, local bool, pid int, spec backend.Spec) (limitGroup
 		return limitGroup{}, nil
 	}
 	g, err := cgroup.Adopt(cgroup.Config{Logger: log}, pid, cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + runtimeTasks})
-	return limitGroup{g}, err
+	if err != nil {
+		return limitGroup{}, err
+	}
+	ooms, err := g.OOMs()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		log.Warn("a container that ends because of its memory may not be told", "error", err)
+	}
+	return limitGroup{g, ooms}, nil
 }
+
+// ended reports whether the memory limit has ended a container, whose group may have been removed. It is
+// called once.
+func (l limitGroup) ended() bool { return l.ooms != nil && l.ooms.Any() }
 
 func (l limitGroup) held() (walls, weak []string) {
 	if l.g == nil {
@@ -43,5 +58,8 @@ func (l limitGroup) close() error {
 	if l.g == nil {
 		return nil
 	}
-	return l.g.Remove()
+	if l.ooms == nil {
+		return l.g.Remove()
+	}
+	return errors.Join(l.ooms.Close(), l.g.Remove())
 }

@@ -17,4 +17,5 @@ func limit(*slog.Logger, bool, int, backend.Spec) (limitGroup, error) { return l
 
 func (limitGroup) held() (walls, weak []string) { return nil, []string{weakUnread} }
 func (limitGroup) usage() backend.Usage         { return backend.Usage{} }
+func (limitGroup) ended() bool                  { return false }
 func (limitGroup) close() error                 { return nil }

@@ -286,7 +286,7 @@ func (b *Relayed) build(spec backend.Spec) (*relayedSandbox, error) {
 
 func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox, error) {
 	e := b.engine
-	api, image, err := e.connect(ctx)
+	api, has, err := e.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +298,7 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 			return nil, e.failure("make a directory in "+b.cfg.Dir, err)
 		}
 	}
-	wanted, err := b.relayedOptions(spec, image)
+	wanted, err := b.relayedOptions(spec, has.id(spec.Image))
 	if err != nil {
 		return nil, err
 	}
@@ -360,10 +360,17 @@ func (x *box) atEnd(closing <-chan struct{}, api *client.Client) {
 	select {
 	case <-x.gone:
 	case <-closing:
+	}
+	select {
+	case <-closing: // its usage is not asked for any more
+		return
+	default:
+	}
+	if x.last = x.group.usage(); x.last.OOMKills > 0 {
 		return
 	}
-	x.last = x.group.usage()
-	if x.last.OOMKills > 0 {
+	if x.group.ended() { // the engine has removed the group meanwhile
+		x.last.OOMKills, x.last.PeakMemory = 1, x.spec.MemoryBytes
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stateLimit) //nolint:forbidigo // it belongs to no call
@@ -425,6 +432,9 @@ func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, er
 func (x *box) remove() error {
 	ctx, cancel := context.WithTimeout(context.Background(), engineLimit) //nolint:forbidigo // it is called when the caller's context may have ended
 	defer cancel()
+	if x.gone != nil {
+		<-x.ended // atEnd uses the group
+	}
 	return errors.Join(x.group.close(), x.b.engine.remove(ctx, x.id))
 }
 

@@ -19,7 +19,7 @@ import (
 func (e *Engine) Start(spec process.ContainerSpec) (*process.Container, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), engineLimit) //nolint:forbidigo // see process.Containers
 	defer cancel()
-	api, image, err := e.connect(ctx)
+	api, has, err := e.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (e *Engine) Start(spec process.ContainerSpec) (*process.Container, error) {
 	if err != nil {
 		return nil, e.failure("make a directory in "+e.cfg.Dir, err)
 	}
-	wanted := options(spec, image, e.owner, door.Dir(), e.profile)
+	wanted := options(spec, has.id(spec.Image), e.owner, door.Dir(), e.profile)
 	if jail.HaveV6() {
 		for _, device := range []string{"all", "default", "lo"} { // the engine turns it off where there is no network
 			wanted.HostConfig.Sysctls["net.ipv6.conf."+device+".disable_ipv6"] = "0"

@@ -260,8 +260,11 @@ func unavailable(err error) error {
 	if _, ok := errors.AsType[*sandboxmcp.Error](err); ok {
 		return err
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox cannot be built: %s", err).
-		WithHint("run `sandboxmcp doctor` to see which wall is missing and how to get it").WithCause(err)
+	hint := "run `sandboxmcp doctor` to see which wall is missing and how to get it"
+	if blocksSandboxes(err.Error()) && inContainer("/") {
+		hint = containerFix
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox cannot be built: %s", err).WithHint(hint).WithCause(err)
 }
 
 // Warm makes the jail that the first sandbox with these trees needs.

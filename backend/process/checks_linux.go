@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -116,13 +117,35 @@ func tierFix(t sandboxmcp.Tier) string {
 	return "allow unprivileged user namespaces"
 }
 
+// containerFix lets a sandbox be made in a container.
+const containerFix = "start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+
+// blocksSandboxes reports whether a failure is one that the defaults of container engines cause.
+func blocksSandboxes(text string) bool {
+	return strings.Contains(text, "start builder") || strings.Contains(text, "mount /proc")
+}
+
+// inContainer reports whether an engine has marked the root file system as that of a container.
+func inContainer(root string) bool {
+	for _, mark := range []string{".dockerenv", "run/.containerenv"} { // of Docker, of Podman
+		if _, err := os.Stat(filepath.Join(root, mark)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // fixFor returns the setting that usually fixes a failure with such a message.
 func fixFor(text string) string {
 	switch {
+	case blocksSandboxes(text) && inContainer("/"):
+		return containerFix
+	case strings.Contains(text, "mount /proc"):
+		return "parts of /proc are covered here, so that the kernel allows no new one; in a container run it with systempaths=unconfined"
 	case strings.Contains(text, "Landlock"), strings.Contains(text, "landlock"):
 		return "boot a kernel of 5.13 or newer with Landlock: add landlock to the lsm= list of its command line"
 	case strings.Contains(text, "start builder"), strings.Contains(text, "namespace"):
-		return "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu an AppArmor profile with `userns,` for this program (or sysctl kernel.apparmor_restrict_unprivileged_userns=0); in a container run it with seccomp=unconfined and systempaths=unconfined"
+		return "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu an AppArmor profile with `userns,` for this program (or sysctl kernel.apparmor_restrict_unprivileged_userns=0); in a container run it with seccomp=unconfined and systempaths=unconfined; in a chroot the kernel allows none"
 	case strings.Contains(text, "limit "):
 		return "raise the hard limits that this program is started with (ulimit -H, or the service's Limit… settings)"
 	case strings.Contains(text, "lease user ids"):

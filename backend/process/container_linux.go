@@ -22,7 +22,7 @@ func (s *sandbox) contain(cfg jail.SlotConfig) error {
 		}
 	}()
 	c, err := s.b.cfg.Containers.Start(ContainerSpec{
-		ID: s.spec.ID, UID: uid, MemoryBytes: s.spec.MemoryBytes, CPUCores: s.spec.CPUCores, MaxTasks: s.spec.MaxTasks + 1,
+		ID: s.spec.ID, Image: s.spec.Image, UID: uid, MemoryBytes: s.spec.MemoryBytes, CPUCores: s.spec.CPUCores, MaxTasks: s.spec.MaxTasks + 1,
 		Tmpfs: jail.ContainerTmpfs(cfg.Size, uid), Trees: s.containerTrees(),
 	})
 	if err != nil {

@@ -20,7 +20,8 @@ type Containers interface {
 // ContainerSpec describes a container.
 type ContainerSpec struct {
 	ID          string
-	UID         int // user and group of its programs, which no other sandbox has
+	Image       string // see backend.Spec
+	UID         int    // user and group of its programs, which no other sandbox has
 	MemoryBytes int64
 	CPUCores    float64
 	MaxTasks    int               // its init included

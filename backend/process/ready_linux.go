@@ -22,7 +22,7 @@ type poolKey struct {
 	tasks                                    int
 	cpuTime                                  time.Duration
 	stays, apart                             bool
-	dirs, hint, loads                        string
+	dirs, image, hint, loads                 string
 }
 
 func (b *Backend) keyOf(s backend.Spec) poolKey {
@@ -30,7 +30,7 @@ func (b *Backend) keyOf(s backend.Spec) poolKey {
 	if b.resizes() {
 		memory, work = 0, 0
 	}
-	return poolKey{memory, work, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Hint, s.Loads}
+	return poolKey{memory, work, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
 }
 
 // resizes reports whether the memory limit of a sandbox and the size of its working directory, which

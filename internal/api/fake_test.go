@@ -254,8 +254,12 @@ func (s *service) Events(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.E
 	return reply[[]sandboxmcp.Event](s.note("Events", c))
 }
 
-func (s *service) Runtimes(context.Context) (sandboxmcp.Runtimes, error) {
-	return reply[sandboxmcp.Runtimes](s.note("Runtimes", sandboxmcp.Caller{}))
+func (s *service) Runtimes(ctx context.Context) (sandboxmcp.Runtimes, error) {
+	all, err := reply[sandboxmcp.Runtimes](s.note("Runtimes", sandboxmcp.Caller{}))
+	if ctx.Err() != nil {
+		return sandboxmcp.Runtimes{}, ctx.Err()
+	}
+	return all, err
 }
 
 func (s *service) Stats(context.Context) (sandboxmcp.Stats, error) {

@@ -191,7 +191,7 @@ func specials() []endpoint {
 		special{description{method: "GET", path: "/health", out: reflect.TypeFor[healthOf](), doc: "Says that the server works, its version, and the caller's namespace."}, (*handler).serveHealth},
 		special{description{method: "GET", path: "/healthz", out: reflect.TypeFor[health](), open: true, doc: "Says that the server is alive."}, (*handler).serveAlive},
 		special{description{method: "GET", path: "/readyz", out: reflect.TypeFor[health](), open: true, doc: "Says whether the server can run programs now.", fails: []sandboxmcp.Code{sandboxmcp.CodeBackendUnavailable}}, (*handler).serveReady},
-		special{description{method: "GET", path: "/metrics", media: metricsType, doc: "Returns counts and gauges of the server in the text format of Prometheus."}, (*handler).serveMetrics},
+		special{description{method: "GET", path: "/metrics", media: metricsType, doc: "Returns counts and gauges of the server, of all namespaces together, in the text format of Prometheus."}, (*handler).serveMetrics},
 		special{description{method: "GET", path: "/openapi.json", out: reflect.TypeFor[map[string]any](), doc: "Returns this API as an OpenAPI 3.1 document."}, (*handler).serveOpenAPI},
 	}
 }
@@ -217,7 +217,7 @@ func (h *handler) serveReady(w http.ResponseWriter, r *http.Request, _ sandboxmc
 	h.answer(w, http.StatusOK, health{"ok"})
 }
 
-// readyFor is how long an answer about readiness holds.
+// readyFor is how long an answer about readiness holds, and how long the backends may take for it.
 const readyFor = 5 * time.Second
 
 // readiness remembers whether the server can run programs.
@@ -233,12 +233,12 @@ func (p *readiness) check(ctx context.Context, s sandboxmcp.Service) error {
 	if time.Now().Before(p.until) {
 		return p.err
 	}
+	// The answer is for all callers: it is also found and kept for one that leaves meanwhile.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyFor)
+	defer cancel()
 	all, err := s.Runtimes(ctx)
 	if err == nil && !slices.ContainsFunc(all.Backends, func(b sandboxmcp.BackendInfo) bool { return b.Available }) {
 		err = sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "no backend can run programs on this machine")
-	}
-	if ctx.Err() != nil {
-		return err
 	}
 	p.err, p.until = err, time.Now().Add(readyFor)
 	return err

@@ -237,7 +237,7 @@ var (
 		method: "GET", path: "/runtimes", slow: true, doc: "Lists the languages that can be run, and the backends with their walls.", do: ofServer(sandboxmcp.Service.Runtimes),
 	}
 	showStatsRoute = route[none, sandboxmcp.Stats]{
-		method: "GET", path: "/stats", doc: "Returns the load of the server since its start: queue, sessions, runs by status, latency in milliseconds.", do: ofServer(sandboxmcp.Service.Stats),
+		method: "GET", path: "/stats", doc: "Returns the load of the server since its start, of all namespaces together: queue, sessions, runs by status, latency in milliseconds.", do: ofServer(sandboxmcp.Service.Stats),
 	}
 	listSecretsRoute = route[none, secretsAnswer]{
 		method: "GET", path: "/vault", fails: []sandboxmcp.Code{sandboxmcp.CodeVaultUnavailable}, doc: "Lists the names of the namespace's secrets, and no value.",

@@ -223,7 +223,7 @@ func TestMetricsHaveTheTextFormat(t *testing.T) {
 }
 
 // TestReadyMeansThatProgramsCanRun: a server that ends or has no backend is not ready, and the
-// backends are not asked for each of many requests.
+// backends are not asked for each of many requests, also not of clients that leave before the answer.
 func TestReadyMeansThatProgramsCanRun(t *testing.T) {
 	s := &service{}
 	h := rest(t, s, sandboxmcp.Identity{})
@@ -234,6 +234,18 @@ func TestReadyMeansThatProgramsCanRun(t *testing.T) {
 	}
 	if calls := s.take(); len(calls) != 1 {
 		t.Errorf("got %d calls of the service, want 1", len(calls))
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	h = rest(t, s, sandboxmcp.Identity{})
+	for range 20 { // clients that leave before the answer
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "GET", "/readyz", nil))
+	}
+	if w := send(t, h, "GET", "/readyz", ""); w.Code != http.StatusOK {
+		t.Errorf("after clients that left: got %d %s, want 200", w.Code, w.Body)
+	}
+	if calls := s.take(); len(calls) != 1 {
+		t.Errorf("clients that left: got %d calls of the service, want 1", len(calls))
 	}
 	broken := &service{refuse: func(call) error { return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "none") }}
 	if w := send(t, rest(t, broken, tenant), "GET", "/readyz", ""); w.Code != http.StatusServiceUnavailable {

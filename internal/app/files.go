@@ -137,11 +137,15 @@ func told(ctx context.Context, d front, cfg *config.Config) server.Told {
 	if kept, err := d.engine.SetLimits(ctx, sandboxmcp.Caller{Namespace: d.engine.Namespace(), Actor: "mcp"}, sandboxmcp.LimitsChange{}); err == nil {
 		t.Limits = kept.Current
 	}
+	if cfg.InContainers() {
+		most := cfg.ContainerLimits()
+		t.Limits, t.Ceilings = t.Limits.Under(most), t.Ceilings.Under(most)
+	}
 	return t
 }
 
 func openHosts(cfg *config.Config) []string {
-	if !cfg.EnableNetwork {
+	if !cfg.OpensNetwork() {
 		return nil
 	}
 	hosts := make([]string, 0, len(cfg.AllowedDomains))

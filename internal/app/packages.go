@@ -16,6 +16,7 @@ func (a *App) Install(ctx context.Context, cfg *config.Config, p Place, ask sand
 		if failed != nil {
 			return r, failed
 		}
+		a.Progress("installing into the session, which may take a minute") // its server tells nothing meanwhile
 		return s.Install(ctx, Me(cfg), ask)
 	}
 	ask.Note = a.Progress

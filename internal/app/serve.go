@@ -100,7 +100,7 @@ func (a *App) serverConfig(ctx context.Context, d front, files *fileDoor) server
 // rules returns what the settings say to an MCP server, and may change while it runs.
 func rules(ctx context.Context, d front, cfg *config.Config) server.Rules {
 	return server.Rules{
-		OutputChars: cfg.MCPOutputChars, Five: fiveSettings(cfg), Told: told(ctx, d, cfg), OpenWorld: cfg.EgressApprovals || cfg.EnableNetwork,
+		OutputChars: cfg.MCPOutputChars, Five: fiveSettings(cfg), Told: told(ctx, d, cfg), OpenWorld: cfg.EgressApprovals || cfg.OpensNetwork(),
 	}
 }
 
@@ -177,9 +177,6 @@ func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 	go trim(idleCtx, e)
 	now := &current{now: cfg}
 	go a.reload(idleCtx, e, now, logger)
-	if idle := cfg.Idle(); len(idle) > 0 {
-		logger.Warn("these settings have no effect in this version", "settings", idle)
-	}
 	a.tellUnread(cfg, logger)
 	return work(front{engine: e, cfg: cfg, now: now, logger: logger, alike: func() string { return digest(self, a.Env, now.settled()) }})
 }

@@ -89,6 +89,7 @@ type Collection struct {
 	Skipped []sandboxmcp.SkippedFile
 
 	// SkippedTotal is how many files were not taken, named or not, of those that were looked at.
+	// Rows of Skipped for directories do not count.
 	SkippedTotal int
 
 	// Beyond is how many of these would have been taken but for the number or the size of all.
@@ -203,7 +204,7 @@ type collector struct {
 	artifacts []sandboxmcp.Artifact
 	skipped   []sandboxmcp.SkippedFile
 	unnamed   int // skipped files that are only counted
-	marks     int // rows of skipped that are no file, but say where not all files were looked at
+	marks     int // rows of skipped for directories, whose files were not all looked at
 	beyond    int // see Collection, as large and partial
 	large     bool
 	partial   bool
@@ -221,27 +222,34 @@ func (c *collector) skip(name, reason string) {
 	c.skipped = append(c.skipped, sandboxmcp.SkippedFile{Name: printable(name), Reason: reason})
 }
 
+// skipRest says that not all files of a directory were looked at. name ends with a slash, or with …
+// if some were.
+func (c *collector) skipRest(name, reason string) {
+	c.marks++
+	c.skip(name, reason)
+}
+
 // directory takes the files of a directory. Its path has depth parts.
 func (c *collector) directory(ctx context.Context, dir string, depth int) error {
 	if reason := c.stopped(ctx); reason != "" {
-		c.skip(dir+"/", reason)
+		c.skipRest(dir+"/", reason)
 		return nil
 	}
 	if c.entries <= 0 {
 		c.partial = true
-		c.skip(dir+"/", fmt.Sprintf("not looked into: more than %d entries in all", c.bounds.Entries))
+		c.skipRest(dir+"/", fmt.Sprintf("not looked into: more than %d entries in all", c.bounds.Entries))
 		return nil
 	}
 	list, more, err := c.src.Files.List(ctx, dir, c.entries)
 	switch {
 	case err == nil:
 	case c.stopped(ctx) != "":
-		c.skip(dir+"/", c.stopped(ctx))
+		c.skipRest(dir+"/", c.stopped(ctx))
 		return nil
 	case dir == "." || !programs(err):
 		return unreadError("the directory "+printable(dir), err)
 	default:
-		c.skip(dir+"/", "the directory cannot be read")
+		c.skipRest(dir+"/", "the directory cannot be read")
 		return nil
 	}
 	c.entries -= len(list)
@@ -261,8 +269,7 @@ func (c *collector) directory(ctx context.Context, dir string, depth int) error 
 	}
 	if more {
 		c.partial = true
-		c.marks++
-		c.skip(strings.TrimPrefix(dir+"/…", "./"), fmt.Sprintf("the rest was not looked at: more than %d entries in all", c.bounds.Entries))
+		c.skipRest(strings.TrimPrefix(dir+"/…", "./"), fmt.Sprintf("the rest was not looked at: more than %d entries in all", c.bounds.Entries))
 	}
 	return nil
 }
@@ -281,7 +288,7 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 	}
 	if info.Mode.IsDir() {
 		if depth >= c.bounds.Depth {
-			c.skip(name+"/", fmt.Sprintf("deeper than %d levels", c.bounds.Depth))
+			c.skipRest(name+"/", fmt.Sprintf("deeper than %d levels", c.bounds.Depth))
 			return nil
 		}
 		return c.directory(ctx, name, depth)

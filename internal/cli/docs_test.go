@@ -137,29 +137,33 @@ func (p place) command(ctx context.Context, args ...string) *exec.Cmd {
 
 func runDocument(t *testing.T, script string) {
 	t.Helper()
-	command := newPlace(t).command
+	p := newPlace(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	defer func() { // end what commands have started in the background
-		ctx := context.WithoutCancel(ctx)
-		list, err := command(ctx, "sandboxmcp", "server", "list", "--json").Output()
-		var servers struct {
-			Servers []struct {
-				ID string `json:"id"`
-			} `json:"servers"`
-		}
-		if err != nil || json.Unmarshal(list, &servers) != nil {
-			t.Errorf("server list: got %v and %s, want a list", err, list)
-		}
-		for _, s := range servers.Servers {
-			if out, err := command(ctx, "sandboxmcp", "server", "stop", s.ID).CombinedOutput(); err != nil {
-				t.Errorf("server stop %s: %v: %s", s.ID, err, out)
-			}
-		}
-	}()
-	out, err := command(ctx, "bash", "-euo", "pipefail", "-c", script).CombinedOutput()
+	defer stopServers(t, p)
+	out, err := p.command(ctx, "bash", "-euo", "pipefail", "-c", script).CombinedOutput()
 	if err != nil {
 		t.Errorf("the page's commands ended with %v; their output:\n%s", err, out)
+	}
+}
+
+// stopServers ends what commands of a place have started in the background.
+func stopServers(t *testing.T, p place) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	list, err := p.command(ctx, "sandboxmcp", "server", "list", "--json").Output()
+	var servers struct {
+		Servers []struct {
+			ID string `json:"id"`
+		} `json:"servers"`
+	}
+	if err != nil || json.Unmarshal(list, &servers) != nil {
+		t.Errorf("server list: got %v and %s, want a list", err, list)
+	}
+	for _, s := range servers.Servers {
+		if out, err := p.command(ctx, "sandboxmcp", "server", "stop", s.ID).CombinedOutput(); err != nil {
+			t.Errorf("server stop %s: %v: %s", s.ID, err, out)
+		}
 	}
 }
 

@@ -69,6 +69,9 @@ missing directories are created.`,
 		if unread, ok := errors.AsType[*inputError](err); ok {
 			return tell(unread.err)
 		}
+		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeFileExists {
+			return sandboxmcp.AsError(err).WithHint("pass --overwrite to replace it, or --name for another name")
+		}
 		if err != nil {
 			return err
 		}

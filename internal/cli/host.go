@@ -44,6 +44,10 @@ it was stopped. Off a terminal, and with --json, it prints one JSON document.`,
 			return app.Usage("--timeout must be above 0")
 		}
 		out, err := e.ExecHost(ctx, who, sandboxmcp.HostCommand{Command: args[0], Timeout: time.Duration(seconds * float64(time.Second)), Dir: dir})
+		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostAccessDenied {
+			// The person at the terminal may allow it; the hint of the engine names a tool for models.
+			return sandboxmcp.AsError(err).WithHint("allow it with `sandboxmcp host access approve " + sandboxmcp.ShellQuote(args[0]) + "`")
+		}
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,10 +66,11 @@ func TestScript(t *testing.T) {
 				}
 				return err == nil, nil
 			}
-			if cond == "docker" { // an engine of our own, see scripts/engine.sh
-				there := os.Getenv("ENGINE_RUNTIMES") != ""
-				if !there && testkit.Demanded("docker") {
-					return false, fmt.Errorf("an engine is demanded by %s; scripts/engine.sh starts one", testkit.MustRun)
+			if cond == "docker" || cond == "runsc" { // an engine of our own, see scripts/engine.sh
+				runtimes := os.Getenv("ENGINE_RUNTIMES")
+				there := runtimes != "" && (cond == "docker" || slices.Contains(strings.Split(runtimes, ","), cond))
+				if !there && testkit.Demanded(cond) {
+					return false, fmt.Errorf("an engine with %s is demanded by %s; scripts/engine.sh starts one", cond, testkit.MustRun)
 				}
 				return there, nil
 			}

@@ -357,6 +357,35 @@ func (c *Config) ToolLimits() sandboxmcp.Limits {
 	return l
 }
 
+// ContainerLimits returns the ceilings of a container that the settings of Docker make. A limit is 0
+// if they are not set.
+func (c *Config) ContainerLimits() sandboxmcp.Limits {
+	l := sandboxmcp.Limits{}
+	if c.Source("memory_limit") != FromDefault {
+		l.MaxRAMMB = int(max(c.MemoryLimit.Bytes>>20, 1))
+	}
+	if c.Source("cpu_quota") != FromDefault || c.Source("cpu_period") != FromDefault {
+		l.MaxCPUCores = float64(c.CPUQuota) / float64(c.CPUPeriod)
+	}
+	return l
+}
+
+// InContainers reports whether runs are in containers unless they ask for another backend.
+func (c *Config) InContainers() bool { return c.DefaultBackend == docker }
+
+// OpensNetwork reports whether allowed_domains are open.
+func (c *Config) OpensNetwork() bool {
+	return c.EnableNetwork || c.InContainers() && !strings.EqualFold(c.NetworkMode, "none")
+}
+
+// ContainerImage returns the image of containers; empty: as the engine has it.
+func (c *Config) ContainerImage() string {
+	if c.Image == "" && c.Source("sandbox_image") != FromDefault {
+		return c.Tools.Image
+	}
+	return c.Image
+}
+
 // Port returns the HTTP port, and whether the operator has set it. A port that was set is
 // never replaced by another one if it is in use.
 func (c *Config) Port() (port int, chosen bool) {
@@ -377,18 +406,6 @@ func (c *Config) Source(key string) Source {
 		return s
 	}
 	return FromDefault
-}
-
-// Idle returns the keys of settings that are set but have no effect yet, so that the caller
-// can warn about them.
-func (c *Config) Idle() []string {
-	var keys []string
-	for _, r := range c.rows {
-		if r.later && c.Source(r.key) != FromDefault {
-			keys = append(keys, r.key)
-		}
-	}
-	return keys
 }
 
 // Changed returns the keys of the settings whose values differ from those of other: of those
@@ -460,7 +477,6 @@ type Row struct {
 	Default string // as written in the variable
 	Legal   string // legal values, to follow "it has to be"
 	Doc     string
-	Later   bool // validated, but without effect yet
 	Live    bool // a server reads it again on SIGHUP
 	Front   bool // no run depends on it; see [Config.Effective]
 }
@@ -469,7 +485,7 @@ type Row struct {
 func Rows() []Row {
 	var out []Row
 	for _, r := range table(&Config{}) {
-		d := Row{Group: r.group, Key: r.key, Env: r.env, Default: r.def, Legal: r.into.legal(), Doc: r.doc, Later: r.later, Live: r.live, Front: slices.Contains(front, r.key)}
+		d := Row{Group: r.group, Key: r.key, Env: r.env, Default: r.def, Legal: r.into.legal(), Doc: r.doc, Live: r.live, Front: slices.Contains(front, r.key)}
 		if r.envOnly() {
 			d.Key = ""
 		}

@@ -324,10 +324,41 @@ func TestToolVariables(t *testing.T) {
 	}
 }
 
-func TestIdle(t *testing.T) {
-	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_IMAGE=python", "SANDBOXMCP_TIMEOUT=9", "SANDBOX_LOG_LEVEL=debug"}, File: file(t, "memory_limit: 300m\n")})
-	if d := cmp.Diff([]string{"memory_limit"}, c.Idle()); d != "" {
-		t.Error(d)
+// TestContainerSettings: the settings of Docker bound containers only if they are set.
+func TestContainerSettings(t *testing.T) {
+	for text, want := range map[string]struct {
+		limits sandboxmcp.Limits
+		open   bool
+		image  string
+	}{
+		"timeout_seconds: 9\n":                             {},
+		"memory_limit: 300m\n":                             {limits: sandboxmcp.Limits{MaxRAMMB: 300}},
+		"memory_limit: 10k\n":                              {limits: sandboxmcp.Limits{MaxRAMMB: 1}},
+		"cpu_quota: 25000\n":                               {limits: sandboxmcp.Limits{MaxCPUCores: 0.25}},
+		"cpu_period: 20000\ncpu_quota: 40000\n":            {limits: sandboxmcp.Limits{MaxCPUCores: 2}},
+		"network_mode: bridge\n":                           {},
+		"network_mode: bridge\ndefault_backend: docker\n":  {open: true},
+		"network_mode: NONE\ndefault_backend: docker\n":    {},
+		"enable_network: true\nnetwork_mode: none\n":       {open: true},
+		"sandbox_image: a:1\n":                             {image: "a:1"},
+		"sandbox_image: a:1\nimage: b:2\nhardened: true\n": {image: "b:2"},
+	} {
+		c := load(t, config.Sources{File: file(t, text)})
+		if d := cmp.Diff(want.limits, c.ContainerLimits()); d != "" || c.OpensNetwork() != want.open || c.ContainerImage() != want.image {
+			t.Errorf("%q: got open %t, image %q, limits (-want +got):\n%s", text, c.OpensNetwork(), c.ContainerImage(), d)
+		}
+	}
+	for text, want := range map[string]string{
+		"network_mode: host\n":              "it has to be none, or a network",
+		"network_mode: HOST\n":              "it has to be none, or a network",
+		"network_mode: container:other\n":   "it has to be none, or a network",
+		"network_mode: ns:/proc/1/ns/net\n": "it has to be none, or a network",
+		"hardened: false\n":                 "it has to be true",
+		"hardened: off\n":                   "it has to be true",
+	} {
+		if _, err := config.Load(config.Sources{Env: []string{home}, File: file(t, text)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
 	}
 }
 

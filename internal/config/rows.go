@@ -21,8 +21,6 @@ type row struct {
 	test bool
 	// live rows can be reloaded while a server runs.
 	live bool
-	// later rows are validated but have no effect yet.
-	later bool
 }
 
 // envOnly reports whether the row can only be set by its variable. Settings for tests must
@@ -44,6 +42,9 @@ func (r row) illegal(name, text string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is %s; it has to be %s", name, r.shown(text), r.into.legal()).
 		WithHint("correct " + name)
 }
+
+// docker is the name of the backend whose sandboxes are containers.
+const docker = "docker"
 
 // Default lists of allowed and blocked host commands. They are those of the Python project
 // sandboxmcp.
@@ -72,31 +73,29 @@ var reloaded = []string{
 func table(c *Config) []row {
 	var all []row
 	for _, g := range []struct {
-		name  string
-		rows  []row
-		later bool // the settings have no effect yet; set to false when the feature is built
+		name string
+		rows []row
 	}{
-		{"State", stateRows(c), false},
-		{"Execution", executionRows(c), false},
-		{"Limits", limitRows(c), false},
-		{"Network", networkRows(c), false},
-		{"Web", webRows(c), false},
-		{"Host access", hostRows(c), false},
-		{"Vault", vaultRows(c), false},
-		{"Checking code", checkRows(c), false},
-		{"Packages", packageRows(c), false},
-		{"Docker", dockerRows(c), false},
-		{"Docker settings of mcpaisuite-sandboxmcp", containerRows(c), true},
-		{"Sessions and the tools of mcp-code-sandbox", toolRows(&c.Tools), false},
-		{"Handing out files", fileRows(c), false},
-		{"Answers over MCP", answerRows(c), false},
-		{"HTTP", httpRows(c), false},
-		{"Log", logRows(&c.Tools), false},
-		{"More of mcp-code-sandbox", moreToolRows(&c.Tools), true},
-		{"Tests only", testRows(c), false},
+		{"State", stateRows(c)},
+		{"Execution", executionRows(c)},
+		{"Limits", limitRows(c)},
+		{"Network", networkRows(c)},
+		{"Web", webRows(c)},
+		{"Host access", hostRows(c)},
+		{"Vault", vaultRows(c)},
+		{"Checking code", checkRows(c)},
+		{"Packages", packageRows(c)},
+		{"Docker", dockerRows(c)},
+		{"Docker settings of mcpaisuite-sandboxmcp", containerRows(c)},
+		{"Sessions and the tools of mcp-code-sandbox", toolRows(&c.Tools)},
+		{"Handing out files", fileRows(c)},
+		{"Answers over MCP", answerRows(c)},
+		{"HTTP", httpRows(c)},
+		{"Log", logRows(&c.Tools)},
+		{"Tests only", testRows(c)},
 	} {
 		for _, r := range g.rows {
-			r.group, r.later, r.live = g.name, g.later, slices.Contains(reloaded, r.key)
+			r.group, r.live = g.name, slices.Contains(reloaded, r.key)
 			all = append(all, r)
 		}
 	}
@@ -120,7 +119,7 @@ func stateRows(c *Config) []row {
 
 func executionRows(c *Config) []row {
 	return []row{
-		{key: "default_backend", env: "SANDBOXMCP_BACKEND", def: "process", into: choice(&c.DefaultBackend, "process", "docker"), doc: "The backend that runs code."},
+		{key: "default_backend", env: "SANDBOXMCP_BACKEND", def: "process", into: choice(&c.DefaultBackend, "process", docker), doc: "The backend that runs code."},
 		{key: "isolation_min", env: "SANDBOXMCP_ISOLATION_MIN", def: "L2", into: choice(&c.IsolationMin, "L1", "L2", "L3", "L4"), doc: "The weakest isolation tier that is accepted. A run that would have a weaker one is refused."},
 		{key: "rootfs", env: "SANDBOXMCP_ROOTFS", into: text(&c.RootFS, absoluteOK, "an absolute directory"), doc: "Root file system that sandboxes of the process backend see read-only in place of this machine's /usr, and whose interpreters they use. `sandboxmcp image build --rootfs DIR` makes one. Not set: this machine's."},
 		{key: "max_concurrent_jobs", env: "SANDBOXMCP_MAX_CONCURRENT", def: "4", into: integer(&c.MaxConcurrentJobs, 1, 1024), doc: "How many requests run at the same time."},
@@ -208,7 +207,7 @@ func checkRows(c *Config) []row {
 
 func dockerRows(c *Config) []row {
 	return []row{
-		{key: "image", env: "SANDBOXMCP_IMAGE", into: text(&c.Image, wordOK, "an image name"), doc: "Image of every container, with the interpreters of all languages. It is not downloaded. Not set: that of `sandboxmcp image build`, which is sandboxmcp/sandbox:latest, llm-sandbox:latest or sandboxmcp/sandbox:minimal."},
+		{key: "image", env: "SANDBOXMCP_IMAGE", into: text(&c.Image, wordOK, "an image name"), doc: "Image of every container, with the interpreters of all languages. It is not downloaded. Not set: sandbox_image, or that of `sandboxmcp image build`, which is sandboxmcp/sandbox:latest, llm-sandbox:latest or sandboxmcp/sandbox:minimal. If the engine has none of these: python:3.11-slim, node:20-slim and ubuntu:22.04, each for its language."},
 		{key: "docker_host", env: "SANDBOXMCP_DOCKER_HOST", into: text(&c.DockerHost, wordOK, "the address of an engine"), doc: "Address of a Docker engine, such as unix:///run/docker.sock, or tcp://127.0.0.1:2375 for one in a virtual machine. Not set: DOCKER_HOST, or unix:///var/run/docker.sock."},
 		{key: "docker_runtime", env: "SANDBOXMCP_DOCKER_RUNTIME", into: text(&c.DockerRuntime, wordOK, "a runtime of the engine"), doc: "Runtime of containers, by its name in the engine, such as runsc (gVisor) or kata-runtime. Not set: runc."},
 	}
@@ -216,11 +215,11 @@ func dockerRows(c *Config) []row {
 
 func containerRows(c *Config) []row {
 	return []row{
-		{key: "memory_limit", def: "256m", into: size(&c.MemoryLimit), doc: "Memory of a container."},
-		{key: "cpu_period", def: "100000", into: integer(&c.CPUPeriod, 1000, 1_000_000), doc: "CPU period in microseconds."},
-		{key: "cpu_quota", def: "50000", into: integer(&c.CPUQuota, 1000, 1<<30), doc: "CPU time per period in microseconds."},
-		{key: "network_mode", def: "none", into: text(&c.NetworkMode, wordOK, "none, or any other word"), doc: "none: no network. Any other word: network through the egress proxy, with its rules."},
-		{key: "hardened", def: "true", into: boolean(&c.Hardened), doc: "Read-only root, no capabilities, no new privileges."},
+		{key: "memory_limit", def: "256m", into: size(&c.MemoryLimit), doc: "The most memory that a container gets; a run that asks for more gets this much. Not set: there is no such ceiling, and max_ram_mb applies."},
+		{key: "cpu_period", def: "100000", into: integer(&c.CPUPeriod, 1000, 1_000_000), doc: "The time in microseconds to which cpu_quota refers. The kernel measures in periods of 100 ms anyway."},
+		{key: "cpu_quota", def: "50000", into: integer(&c.CPUQuota, 1000, 1<<30), doc: "The most CPU cores that a container gets are cpu_quota / cpu_period. Neither is set: there is no such ceiling, and max_cpu_cores applies."},
+		{key: "network_mode", def: "none", into: text(&c.NetworkMode, networkOK, "none, or a network such as bridge; no sandbox shares the network of host or of a container"), doc: "No container has a network of the engine. none: enable_network says whether allowed_domains are open. Any other network, such as bridge: they are open if default_backend is docker, through the egress proxy. host and container:NAME are refused."},
+		{key: "hardened", def: "true", into: onlyTrue(&c.Hardened), doc: "Read-only root, no capabilities, no new privileges. Every sandbox has these walls, so false is refused."},
 	}
 }
 
@@ -270,12 +269,7 @@ func toolRows(t *Tools) []row {
 		{key: "sandbox_max_code_bytes", env: "SANDBOX_MAX_CODE_BYTES", def: "102400", into: integer(&t.MaxCodeBytes, 1, int64(64<<20)), doc: "Largest code of sandbox_run_python in bytes."},
 		{key: "sandbox_stateful", env: "SANDBOX_STATEFUL", def: "false", into: boolean(&t.Stateful), doc: "True: sessions of these tools keep variables from run to run. False: they keep files only."},
 		{key: "sandbox_network", env: "SANDBOX_NETWORK", def: "none", into: choice(&t.Network, "none", "approved"), doc: "approved: sessions of these tools can reach open domains. none: they have no network."},
-	}
-}
-
-func moreToolRows(t *Tools) []row {
-	return []row{
-		{key: "sandbox_image", env: "SANDBOX_IMAGE", def: "llm-sandbox:latest", into: text(&t.Image, wordOK, "an image name"), doc: "Image of the sandbox_* tools on the Docker backend."},
+		{key: "sandbox_image", env: "SANDBOX_IMAGE", def: "llm-sandbox:latest", into: text(&t.Image, wordOK, "an image name"), doc: "Image of containers, if image is not set. If neither is set, see there."},
 	}
 }
 

@@ -42,9 +42,6 @@ func Schema() ([]byte, error) {
 			continue
 		}
 		f := form{"description": r.doc + " It has to be " + r.into.legal() + "."}
-		if r.later {
-			f["description"] = r.doc + " It has no effect in this version."
-		}
 		maps.Copy(f, r.into.form)
 		if r.def != "" {
 			f["default"] = plainNumber(r.into.show())

@@ -96,6 +96,18 @@ func boolean(to *bool) value {
 	return v
 }
 
+// onlyTrue is a bool that cannot be turned off.
+func onlyTrue(to *bool) value {
+	var given bool
+	b := boolean(&given)
+	v := scalar(to, "true: every sandbox is hardened", func(s string) (bool, bool) {
+		ok := b.set([]string{s})
+		return given, ok && given
+	})
+	v.form = form{"enum": []any{true, 1, "yes", "on"}}
+	return v
+}
+
 func integer[T ~int | ~int64](to *T, low, high T) value {
 	legal := "a whole number from " + strconv.FormatInt(int64(low), 10) + " to " + strconv.FormatInt(int64(high), 10)
 	v := scalar(to, legal, func(s string) (T, bool) {
@@ -271,6 +283,12 @@ func anyText(s string) bool { return !strings.ContainsRune(s, 0) }
 
 func wordOK(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
+}
+
+// networkOK reports whether a word is a network of Docker that does not lead past the egress proxy.
+func networkOK(s string) bool {
+	kind, _, shared := strings.Cut(strings.ToLower(s), ":")
+	return wordOK(s) && !shared && kind != "host"
 }
 
 func namespaceOK(s string) bool {

@@ -36,7 +36,7 @@ func (b *bodies) take(n int64) bool {
 
 // bound puts bounds on the body and the answer of a request. The caller calls done when the
 // request was answered.
-func (d *Door) bound(w http.ResponseWriter, r *http.Request) (out http.ResponseWriter, done func(), err error) {
+func (d *Door) bound(w http.ResponseWriter, r *http.Request) (out *writer, done func(), err error) {
 	control := http.NewResponseController(w)
 	out = &writer{ResponseWriter: w, control: control}
 	if r.Body == nil || r.Body == http.NoBody {
@@ -70,6 +70,7 @@ type body struct {
 	read    int64
 	free    int64 // bytes that may still be read without being counted
 	counted int64
+	until   time.Time // the deadline in force
 	ended   bool
 }
 
@@ -115,8 +116,17 @@ func (b *body) deadline() {
 	if last := b.begun.Add(2*stallTime + time.Duration(b.read/slowest)*time.Second); last.Before(next) {
 		next = last
 	}
+	if near(next, b.until) {
+		return
+	}
+	b.until = next
 	_ = b.control.SetReadDeadline(next)
 }
+
+// exactly is how exact deadlines are. A nearer one is not set again: a new timer may wake a thread.
+const exactly = time.Second / 4
+
+func near(a, b time.Time) bool { return a.Sub(b).Abs() < exactly }
 
 // release gives back what was counted.
 func (b *body) release() { b.all.held.Add(-b.counted) }
@@ -127,6 +137,7 @@ type writer struct {
 	control *http.ResponseController
 	sent    int64
 	waited  time.Duration // for the client
+	until   time.Time     // the deadline in force; zero: that of an earlier request
 }
 
 // Unwrap is for [http.ResponseController].
@@ -136,7 +147,7 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *writer) Write(p []byte) (n int, err error) {
 	for {
 		var part int
-		err = w.within(func() error {
+		err = w.send(func() error {
 			var failed error
 			part, failed = w.ResponseWriter.Write(p[n:min(len(p), n+piece)])
 			return failed
@@ -150,13 +161,23 @@ func (w *writer) Write(p []byte) (n int, err error) {
 }
 
 // FlushError sends what was written.
-func (w *writer) FlushError() error { return w.within(w.control.Flush) }
+func (w *writer) FlushError() error { return w.send(w.control.Flush) }
 
-// within calls send with the time that is left for the client.
-func (w *writer) within(send func() error) error {
+// send calls write with the time that is left for the client.
+func (w *writer) send(write func() error) error {
 	begun := time.Now()
-	_ = w.control.SetWriteDeadline(begun.Add(pieceTime + time.Duration(w.sent/slowest)*time.Second - w.waited)) // fails if the connection has no deadlines
-	err := send()
+	w.within(pieceTime + time.Duration(w.sent/slowest)*time.Second - w.waited)
+	err := write()
 	w.waited += time.Since(begun)
 	return err
+}
+
+// within sets the time in which the client has to take what is sent next.
+func (w *writer) within(d time.Duration) {
+	next := time.Now().Add(d)
+	if near(next, w.until) {
+		return
+	}
+	w.until = next
+	_ = w.control.SetWriteDeadline(next) // fails if the connection has no deadlines
 }

@@ -161,3 +161,43 @@ func TestLargeBodiesTogether(t *testing.T) {
 		t.Errorf("got %d bytes held at the end, want 0", n)
 	}
 }
+
+// counting is a wire that counts how often deadlines are set.
+type counting struct {
+	wire
+
+	reads, writes int
+}
+
+func (c *counting) SetReadDeadline(t time.Time) error { c.reads++; return c.wire.SetReadDeadline(t) }
+
+func (c *counting) SetWriteDeadline(t time.Time) error { c.writes++; return c.wire.SetWriteDeadline(t) }
+
+// TestFewDeadlines: a small request and its answer have each one deadline, which is set once, and that
+// of the body ends with it. A request that waits long for its answer gets a new one.
+func TestFewDeadlines(t *testing.T) {
+	for _, c := range []struct {
+		rest   time.Duration
+		writes int
+	}{{0, 1}, {time.Minute, 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			rec := httptest.NewRecorder()
+			w := &counting{wire: wire{ResponseWriter: rec, write: rec.Write}}
+			d := New(Config{Own: "home", NoAuth: true, Names: []string{"example.com"}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				_, _ = io.WriteString(w, "one")
+				time.Sleep(c.rest)
+				_, _ = io.WriteString(w, "two")
+			}))
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
+			r.Header.Set("Content-Type", "application/json")
+			d.ServeHTTP(w, r)
+			if rec.Body.String() != "onetwo" || w.reads != 2 || w.writes != c.writes {
+				t.Errorf("rest %v: got %q, %d deadlines of the body, %d of the answer; want 2 and %d", c.rest, rec.Body, w.reads, w.writes, c.writes)
+			}
+			if want := time.Now().Add(pieceTime); !w.reading.IsZero() || !w.writing.Equal(want) {
+				t.Errorf("rest %v: got the deadlines %v and %v at the end, want none and %v", c.rest, w.reading, w.writing, want)
+			}
+		})
+	}
+}

@@ -159,11 +159,12 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	// net/http keeps deadlines from one request of a connection to the next. The rest of the
-	// answer is sent after this function.
-	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Time{})
-	defer func() { _ = control.SetWriteDeadline(time.Now().Add(pieceTime)) }()
+	if r.Header.Get("Expect") != "" {
+		// net/http keeps deadlines from one request of a connection to the next. It writes the answer
+		// to Expect by itself; all other writes have a deadline of their own.
+		_ = out.control.SetWriteDeadline(time.Time{})
+	}
+	defer func() { out.within(pieceTime) }() // the rest of the answer is sent after this function
 	d.next.ServeHTTP(out, r)
 }
 

@@ -26,6 +26,11 @@ const (
 // in this order.
 func Names() []string { return []string{Name, Compatible, minimal} }
 
+// Usual returns the images that are used if an engine has none of Names, each for a language.
+func Usual() map[sandboxmcp.Language]string {
+	return map[sandboxmcp.Language]string{sandboxmcp.Python: "python:3.11-slim", sandboxmcp.Node: "node:20-slim", sandboxmcp.Shell: "ubuntu:22.04"}
+}
+
 // suite is the release of Debian.
 const suite = "trixie"
 
@@ -38,7 +43,7 @@ type Set struct {
 }
 
 // common are the packages of every set: interpreters, and the commands that programs expect.
-var common = []string{"bash", "ca-certificates", "nodejs", "python3-minimal", "libpython3-stdlib", "tzdata"}
+var common = []string{"bash", "ca-certificates", "curl", "nodejs", "python3-minimal", "libpython3-stdlib", "tzdata"}
 
 var sets = []Set{
 	{

@@ -118,7 +118,7 @@ func (f *Finder) Find(ctx context.Context, b backend.Backend, l sandboxmcp.Langu
 	python := i
 	if l != sandboxmcp.Python {
 		python, err = b.Interpreter(ctx, sandboxmcp.Python)
-		if err != nil || (Interpreter{Interpreter: python}).Shows(f.cfg.StateDir) != "" {
+		if err != nil || python.Image != i.Image || (Interpreter{Interpreter: python}).Shows(f.cfg.StateDir) != "" {
 			return Interpreter{Interpreter: i}, nil //nolint:nilerr // its programs go without Python
 		}
 	}

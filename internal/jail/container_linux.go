@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 )
 
 // ContainerDir is where a container of ModeContainer sees the directory of its init, read-only.
@@ -31,16 +33,11 @@ func (j *Jail) ReleaseUID(uid int) { j.giveID(uint32(uid - j.cfg.FirstUID)) }
 // ContainerTmpfs returns the options of the file systems in memory that a container of
 // ModeContainer has, by path. uid is the user and group of its init.
 func ContainerTmpfs(z Size, uid int) map[string]string {
-	size := func(bytes, inodes int64) string {
-		return fmt.Sprintf(",size=%d,nr_inodes=%d,uid=%d,gid=%d", max(bytes, 4096), inodes+1, uid, uid)
+	all := map[string]string{AttachDir: "ro,nosuid,nodev,mode=755,size=4096,nr_inodes=2"}
+	for _, at := range bounds.Places(z.WorkBytes, z.WorkInodes, z.TempBytes) {
+		all[at.Path] = at.EngineOptions() + fmt.Sprintf(",uid=%d,gid=%d", uid, uid)
 	}
-	return map[string]string{
-		"/mnt/data": "rw,exec,nosuid,nodev,mode=700" + size(z.WorkBytes, z.WorkInodes),
-		"/tmp":      "rw,exec,nosuid,nodev,mode=1777" + size(z.TempBytes, 20000),
-		"/dev/shm":  "rw,noexec,nosuid,nodev,mode=1777" + size(z.TempBytes, 1000),
-		"/run":      "rw,exec,nosuid,nodev,mode=755" + size(8<<20, 256),
-		AttachDir:   "ro,nosuid,nodev,mode=755,size=4096,nr_inodes=2",
-	}
+	return all
 }
 
 // A Door is where the init of one container connects.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 )
 
 // Names of walls, as results list them.
@@ -281,7 +282,7 @@ func (o *observer) placeWalls(cfg *Config) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if onlyLoopback(net) {
+	if bounds.OnlyLoopback(net) {
 		walls = append(walls, sandboxmcp.WallNoNetwork)
 	}
 	return walls, nil
@@ -335,20 +336,6 @@ func mountWalls(info string, cfg Config) (root string, quota bool) {
 		return "", quota
 	}
 	return shared, quota
-}
-
-func onlyLoopback(dev string) bool {
-	lines := strings.Split(strings.TrimSpace(dev), "\n")
-	if len(lines) < 2 {
-		return false
-	}
-	for _, l := range lines[2:] {
-		name, _, _ := strings.Cut(strings.TrimSpace(l), ":")
-		if name != "lo" {
-			return false
-		}
-	}
-	return true
 }
 
 // tasksLimited reports whether the task limit is set and at most want. The limit is lower

@@ -6,10 +6,9 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-)
 
-// leastBytes is the smallest size of a sandbox's own file systems.
-const leastBytes = 4096
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
+)
 
 // ResizeWork changes the size of the sandbox's working directory. It reads the new size back from the
 // kernel and fails if it is another. The directory may not hold more than that.
@@ -23,7 +22,7 @@ func (s *Slot) ResizeWork(bytes int64) error {
 		return fmt.Errorf("resize the working directory: %w", err)
 	}
 	defer closeAll(fs)
-	if err = unix.FsconfigSetString(fs, "size", strconv.FormatInt(max(bytes, leastBytes), 10)); err == nil {
+	if err = unix.FsconfigSetString(fs, "size", strconv.FormatInt(max(bytes, bounds.LeastBytes), 10)); err == nil {
 		err = unix.FsconfigReconfigure(fs)
 	}
 	var st unix.Statfs_t
@@ -34,7 +33,7 @@ func (s *Slot) ResizeWork(bytes int64) error {
 		return fmt.Errorf("resize the working directory: %w", err)
 	}
 	page := int64(os.Getpagesize())
-	want := (max(bytes, leastBytes) + page - 1) / page * page
+	want := (max(bytes, bounds.LeastBytes) + page - 1) / page * page
 	if got := int64(st.Blocks) * st.Bsize; got != want {
 		return fmt.Errorf("resize the working directory: it has %d bytes, want %d", got, want)
 	}

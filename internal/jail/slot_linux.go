@@ -379,11 +379,17 @@ func (s *Slot) ready(fd int, sc *script) error {
 
 // hostPID returns the host's process id for a pidfd.
 func hostPID(pidfd int) (int, error) {
-	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	fd, err := unix.Open("/proc/self/fdinfo/"+strconv.Itoa(pidfd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("find process: %w", err)
 	}
-	_, rest, ok := strings.Cut(string(b), "Pid:")
+	defer closeAll(fd)
+	var b [1024]byte // the text has a few short lines
+	n, err := unix.Read(fd, b[:])
+	if err != nil {
+		return 0, fmt.Errorf("find process: %w", err)
+	}
+	_, rest, ok := strings.Cut(string(b[:n]), "Pid:")
 	if !ok {
 		return 0, errors.New("no Pid in fdinfo")
 	}

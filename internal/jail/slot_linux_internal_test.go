@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 )
 
 // TestAFailedWaitRests: a wait for the end of a sandbox that fails at once is repeated, but not in a
@@ -61,7 +63,7 @@ func TestHostListsAreCovered(t *testing.T) {
 		t.Skipf("the mounts of a sandbox cannot be read: %v", err)
 	}
 	for i, there := range haveLists("/proc") {
-		if place := "/proc/" + hostLists[i]; there != strings.Contains(string(text), " "+place+" ") {
+		if place := "/proc/" + bounds.HostLists[i]; there != strings.Contains(string(text), " "+place+" ") {
 			t.Errorf("%s: got the host to have it: %v, want a mount over it then and else none", place, there)
 		}
 	}

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strconv"
+	"path"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 )
 
 // InsideUID is the user and group that code runs as, in its own user namespace, and
@@ -173,14 +175,14 @@ func (s *script) ids(p plan) {
 const controlSocket = 3
 
 const (
+	runPlace     = "/run"
 	programPlace = "/run/program"
 	bridgePlace  = "/run/bridge"
-	locksPlace   = "/proc/locks"
 )
 
-// keyLists returns the files that show a user's keys in the kernel. Kernels without keys have none.
+// keyLists returns those of bounds.KeyLists that there are.
 var keyLists = sync.OnceValue(func() (there []string) {
-	for _, list := range []string{"/proc/keys", "/proc/key-users"} {
+	for _, list := range bounds.KeyLists {
 		if _, err := os.Lstat(list); err == nil {
 			there = append(there, list)
 		}
@@ -188,18 +190,12 @@ var keyLists = sync.OnceValue(func() (there []string) {
 	return there
 })
 
-// hostLists are the directories of /proc that show the host's file systems and buses. Reading some of
-// these files affects the whole host: a list of ext4 keeps all processes from making files while the
-// kernel walks the inodes in memory, and a configuration of PCI wakes its device. A kernel may lack some,
-// and a module that is loaded later, as that of ZFS, adds its own.
-var hostLists = [...]string{"fs", "bus", "spl"}
+// lists says which of bounds.HostLists there are.
+type lists [len(bounds.HostLists)]bool
 
-// lists says which of hostLists there are.
-type lists [len(hostLists)]bool
-
-// haveLists returns which of hostLists a directory like /proc has.
+// haveLists returns which of bounds.HostLists a directory like /proc has.
 func haveLists(proc string) (there lists) {
-	for i, list := range hostLists {
+	for i, list := range bounds.HostLists {
 		_, err := os.Lstat(proc + "/" + list)
 		there[i] = err == nil
 	}
@@ -211,25 +207,25 @@ func haveLists(proc string) (there lists) {
 // /dev/pts/ptmx among the returned ones; -1: /dev/pts is not mounted.
 func (s *script) places(p plan) (ptmx int) {
 	const nosuid = unix.MS_NOSUID | unix.MS_NODEV
-	size := func(bytes, inodes int64) string {
-		return ",size=" + strconv.FormatInt(max(bytes, leastBytes), 10) + ",nr_inodes=" + strconv.FormatInt(inodes+1, 10)
+	for _, at := range bounds.Places(p.size.WorkBytes, p.size.WorkInodes, p.size.TempBytes) {
+		flags := uintptr(nosuid)
+		if at.NoExec {
+			flags |= unix.MS_NOEXEC
+		}
+		if at.Path == runPlace || !p.off[wallMounts] {
+			s.mount(path.Base(at.Path), at.Path, "tmpfs", flags, at.Options())
+		}
 	}
-	if !p.off[wallMounts] {
-		s.mount("data", "/mnt/data", "tmpfs", nosuid, "mode=700"+size(p.size.WorkBytes, p.size.WorkInodes))
-		s.mount("tmp", "/tmp", "tmpfs", nosuid, "mode=1777"+size(p.size.TempBytes, 20000))
-		s.mount("shm", "/dev/shm", "tmpfs", nosuid|unix.MS_NOEXEC, "mode=1777"+size(p.size.TempBytes, 1000))
-	}
-	s.mount("run", "/run", "tmpfs", nosuid, "mode=755"+size(8<<20, 256))
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
 	s.do("symlink "+bridgePlace, unix.SYS_SYMLINKAT, s.str(programPlace+"/bridge"), num(unix.AT_FDCWD), s.str(bridgePlace))
 	s.mount("proc", "/proc", "proc", nosuid|unix.MS_NOEXEC, "hidepid=2")
 	s.sharedPlace(p)
 	// Reading the list of locks keeps every process of the host from locking a file. The mount is
 	// read-only, as the one of the empty file is.
-	s.mount(emptyPlace, locksPlace, "none", unix.MS_BIND, "")
+	s.mount(emptyPlace, bounds.LockList, "none", unix.MS_BIND, "")
 	for i, there := range p.lists {
 		if there {
-			s.mount(ptysPlace, "/proc/"+hostLists[i], "none", unix.MS_BIND, "") // nothing is mounted there yet
+			s.mount(ptysPlace, "/proc/"+bounds.HostLists[i], "none", unix.MS_BIND, "") // nothing is mounted there yet
 		}
 	}
 	if !p.root && !p.container { // the programs' user has keys of its own on the host; a container covers these itself
@@ -361,21 +357,20 @@ func (s *script) rlimits(p plan) {
 		l = binary.LittleEndian.AppendUint64(l, uint64(v))
 		s.do("limit "+name, unix.SYS_PRLIMIT64, num(0), num(which), s.bytes(l), num(0))
 	}
-	set("core", unix.RLIMIT_CORE, coreBytes)
-	files := int64(4096) // limit of init, which sends descriptors; its programs get fewer, see ownFiles
-	if p.root || p.container {
-		files = 1024
+	for _, l := range bounds.Rlimits {
+		v := l.Value
+		switch l.Number {
+		case unix.RLIMIT_NOFILE:
+			if !p.root && !p.container { // limit of init, which sends descriptors; its programs get fewer, see ownFiles
+				v = 4096
+			}
+		case unix.RLIMIT_SIGPENDING:
+			if n := userSignals(); n > 0 && p.plain != nil {
+				v = min(v, int64(n-ownSignals(n)))
+			}
+		}
+		set(l.Name, l.Number, v)
 	}
-	set("nofile", unix.RLIMIT_NOFILE, files)
-	set("memlock", unix.RLIMIT_MEMLOCK, 1<<20)
-	set("msgqueue", unix.RLIMIT_MSGQUEUE, 64<<10)
-	signals := int64(1024)
-	if n := userSignals(); n > 0 && p.plain != nil {
-		signals = min(signals, int64(n-ownSignals(n)))
-	}
-	set("sigpending", unix.RLIMIT_SIGPENDING, signals)
-	set("rtprio", unix.RLIMIT_RTPRIO, 0) // a real-time program is held by no processor quota
-	set("nice", unix.RLIMIT_NICE, 0)
 	if p.size.MaxTasks > 0 && p.plain == nil { // counted per user namespace; without one it counts the user's processes on the whole host
 		set("nproc", unix.RLIMIT_NPROC, int64(p.size.MaxTasks)+1)
 	}
@@ -389,11 +384,6 @@ func (s *script) rlimits(p plan) {
 		set("cpu", unix.RLIMIT_CPU, p.size.CPUSeconds)
 	}
 }
-
-// coreBytes is the limit of core dumps. The kernel treats 1 specially: it does not start
-// the host's core_pattern program. With 0 it would start it, as root and outside of the
-// sandbox.
-const coreBytes = 1
 
 // ownFiles is the limit of open files of a program that runs as the server's own host
 // user. The kernel counts the descriptors that a user has in flight through sockets,

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/pool"
 )
 
@@ -224,7 +225,7 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	s.do("drop capabilities", unix.SYS_CAPSET, s.bytes(head), s.bytes(sets))
 	s.do("no_new_privs", unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
 	limit := binary.LittleEndian.AppendUint64(make([]byte, 0, 16), uint64(min(zygoteFiles, hardLimit(unix.RLIMIT_NOFILE))))
-	core := binary.LittleEndian.AppendUint64(nil, coreBytes)
+	core := binary.LittleEndian.AppendUint64(nil, bounds.CoreBytes)
 	s.do("limit core", unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_CORE), s.bytes(append(core, core...)), num(0))
 	soft := append(slices.Clone(limit), binary.LittleEndian.AppendUint64(nil, uint64(hardLimit(unix.RLIMIT_NOFILE)))...)
 	s.do("limit nofile", unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), s.bytes(soft), num(0))

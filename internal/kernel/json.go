@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -54,7 +55,7 @@ func cleanJSON(text []byte, shown bool) (json.RawMessage, error) {
 			parts++
 		case c == '"':
 			end = endOfString(text, i)
-			if s := text[i:end]; !utf8.Valid(s) || bytes.IndexByte(s, '\\') >= 0 && halves.Match(s) {
+			if s := text[i:end]; !utf8.Valid(s) || bytes.IndexByte(s, '\\') >= 0 && halves().Match(s) {
 				repaired.Write(text[copied:i])
 				repair(&repaired, s)
 				copied = end
@@ -110,7 +111,7 @@ func endOfString(text []byte, from int) int {
 }
 
 // halves matches escapes of surrogates.
-var halves = regexp.MustCompile(`\\u[dD][89a-fA-F]`)
+var halves = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\\u[dD][89a-fA-F]`) })
 
 // repair writes a string that has lone surrogates or invalid UTF-8.
 func repair(out *bytes.Buffer, text []byte) {

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // statements are words that begin a statement without a value.
@@ -37,10 +38,10 @@ func endsQuietly(code string) bool {
 func endsQuietlyJS(code string) bool {
 	line := strings.TrimRight(lastLine(code, "//"), "; \t")
 	closedAt, ok := brackets(line)
-	return strings.HasPrefix(line, "console.") && ok && closedAt == len(line)-1 || imports.MatchString(code)
+	return strings.HasPrefix(line, "console.") && ok && closedAt == len(line)-1 || imports().MatchString(code)
 }
 
-var imports = regexp.MustCompile(`\bimport\b`)
+var imports = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\bimport\b`) })
 
 // brackets returns where the first outermost bracket of a line closes, or -1. ok is false
 // if the brackets of the line are not balanced.

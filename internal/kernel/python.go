@@ -25,28 +25,34 @@ const pythonGuard = ".sandboxmcp_guard.py"
 // pythonText is boot.py with the other parts embedded. As a single file that is read at
 // the start, it works even when the program has used up its descriptors.
 var pythonText = sync.OnceValue(func() []byte {
-	return []byte(strings.Replace(pythonWhole("boot.py"), "@guard@", pythonGuard, 1))
+	return []byte(strings.NewReplacer("@guard@", pythonGuard, "@work@", backend.WorkDir).Replace(pythonWhole("boot.py")))
 })
 
-// pythonWhole returns a part of the driver with the other parts embedded: paths.py and
-// lacks.py as code, the others as strings that are compiled when they are needed.
+// inEachProgram are parts of the driver that run in each program, or in its zygote.
+var inEachProgram = []string{"paths.py", "places.py", "lacks.py"}
+
+// pythonWhole returns a part of the driver with the other parts embedded: those that run in
+// each program as code, the others as strings that are compiled when they are needed.
 func pythonWhole(name string) string {
-	text := pythonWithin(pythonWithin(pythonPart(name), "paths.py"), "lacks.py")
+	text := pythonWithin(pythonPart(name), inEachProgram...)
 	for _, name := range []string{"later.py", "adapt.py", "fix.py", "slow.py"} {
 		text = strings.Replace(text, `"@`+name+`@"`, strconv.QuoteToASCII(pythonPart(name)), 1)
 	}
 	return text
 }
 
-// pythonWithin returns text with its placeholder for a part replaced by the part's code.
-func pythonWithin(text, name string) string {
-	place := `"@` + name + `@"`
-	before, _, found := strings.Cut(text, place)
-	if !found {
-		return text
+// pythonWithin returns text with the placeholders for parts replaced by their code.
+func pythonWithin(text string, names ...string) string {
+	for _, name := range names {
+		place := `"@` + name + `@"`
+		before, _, found := strings.Cut(text, place)
+		if !found {
+			continue
+		}
+		indent := before[strings.LastIndexByte(before, '\n')+1:]
+		text = strings.Replace(text, place, strings.ReplaceAll(strings.TrimSpace(pythonPart(name)), "\n", "\n"+indent), 1)
 	}
-	indent := before[strings.LastIndexByte(before, '\n')+1:]
-	return strings.Replace(text, place, strings.ReplaceAll(strings.TrimSpace(pythonPart(name)), "\n", "\n"+indent), 1)
+	return text
 }
 
 // pythonImports returns the code that imports p.Preload from package sets, or nil if
@@ -69,9 +75,10 @@ var (
 )
 
 // forkServer returns the text of an interpreter that waits to be forked. It has three
-// parts: before runs once and imports standard modules only, forkserver.py waits, and
-// the script runs in each fork. All share one set of names. The script's last line calls a
-// function without arguments.
+// parts: before runs once and imports standard modules only, forkserver.py makes the function
+// "wait", which returns in each fork, and the script. All share one set of names. The script's
+// last line calls a function without arguments. If the script does not call "wait", it is called
+// before the script.
 //
 // The parts are a string that the text compiles. An interpreter keeps the syntax tree of its
 // main file until it ends, and each fork would copy the pages of a large tree to destroy it.
@@ -84,7 +91,11 @@ func forkServer(before, script []byte) []byte {
 	if !ok {
 		panic("kernel: the last line of a driver is not a call") //nolint:forbidigo // it is embedded
 	}
-	whole := slices.Concat(before, []byte("\n"), pythonServes(), []byte("\n"), script[:last], []byte("begin = "), call, []byte("\n"))
+	wait := []byte("\n")
+	if !bytes.Contains(script, []byte(`"wait"`)) {
+		wait = []byte("\nglobals().pop(\"wait\")()\n")
+	}
+	whole := slices.Concat(before, []byte("\n"), pythonServes(), wait, script[:last], []byte("begin = "), call, []byte("\n"))
 	return []byte("exec(compile(" + strconv.QuoteToASCII(string(whole)) + ", __file__, \"exec\", 0, True))\nglobals().pop(\"begin\")()\n")
 }
 

@@ -29,7 +29,7 @@ func pythonSessionWhole(name string) []byte {
 	for _, part := range []string{"later.py", "adapt.py", "notebook.py", "magics.py", "sandbox.py", "fix.py"} {
 		texts = append(texts, strconv.Quote(part)+": "+strconv.QuoteToASCII(pythonPart(part)))
 	}
-	driver := pythonWithin(pythonWithin(pythonPart("session.py"), "paths.py"), "lacks.py") + "\n" + pythonPart("surroundings.py")
+	driver := pythonWithin(pythonPart("session.py"), inEachProgram...) + "\n" + pythonPart("surroundings.py")
 	return []byte(strings.NewReplacer(`"@texts@"`, "{"+strings.Join(texts, ", ")+"}", `"@session.py@"`, strconv.QuoteToASCII(driver)).
 		Replace(pythonWithin(pythonPart(name), "session_names.py")))
 }

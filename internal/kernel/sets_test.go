@@ -168,7 +168,8 @@ func TestPythonPreloadedEnvironment(t *testing.T) {
 		if !ok || !strings.HasSuffix(waits, "\n"+driver[:last]+"begin = "+strings.TrimSuffix(strings.TrimSpace(driver[last:]), "()")+"\n") {
 			t.Fatal("the fork server: got it elsewhere, want it between what is preloaded and the driver")
 		}
-		text := before + string(plan.Prestart.Fork.Load) + between + driver
+		load := strconv.QuoteToASCII(string(plan.Prestart.Fork.Load) + between)
+		text := before + "def wait(path, seen, again, shows, load=" + load + "):\n    import sys\n    sys.argv = ['', 'none', path]\n    globals()['again'] = again\n    exec(load, globals())\n" + driver
 		if err := errors.Join(os.WriteFile(main, plan.Program[0].Data, 0o600), os.WriteFile(boot, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}

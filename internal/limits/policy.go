@@ -52,6 +52,7 @@ type Ask struct {
 	Session *sandboxmcp.Limits // those of its live session; nil: none
 	Modest  bool               // limits of the session, or of the namespace, are ceilings
 	Strict  bool               // a limit above its ceiling is an error
+	Most    sandboxmcp.Limits  // ceilings of the backend, below those of the settings; 0: none
 }
 
 // Of returns the limits of a request, and which of them were lowered. For each limit the
@@ -62,6 +63,8 @@ func (p *Policy) Of(ctx context.Context, ns sandboxmcp.Namespace, a Ask) (l sand
 	if err = a.Limits.Check(); err != nil {
 		return l, nil, err
 	}
+	rules := *p.rules.Load()
+	rules.Ceilings = rules.Ceilings.Under(a.Most)
 	var bound, base sandboxmcp.Limits
 	if a.Session != nil {
 		bound, base = *a.Session, *a.Session
@@ -69,13 +72,13 @@ func (p *Policy) Of(ctx context.Context, ns sandboxmcp.Namespace, a Ask) (l sand
 		if bound, err = p.table.Kept(ctx, ns); err != nil {
 			return l, nil, err
 		}
-		base = p.rules.Load().InForce(bound)
+		base = rules.InForce(bound)
 	}
 	asked := a.Limits
 	if a.Modest {
 		asked = asked.Under(bound)
 	}
-	return p.rules.Load().Apply(asked, base, a.Strict)
+	return rules.Apply(asked, base, a.Strict)
 }
 
 // Change changes the limits that the caller's namespace keeps. The audit entry is written

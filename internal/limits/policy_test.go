@@ -33,16 +33,20 @@ func TestWhichLimitsHold(t *testing.T) {
 		clamped   []string
 		code      sandboxmcp.Code
 	}{
-		"Settings":     {ns: "other", ram: 100, proc: 10},
-		"Namespace":    {ns: "kept", ram: 50, proc: 10},
-		"Request":      {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 200}}, ram: 200, proc: 10},
-		"Modest":       {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 200}, Modest: true}, ram: 50, proc: 10},
-		"Session":      {ns: "kept", ask: limits.Ask{Session: session}, ram: 70, proc: 5},
-		"Ceiling":      {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 500}}, ram: 400, proc: 10, clamped: []string{"max_ram_mb"}},
-		"Strict":       {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 500}, Strict: true}, code: sandboxmcp.CodeLimitExceedsCap},
-		"Shared":       {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxProcesses: 30}, Strict: true}, ram: 50, proc: 20, clamped: []string{"max_processes"}},
-		"SharedHigher": {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxProcesses: 50}}, ram: 50, proc: 20, clamped: []string{"max_processes"}},
-		"Wrong":        {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: -1}}, code: sandboxmcp.CodeInvalidArgument},
+		"Settings":      {ns: "other", ram: 100, proc: 10},
+		"Namespace":     {ns: "kept", ram: 50, proc: 10},
+		"Request":       {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 200}}, ram: 200, proc: 10},
+		"Modest":        {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 200}, Modest: true}, ram: 50, proc: 10},
+		"Session":       {ns: "kept", ask: limits.Ask{Session: session}, ram: 70, proc: 5},
+		"Ceiling":       {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 500}}, ram: 400, proc: 10, clamped: []string{"max_ram_mb"}},
+		"Strict":        {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 500}, Strict: true}, code: sandboxmcp.CodeLimitExceedsCap},
+		"Shared":        {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxProcesses: 30}, Strict: true}, ram: 50, proc: 20, clamped: []string{"max_processes"}},
+		"SharedHigher":  {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxProcesses: 50}}, ram: 50, proc: 20, clamped: []string{"max_processes"}},
+		"Backend":       {ns: "other", ask: limits.Ask{Most: sandboxmcp.Limits{MaxRAMMB: 90}}, ram: 90, proc: 10},
+		"BackendAsked":  {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 200}, Most: sandboxmcp.Limits{MaxRAMMB: 90}}, ram: 90, proc: 10, clamped: []string{"max_ram_mb"}},
+		"BackendStrict": {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 200}, Strict: true, Most: sandboxmcp.Limits{MaxRAMMB: 90}}, code: sandboxmcp.CodeLimitExceedsCap},
+		"BackendHigher": {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: 500}, Most: sandboxmcp.Limits{MaxRAMMB: 900}}, ram: 400, proc: 10, clamped: []string{"max_ram_mb"}},
+		"Wrong":         {ns: "kept", ask: limits.Ask{Limits: sandboxmcp.Limits{MaxRAMMB: -1}}, code: sandboxmcp.CodeInvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, clamped, err := p.Of(t.Context(), c.ns, c.ask)

@@ -57,7 +57,7 @@ func TestNotesNameOnlyWhatTheReaderCanCall(t *testing.T) {
 		}
 	}
 	for _, reader := range []sandboxmcp.Reader{sandboxmcp.ReaderTools, sandboxmcp.ReaderREST} {
-		if got := note.Busy(note.Audience{Reader: reader, Unoffered: tools}, "37cf"); toolName.MatchString(got) || !strings.Contains(got, "37cf") {
+		if got := note.Busy(note.Audience{Reader: reader, Unoffered: tools}, "37cf", true); toolName.MatchString(got) || !strings.Contains(got, "37cf") {
 			t.Errorf("busy: got %q for %q, want the request and no tool", got, reader)
 		}
 	}

@@ -26,6 +26,7 @@ type Run struct {
 	Anonymous   bool                   // the caller named no session, so that a new one is what it asked for
 	Others      []sandboxmcp.SessionID // the caller's other sessions
 	Open        int                    // how many domains it could reach
+	Gone        bool                   // its sandbox ended with it, and so did its files
 	SecretFiles bool                   // files were kept back because they hold a secret
 	Offline     bool                   // it had no network, not even to open domains
 	NoAsking    bool                   // no person can open a domain
@@ -221,6 +222,10 @@ func (r *Run) time() string {
 // kept says what of a session is left, after a run that was stopped.
 func (r *Run) kept() string {
 	switch {
+	case r.Gone && r.Session:
+		return " The session has ended, and its variables and files are gone."
+	case r.Gone:
+		return " The files that it made are gone."
 	case !r.Session:
 		return ""
 	case len(r.Result.StateLostIn) > 0:
@@ -251,6 +256,10 @@ func (r *Run) cause() string {
 		return r.memory(fmt.Sprintf("Python got no more memory: the limit is %d MiB.", r.Limits.MaxRAMMB))
 	case MissingModule:
 		return r.missing(e.Value)
+	case "EOFError":
+		if e.Value == "EOF when reading a line" { // of input()
+			return r.input()
+		}
 	case "NameError":
 		if s := r.forgotten(); s != "" {
 			return s
@@ -261,6 +270,20 @@ func (r *Run) cause() string {
 		}
 	}
 	return cmp.Or(r.network(), r.tasks(), r.node(), r.unset(), r.wall())
+}
+
+// input says how a program gets what it reads.
+func (r *Run) input() string {
+	const said = "The program reads more input than it got: "
+	switch {
+	case r.Reader == sandboxmcp.ReaderTerminal:
+		return said + "pass --stdin FILE."
+	case r.Reader != sandboxmcp.ReaderPython:
+		return said + "pass stdin."
+	case r.Has("execute_code"):
+		return said + "call execute_code with stdin, or write the values into the code."
+	}
+	return said + "write the values into the code."
 }
 
 // missingPackage finds the name of a package, or of a part of it. A program can write any name, and
@@ -464,16 +487,19 @@ func (r *Run) cut() string {
 }
 
 // Busy says what helps if a session is busy with the request id; empty: with one that has no id.
-func Busy(a Audience, id sandboxmcp.RequestID) string {
+// background: its caller did not wait for it.
+func Busy(a Audience, id sandboxmcp.RequestID, background bool) string {
 	switch {
 	case id == "", a.Reader == sandboxmcp.ReaderPython:
 		return "Wait until its run has ended."
 	case a.Reader == sandboxmcp.ReaderTerminal:
 		return fmt.Sprintf("Request %s is running in it: wait, or end it with `sandboxmcp cancel %s`.", id, id)
 	case a.Reader == sandboxmcp.ReaderREST:
-		return fmt.Sprintf("Request %s is running in it: wait for it by GET /execute/%s/status?wait_seconds=45.", id, id)
+		return fmt.Sprintf("Request %s is running in it: wait for it by GET /execute/%s/status?wait_seconds=45, or end it by DELETE /jobs/%s.", id, id, id)
 	case !a.Has("get_artifacts"):
 		return fmt.Sprintf("Request %s is running in it: wait until it has ended.", id)
+	case background:
+		return fmt.Sprintf("Request %s is running in it: call get_artifacts with it and wait_seconds, or with cancel to end it.", id)
 	}
 	return fmt.Sprintf("Request %s is running in it: call get_artifacts with it and wait_seconds.", id)
 }

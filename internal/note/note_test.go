@@ -29,6 +29,8 @@ func node(stderr string) func(*note.Run) {
 	return func(r *note.Run) { r.Result.Language, r.Result.Stderr = sandboxmcp.Node, stderr }
 }
 
+func gone(r *note.Run) { r.Gone = true }
+
 func lost(r *note.Run) { r.Result.StateLost = true }
 
 func terminal(r *note.Run) { r.Reader = sandboxmcp.ReaderTerminal }
@@ -85,10 +87,16 @@ func TestNotes(t *testing.T) {
 		{"a package of node that is told by its error", run(sandboxmcp.StatusFailed, node(""), raised("Error", "Cannot find module 'lodash'")), "lodash is not installed. Node programs have Node's own modules only; do without it."},
 		{"a package of node in shell", run(sandboxmcp.StatusFailed, func(r *note.Run) { r.Result.Stderr = "Error: Cannot find module 'lodash'\n" }), ""},
 		{"memory", run(sandboxmcp.StatusOutOfMemory), "Stopped at 512 MiB. Pass max_ram_mb (up to 8192) or read the data in parts."},
+		{"memory that ended the sandbox", run(sandboxmcp.StatusOutOfMemory, gone), "Stopped at 512 MiB. Pass max_ram_mb (up to 8192) or read the data in parts. The files that it made are gone."},
+		{"memory that ended the session", run(sandboxmcp.StatusOutOfMemory, session(true), lost, gone), "Stopped at 512 MiB. Read the data in parts, or call create_session with a higher limits.max_ram_mb (up to 8192). The session has ended, and its variables and files are gone."},
 		{"memory of a session", run(sandboxmcp.StatusOutOfMemory, session(true), lost), "Stopped at 512 MiB. Read the data in parts, or call create_session with a higher limits.max_ram_mb (up to 8192). The session's variables are gone, its files are not."},
 		{"memory at a terminal", run(sandboxmcp.StatusOutOfMemory, terminal), "Stopped at 512 MiB. Pass --ram (up to 8192) or read the data in parts."},
 		{"memory without a parameter", run(sandboxmcp.StatusOutOfMemory, python), "Stopped at 512 MiB. Read the data in parts."},
 		{"all memory", run(sandboxmcp.StatusOutOfMemory, func(r *note.Run) { r.Limits.MaxRAMMB = 8192 }), "Stopped at 8192 MiB. That is the most that a run may have: read the data in parts."},
+		{"no input", run(sandboxmcp.StatusFailed, raised("EOFError", "EOF when reading a line")), "The program reads more input than it got: pass stdin."},
+		{"no input, at a terminal", run(sandboxmcp.StatusFailed, raised("EOFError", "EOF when reading a line"), func(r *note.Run) { r.Reader = sandboxmcp.ReaderTerminal }), "The program reads more input than it got: pass --stdin FILE."},
+		{"no input, of sandbox_run_python", run(sandboxmcp.StatusFailed, raised("EOFError", "EOF when reading a line"), func(r *note.Run) { r.Reader = sandboxmcp.ReaderPython }), "The program reads more input than it got: call execute_code with stdin, or write the values into the code."},
+		{"another end of input", run(sandboxmcp.StatusFailed, raised("EOFError", "Ran out of input")), ""},
 		{"memory as Python tells it", run(sandboxmcp.StatusFailed, raised("MemoryError", "")), "Python got no more memory: the limit is 512 MiB. Pass max_ram_mb (up to 8192) or read the data in parts."},
 		{"time", run(sandboxmcp.StatusTimedOut), "Stopped after 60 s. Pass timeout_seconds (up to 3600), above 45 s with background."},
 		{"time at a terminal", run(sandboxmcp.StatusTimedOut, terminal), "Stopped after 60 s. Pass --timeout (up to 3600)."},
@@ -240,16 +248,19 @@ func TestNotesAreBounded(t *testing.T) {
 // says how to put them out, in words of the reader.
 func TestHintsOfASession(t *testing.T) {
 	for _, c := range []struct {
-		reader   sandboxmcp.Reader
-		id       sandboxmcp.RequestID
-		want, no string
+		reader     sandboxmcp.Reader
+		id         sandboxmcp.RequestID
+		background bool
+		want, no   string
 	}{
-		{sandboxmcp.ReaderTools, "37cf", "Request 37cf is running in it: call get_artifacts with it and wait_seconds.", "sandboxmcp"},
-		{sandboxmcp.ReaderTerminal, "37cf", "`sandboxmcp cancel 37cf`", "get_artifacts"},
-		{sandboxmcp.ReaderPython, "37cf", "Wait until its run has ended.", "37cf"},
-		{sandboxmcp.ReaderTools, "", "Wait until its run has ended.", "Request"},
+		{sandboxmcp.ReaderTools, "37cf", false, "Request 37cf is running in it: call get_artifacts with it and wait_seconds.", "cancel"},
+		{sandboxmcp.ReaderTools, "37cf", true, "call get_artifacts with it and wait_seconds, or with cancel to end it.", "sandboxmcp"},
+		{sandboxmcp.ReaderREST, "37cf", true, "or end it by DELETE /jobs/37cf.", "get_artifacts"},
+		{sandboxmcp.ReaderTerminal, "37cf", false, "`sandboxmcp cancel 37cf`", "get_artifacts"},
+		{sandboxmcp.ReaderPython, "37cf", true, "Wait until its run has ended.", "37cf"},
+		{sandboxmcp.ReaderTools, "", false, "Wait until its run has ended.", "Request"},
 	} {
-		if got := note.Busy(note.Audience{Reader: c.reader}, c.id); !strings.Contains(got, c.want) || strings.Contains(got, c.no) {
+		if got := note.Busy(note.Audience{Reader: c.reader}, c.id, c.background); !strings.Contains(got, c.want) || strings.Contains(got, c.no) {
 			t.Errorf("%q %q: got %q, want %q and no %q", c.reader, c.id, got, c.want, c.no)
 		}
 	}

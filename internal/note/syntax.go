@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -47,11 +48,19 @@ func (s Source) line() (string, bool) {
 // Words of programs that other languages do not parse. They are looked for only in a program that
 // has failed.
 var (
-	ofNode   = regexp.MustCompile(`(?m)^\s*(?:const|let|var)\s+[\w$\[{][^=\n]*=|^\s*(?:async\s+)?function\b[^\n]*\{|^\s*import\s[^\n]*\sfrom\s+['"]|\bconsole\.(?:log|error)\(|\brequire\(['"]|=>\s*[{(\w]`)
-	ofPython = regexp.MustCompile(`(?m)^(?:async\s+)?def\s+\w+\(|^(?:from\s+[\w.]+\s+)?import\s+[\w.]+(?:\s+as\s+\w+)?(?:\s*,\s*\w+)*\s*$|^\s*print\(|^\s*(?:for|while|if|elif|with|class|try|else)\b[^\n{;]*:\s*$`)
-	ofShell  = regexp.MustCompile(`^\s*(?:\$\s+)?(?:sudo|echo|ls|cd|cat|grep|mkdir|rm|cp|mv|curl|wget|export|apt|apt-get|pip|pip3|npm|npx|git|chmod|sed|awk|find|tar|set -\w+|for \w+ in [^:]+;|if \[|while \[)(?:\s+[^=(.\s]|\s*$)`)
-	shebang  = regexp.MustCompile(`^#![^\n]*?\b(python|node|bash|zsh|dash|ksh|sh)[\d.]*\b`)
-	cellLine = regexp.MustCompile(`^\s*[%!]+\s*\w`)
+	ofNode = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^\s*(?:const|let|var)\s+[\w$\[{][^=\n]*=|^\s*(?:async\s+)?function\b[^\n]*\{|^\s*import\s[^\n]*\sfrom\s+['"]|\bconsole\.(?:log|error)\(|\brequire\(['"]|=>\s*[{(\w]`)
+	})
+	ofPython = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^(?:async\s+)?def\s+\w+\(|^(?:from\s+[\w.]+\s+)?import\s+[\w.]+(?:\s+as\s+\w+)?(?:\s*,\s*\w+)*\s*$|^\s*print\(|^\s*(?:for|while|if|elif|with|class|try|else)\b[^\n{;]*:\s*$`)
+	})
+	ofShell = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^\s*(?:\$\s+)?(?:sudo|echo|ls|cd|cat|grep|mkdir|rm|cp|mv|curl|wget|export|apt|apt-get|pip|pip3|npm|npx|git|chmod|sed|awk|find|tar|set -\w+|for \w+ in [^:]+;|if \[|while \[)(?:\s+[^=(.\s]|\s*$)`)
+	})
+	shebang = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^#![^\n]*?\b(python|node|bash|zsh|dash|ksh|sh)[\d.]*\b`)
+	})
+	cellLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*[%!]+\s*\w`) })
 )
 
 // otherLanguage returns the language of a program that its interpreter could not parse; empty: its
@@ -59,7 +68,7 @@ var (
 func (r *Run) otherLanguage() string {
 	code := r.Source.Code
 	line, _ := r.Source.line()
-	if r.Result.Language == sandboxmcp.Python && !r.Session && cellLine.MatchString(line) {
+	if r.Result.Language == sandboxmcp.Python && !r.Session && cellLine().MatchString(line) {
 		return "Lines that begin with % or ! work in sessions only" + r.packagesBy() + "."
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(code), "\n")
@@ -67,16 +76,16 @@ func (r *Run) otherLanguage() string {
 		code = first
 	}
 	name, is := "", sandboxmcp.Language("")
-	switch m := shebang.FindStringSubmatch(code); {
+	switch m := shebang().FindStringSubmatch(code); {
 	case m != nil && m[1] == "python":
 		name, is = "Python", sandboxmcp.Python
 	case m != nil && m[1] == "node":
 		name, is = "JavaScript", sandboxmcp.Node
-	case m != nil, ofShell.MatchString(line), line == "" && ofShell.MatchString(first):
+	case m != nil, ofShell().MatchString(line), line == "" && ofShell().MatchString(first):
 		name, is = "shell", sandboxmcp.Shell
-	case ofNode.MatchString(code):
+	case ofNode().MatchString(code):
 		name, is = "JavaScript", sandboxmcp.Node
-	case ofPython.MatchString(code):
+	case ofPython().MatchString(code):
 		name, is = "Python", sandboxmcp.Python
 	}
 	if is == "" || is == r.Result.Language {
@@ -106,8 +115,10 @@ func (r *Run) packagesBy() string {
 }
 
 var (
-	unparsed = regexp.MustCompile(`syntax error|unexpected EOF|command not found`)
-	foreign  = regexp.MustCompile(`'(?:console|require|module|process)'|^(?:print|def|len|range|os|sys) is not defined`)
+	unparsed = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`syntax error|unexpected EOF|command not found`) })
+	foreign  = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`'(?:console|require|module|process)'|^(?:print|def|len|range|os|sys) is not defined`)
+	})
 )
 
 // foreign explains a program that failed because it is of another language.
@@ -117,11 +128,11 @@ func (r *Run) foreign() string {
 	case r.Result.Status != sandboxmcp.StatusFailed:
 		return ""
 	case e == nil:
-		if r.Result.Language != sandboxmcp.Shell || !unparsed.MatchString(tail(r.Result.Stderr)) {
+		if r.Result.Language != sandboxmcp.Shell || !unparsed().MatchString(tail(r.Result.Stderr)) {
 			return ""
 		}
 	case e.Name == "SyntaxError" || e.Name == "IndentationError":
-	case (e.Name == "NameError" || e.Name == "ReferenceError") && (foreign.MatchString(e.Value) || shebang.MatchString(r.Source.Code)):
+	case (e.Name == "NameError" || e.Name == "ReferenceError") && (foreign().MatchString(e.Value) || shebang().MatchString(r.Source.Code)):
 	default:
 		return ""
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"net"
@@ -184,6 +185,7 @@ func (s *Sandbox) openNetwork(ctx context.Context, ports []int, leadOut bool) (*
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d ports are to be open in one sandbox, and %d can", len(all), maxPorts)
 	}
 	more := &backend.Network{TCP: map[int]net.Listener{}, Effort: s.effort}
+	slices.SortStableFunc(all, func(a, b int) int { return n.early(a) - n.early(b) })
 	var err error
 	for _, port := range all {
 		if err == nil && !slices.Contains(open, port) {
@@ -201,6 +203,15 @@ func (s *Sandbox) openNetwork(ctx context.Context, ports []int, leadOut bool) (*
 		return nil, errors.Join(networkError(err), more.Close())
 	}
 	return n.add(more, leadOut)
+}
+
+// early returns 1 for a port that was bound before any program ran. Only opening others can fail, so they
+// come first: a socket that listens and is not accepted from would keep programs waiting.
+func (n *network) early(port int) int {
+	if _, ok := n.bound[port]; ok {
+		return 1
+	}
+	return 0
 }
 
 // keep takes the sockets that were made before any program ran out of a network that was not opened. No
@@ -251,7 +262,7 @@ func (s *Sandbox) listen(port int, addr [4]byte) (net.Listener, error) {
 	if !ok {
 		var err error
 		if fd, err = s.bind(stream, addr, port, true); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("port %d: %w", port, err)
 		}
 	}
 	l, err := s.listenOn(fd, port)
@@ -304,7 +315,7 @@ func networkOver() error {
 func networkError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the network was not opened: a program listens on one of its ports").WithCause(err).
+		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the network was not opened: a program listens on one of its ports: %s", err).WithCause(err).
 			WithHint("end the program that listens there, or use another session; without a network nothing is open")
 	case errors.Is(err, errGone), errors.Is(err, fs.ErrClosed):
 		return networkOver()

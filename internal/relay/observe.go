@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 )
 
 // Seen holds the observations of the relay's program, which runs as an ordinary program of the
@@ -128,14 +129,14 @@ func (c *conn) look() (Seen, error) {
 	nnp := l.try("prctl", num(prGetNoNewPrivs), num(0), num(0), num(0), num(0))
 	root := l.try("mkdirat", num(atFDCWD), l.str("/sandboxmcp-observed"), num(0o700))
 	var sizes []int
-	for i, m := range mounts {
-		sizes = append(sizes, l.try("statfs", l.str(m), answer(512+statfsSize*i)))
+	for i, at := range places(backend.Spec{}) {
+		sizes = append(sizes, l.try("statfs", l.str(at.Path), answer(512+statfsSize*i)))
 	}
 	r, err := c.run(l)
 	if err != nil {
 		return seen, err
 	}
-	if len(r.bytes) < 512+statfsSize*len(mounts) {
+	if len(r.bytes) < 512+statfsSize*len(sizes) {
 		return seen, errGone
 	}
 	if r.results[name] == 0 {
@@ -158,22 +159,9 @@ func (c *conn) look() (Seen, error) {
 	}
 	devices, err := c.text("/proc/net/dev")
 	if err == nil {
-		seen.NoInterface = onlyLoopback(devices)
+		seen.NoInterface = bounds.OnlyLoopback(devices)
 	}
 	return seen, nil
-}
-
-// onlyLoopback reports whether a list of network devices names only loopback.
-func onlyLoopback(devices string) bool {
-	found := false
-	for line := range strings.Lines(devices) {
-		name, _, ok := strings.Cut(line, ":")
-		if ok && strings.TrimSpace(name) != "lo" {
-			return false
-		}
-		found = found || ok
-	}
-	return found
 }
 
 // text reads the beginning of a file.
@@ -207,17 +195,9 @@ func (s Seen) Unprivileged(uid int) bool {
 // Size is the size of a file system. 0 means that it was not observed, or has no bound.
 type Size struct{ Bytes, Files int64 }
 
-// mounts are the places that programs can write to.
-var mounts = [...]string{backend.WorkDir, backend.TempDir, "/dev/shm", "/run"}
-
-// sizes returns the sizes of mounts.
-func sizes(spec backend.Spec) [len(mounts)]Size {
-	return [...]Size{
-		{max(min(spec.WorkBytes, spec.MemoryBytes/2), 4096), spec.WorkInodes + 1},
-		{max(spec.TempBytes, 4096), 20001},
-		{max(spec.TempBytes, 4096), 1001},
-		{8 << 20, 257},
-	}
+// places returns the places that programs can write to.
+func places(spec backend.Spec) [4]bounds.Place {
+	return bounds.Places(min(spec.WorkBytes, spec.MemoryBytes/2), spec.WorkInodes, spec.TempBytes)
 }
 
 // slack is what a file system may have above its size, which the kernel rounds.
@@ -225,8 +205,9 @@ const slack = 1 << 20
 
 // Bounded reports whether bytes and numbers of files are bounded wherever programs can write.
 func (s Seen) Bounded(spec backend.Spec) (bytes, files bool) {
-	bytes, files = len(s.Sizes) == len(mounts), len(s.Sizes) == len(mounts)
-	for i, want := range sizes(spec) {
+	want := places(spec)
+	bytes, files = len(s.Sizes) == len(want), len(s.Sizes) == len(want)
+	for i, want := range want {
 		if i < len(s.Sizes) {
 			got := s.Sizes[i]
 			bytes = bytes && got.Bytes > 0 && got.Bytes <= want.Bytes+slack

@@ -127,6 +127,35 @@ func TestKillAndCloseEndWhereNothingIsRead(t *testing.T) {
 	}
 }
 
+// TestOutputOfALostContainer: if a container ends, the output of a program that was lost with it has
+// ended. That of a program which had ended before was not read to its end.
+func TestOutputOfALostContainer(t *testing.T) {
+	for name, before := range map[string]bool{"lost": false, "ended before": true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, f := openFake(t, nil)
+			r, err := s.Start(t.Context(), backend.Process{Argv: []string{"/bin/x"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if before {
+				pid := r.(*running).pid //nolint:forcetypeassert // it is one
+				_, _ = f.stream.Write(words(24, 'X', uint32(pid), 0, 0, 0))
+				if e, err := r.Wait(t.Context()); err != nil || e.Lost {
+					t.Fatalf("%s: got %+v %v, want an end", name, e, err)
+				}
+			}
+			_ = f.stream.Close()
+			err = r.Drain(t.Context())
+			if before != errors.Is(err, errGone) {
+				t.Errorf("%s: Drain: got %v", name, err)
+			}
+			if e, err := r.Wait(t.Context()); err != nil || e.Lost == before {
+				t.Errorf("%s: Wait: got %+v %v", name, e, err)
+			}
+		})
+	}
+}
+
 // TestStartAfterKill: a program whose start the relay carries out after Kill is ended, and Start fails.
 func TestStartAfterKill(t *testing.T) {
 	var s *Sandbox
@@ -405,6 +434,13 @@ func TestPortsOfTheServerAreKept(t *testing.T) {
 	_, err := s.Network(t.Context(), []int{8080})
 	if e := sandboxmcp.AsError(err); err == nil || e.Code != sandboxmcp.CodeBackendUnavailable {
 		t.Errorf("got %v, want that a port is taken", err)
+	} else if !strings.Contains(e.Message, "port 8080") {
+		t.Errorf("got %q, want the port", e.Message)
+	}
+	for _, p := range f.packets() {
+		if slices.Contains(p.calls, "listen") { // programs would wait at it
+			t.Error("a socket listens, and no network is open")
+		}
 	}
 	free.Store(true)
 	n, err := s.Network(t.Context(), []int{8080})
@@ -421,20 +457,13 @@ func TestPortsOfTheServerAreKept(t *testing.T) {
 	}
 }
 
-// TestOnlyLoopback: a list without loopback was not read.
-func TestOnlyLoopback(t *testing.T) {
-	const head = "Inter-|   Receive\n face |bytes\n"
-	for devices, want := range map[string]bool{"": false, head: false, head + "    lo: 0 0\n": true, head + "    lo: 0 0\n  eth0: 0 0\n": false, "eth0: 0\n": false} {
-		if got := onlyLoopback(devices); got != want {
-			t.Errorf("%q: got %t, want %t", devices, got, want)
-		}
-	}
-}
-
 // TestBounded: each place that programs can write to has to be bounded.
 func TestBounded(t *testing.T) {
 	spec := backend.Spec{MemoryBytes: 1 << 30, WorkBytes: 8 << 20, WorkInodes: 100, TempBytes: 4 << 20}
-	good := sizes(spec)
+	var good [4]Size
+	for i, at := range places(spec) {
+		good[i] = Size{at.Bytes, at.Files}
+	}
 	for i := range good {
 		for name, c := range map[string]struct {
 			size         Size
@@ -448,7 +477,7 @@ func TestBounded(t *testing.T) {
 			seen := Seen{Sizes: slices.Clone(good[:])}
 			seen.Sizes[i] = c.size
 			if b, n := seen.Bounded(spec); b != c.bytes || n != c.files {
-				t.Errorf("%s, %s: got %t %t, want %t %t", mounts[i], name, b, n, c.bytes, c.files)
+				t.Errorf("%s, %s: got %t %t, want %t %t", places(spec)[i].Path, name, b, n, c.bytes, c.files)
 			}
 		}
 	}
@@ -467,7 +496,7 @@ func TestLookReadsEachPlace(t *testing.T) {
 			return nil
 		}
 		r := &reported{results: make([]int64, len(p.calls)), bytes: make([]byte, p.size)}
-		for i := range mounts {
+		for i := range places(backend.Spec{}) {
 			at := r.bytes[512+statfsSize*i:]
 			binary.LittleEndian.PutUint64(at[8:], 1<<uint(i))
 			binary.LittleEndian.PutUint64(at[16:], 4096)

@@ -226,7 +226,8 @@ func (r *running) Flush(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Drain waits until the streams are read to their end.
+// Drain waits until the streams are read to their end. If the process was lost with its container, that
+// is their end.
 func (r *running) Drain(ctx context.Context) error {
 	for _, o := range r.outputs {
 		select {
@@ -235,7 +236,14 @@ func (r *running) Drain(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return errors.Join(r.outputs[0].failed(), r.outputs[1].failed())
+	err := errors.Join(r.outputs[0].failed(), r.outputs[1].failed())
+	if errors.Is(err, errGone) {
+		r.finish(lost) // unless its end was reported
+		if r.exit.Lost {
+			return nil
+		}
+	}
+	return err
 }
 
 // close stops reading, and closes the streams.

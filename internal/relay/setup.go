@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
@@ -124,17 +125,6 @@ func (s *Sandbox) dropBounds() error {
 	return nil
 }
 
-// Limits of each process, by the numbers of Linux.
-var rlimits = []struct{ which, value int64 }{
-	{4, 1},         // core
-	{7, 1024},      // nofile
-	{8, 1 << 20},   // memlock
-	{11, 1024},     // sigpending
-	{12, 64 << 10}, // msgqueue
-	{13, 0},        // nice
-	{14, 0},        // rtprio
-}
-
 const (
 	rlimitCPU   = 0
 	rlimitNproc = 6
@@ -151,8 +141,8 @@ func (s *Sandbox) prelude() error {
 		b := binary.LittleEndian.AppendUint64(nil, uint64(value))
 		add("prlimit64", num(0), num(which), l.bytes(binary.LittleEndian.AppendUint64(b, uint64(value))), num(0))
 	}
-	for _, r := range rlimits {
-		limit(r.which, r.value, l.try) // the engine has set them as well; a hard limit cannot be raised
+	for _, r := range bounds.Rlimits {
+		limit(int64(r.Number), r.Value, l.try) // the engine has set them as well; a hard limit cannot be raised
 	}
 	if s.cfg.Spec.MaxTasks > 0 {
 		limit(rlimitNproc, int64(s.cfg.Spec.MaxTasks)+1, l.do)
@@ -259,17 +249,15 @@ func (c *conn) writeFile(fd int, data []byte) error {
 	return nil
 }
 
-// Tmpfs returns the options of the file systems in memory that a container needs, by path.
+// Tmpfs returns the options of the file systems in memory that a container needs, by path. /run is
+// root's, and the others are the programs'.
 func Tmpfs(spec backend.Spec, uid int) map[string]string {
-	all := sizes(spec)
-	size := func(mount int) string {
-		return fmt.Sprintf(",size=%d,nr_inodes=%d", all[mount].Bytes, all[mount].Files)
+	all := map[string]string{}
+	for _, at := range places(spec) {
+		all[at.Path] = at.EngineOptions()
+		if at.Path != "/run" {
+			all[at.Path] += fmt.Sprintf(",uid=%d,gid=%d", uid, uid)
+		}
 	}
-	own := fmt.Sprintf(",uid=%d,gid=%d", uid, uid)
-	return map[string]string{
-		mounts[0]: "rw,exec,nosuid,nodev,mode=700" + own + size(0),
-		mounts[1]: "rw,exec,nosuid,nodev,mode=1777" + own + size(1),
-		mounts[2]: "rw,noexec,nosuid,nodev,mode=1777" + own + size(2),
-		mounts[3]: "rw,exec,nosuid,nodev,mode=755" + size(3),
-	}
+	return all
 }

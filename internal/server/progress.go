@@ -22,6 +22,7 @@ import (
 const (
 	progressEvery = 250 * time.Millisecond // shortest interval; without new output they come once a second
 	maxTold       = 300                    // bytes of a line in a notification
+	maxSeconds    = 20                     // bytes of the seconds before it
 	maxToldAll    = 64 << 10               // bytes of output in all notifications of a call; later ones have only the time
 )
 
@@ -59,6 +60,7 @@ type progress struct {
 	newest string     // the line to send next; empty: nothing is new
 	room   int        // bytes of lines that may still be sent
 	begun  [2][]byte  // beginning of the unfinished line of each stream
+	doing  string     // what the server does for the call; empty: the program runs
 	place  func() int // place in the queue; nil: it does not wait
 }
 
@@ -78,13 +80,15 @@ func (p *progress) follow(req *sandboxmcp.Request) {
 	}
 }
 
-// note makes a text of the server the newest line. It does nothing if p is nil.
+// note makes a text of the server the newest line, and repeats it each second until the program
+// writes. It does nothing if p is nil.
 func (p *progress) note(text string) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.doing = clipBytes(visible([]byte(text)), maxTold-maxSeconds)
 	p.setLocked("", []byte(text))
 }
 
@@ -92,7 +96,7 @@ func (p *progress) note(text string) {
 func (p *progress) wait(place func() int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.place = place
+	p.place, p.doing = place, ""
 }
 
 // streamOf is a writer that adds a stream of the program to a progress.
@@ -113,6 +117,7 @@ const lineEnds = "\n\r"
 func (p *progress) add(s origin, b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.doing = ""
 	mark := ""
 	if s == stderr {
 		mark = "[stderr] "
@@ -198,8 +203,11 @@ func (p *progress) next() string {
 func (p *progress) quiet(ctx context.Context, second int) string {
 	text := strconv.Itoa(second) + " s"
 	p.mu.Lock()
-	place := p.place
+	place, doing := p.place, p.doing
 	p.mu.Unlock()
+	if doing != "" {
+		return text + ", " + doing
+	}
 	if place != nil {
 		if n := place(); n > 0 {
 			return text + ", place " + strconv.Itoa(n) + " in the queue"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -107,6 +108,27 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 	if len(got) > 4*seconds || times < seconds/2 || all > maxToldAll || all < maxToldAll-maxTold {
 		t.Errorf("got %d messages, %d of them times, and %d bytes, want all within their bounds", len(got), times, all)
+	}
+}
+
+// TestProgressTellsWhatTheServerDoes: each second, until the program is queued or writes.
+func TestProgressTellsWhatTheServerDoes(t *testing.T) {
+	got := toldOf(t, func(req *sandboxmcp.Request) {
+		req.Note("looking for " + strings.Repeat("six ", 100))
+		time.Sleep(2100 * time.Millisecond)
+		req.Note("compiling 2 modules")
+		time.Sleep(time.Second)
+		req.Queued(func() int { return 0 })
+		time.Sleep(time.Second)
+		req.Note("looking for demo")
+		fmt.Fprintln(req.Stdout, "done")
+		time.Sleep(1200 * time.Millisecond)
+	})
+	for i, m := range got {
+		got[i], _, _ = strings.Cut(m, " six")
+	}
+	if want := []string{"looking for", "1 s, looking for", "2 s, looking for", "compiling 2 modules", "3 s, compiling 2 modules", "4 s", "done", "5 s"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

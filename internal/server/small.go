@@ -61,7 +61,7 @@ type smallResult struct {
 	Clamped         any                      `json:"clamped,omitempty"`
 	QueuePlace      any                      `json:"queue_place,omitempty"`
 	Isolation       any                      `json:"isolation,omitempty"` // a short text, or the whole if it was asked for
-	Manifest        map[string]string        `json:"manifest,omitzero"`
+	Manifest        map[string]string        `json:"manifest,omitempty"`
 	Receipt         *sandboxmcp.Receipt      `json:"receipt,omitempty"`
 }
 
@@ -72,9 +72,25 @@ type smallError struct {
 }
 
 type smallNetwork struct {
-	Allowed []string                   `json:"allowed,omitempty"`
-	Denied  []sandboxmcp.DeniedRequest `json:"denied,omitempty"`
-	Failed  []sandboxmcp.DeniedRequest `json:"failed,omitempty"`
+	Allowed []string     `json:"allowed,omitempty"`
+	Denied  []smallVisit `json:"denied,omitempty"`
+	Failed  []smallVisit `json:"failed,omitempty"`
+}
+
+// smallVisit is a [sandboxmcp.DeniedRequest].
+type smallVisit struct {
+	Host   string `json:"host"`
+	Port   int    `json:"port,omitempty"`
+	Times  int    `json:"times"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func smallVisits(all []sandboxmcp.DeniedRequest) []smallVisit {
+	var list []smallVisit
+	for _, v := range all {
+		list = append(list, smallVisit(v))
+	}
+	return list
 }
 
 // smallFile is a file, or a folder with many files.
@@ -113,7 +129,7 @@ func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, 
 		r.Success, r.ExitCode, r.DurationMS = &res.Success, &res.ExitCode, &res.DurationMS
 	}
 	if n := res.Network; len(n.Allowed)+len(n.Denied)+len(n.Failed) > 0 {
-		r.Network = &smallNetwork{n.Allowed, n.Denied, n.Failed}
+		r.Network = &smallNetwork{n.Allowed, smallVisits(n.Denied), smallVisits(n.Failed)}
 	}
 	if v.receipt && v.manifest {
 		r.Receipt = res.Receipt
@@ -236,14 +252,14 @@ func bestForm(bundle sandboxmcp.RichResult) (kind string, value any) {
 // skip sets the files that were not kept, and returns how many of them it has not listed.
 func (r *smallResult) skip(res sandboxmcp.Result) int {
 	named := skippedFiles(res)
-	total := max(count(res.Metadata["skipped_total"]), len(named))
+	total := max(count(res.Metadata["skipped_total"]), filesOf(named))
 	r.Skipped = named[:min(len(named), maxSkipNames)]
-	if total > len(r.Skipped) {
+	if total > filesOf(r.Skipped) || len(named) > len(r.Skipped) {
 		r.SkippedReasons = map[string]int{}
 		for _, f := range named {
 			r.SkippedReasons[f.Reason]++
 		}
-		if rest := total - len(named); rest > 0 {
+		if rest := total - filesOf(named); rest > 0 {
 			r.SkippedReasons["not listed"] = rest
 		}
 	}
@@ -252,7 +268,18 @@ func (r *smallResult) skip(res sandboxmcp.Result) int {
 		delete(r.SkippedReasons, "not listed")
 		r.SkippedReasons["not listed, at least"] = rest
 	}
-	return total - len(r.Skipped)
+	return total - filesOf(r.Skipped)
+}
+
+// filesOf counts the rows that are files. The others are directories of which not all files were
+// looked at.
+func filesOf(skipped []sandboxmcp.SkippedFile) (n int) {
+	for _, f := range skipped {
+		if !strings.HasSuffix(f.Name, "/") && !strings.HasSuffix(f.Name, "/…") {
+			n++
+		}
+	}
+	return n
 }
 
 // skippedFiles returns the files that were not kept, as far as they are named.

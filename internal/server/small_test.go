@@ -108,6 +108,13 @@ func TestFilesOfASmallAnswer(t *testing.T) {
 		t.Errorf("files that were not all counted (-want +got):\n%s", d)
 	}
 
+	// Rows for directories are told, and do not count as files.
+	r.Metadata["skipped_total"], r.Metadata["skipped"] = 10, []sandboxmcp.SkippedFile{{Name: "a", Reason: "FIFO"}, {Name: "b/…", Reason: "rest"}, {Name: "c/", Reason: "rest"}, {Name: "d", Reason: "FIFO"}, {Name: "e", Reason: "FIFO"}, {Name: "f", Reason: "FIFO"}}
+	body, _, _ = smallAnswer(t, newFake(), r)
+	if d := cmp.Diff([]any{204.0, map[string]any{"FIFO": 4.0, "rest": 2.0, "not listed, at least": 6.0}}, []any{body["more_artifacts"], body["skipped_reasons"]}); d != "" {
+		t.Errorf("files beside directories (-want +got):\n%s", d)
+	}
+
 	r.Artifacts = []sandboxmcp.Artifact{artifact("report.txt", []byte("a,b\n"))}
 	for i := range 199 {
 		r.Artifacts = append(r.Artifacts, artifact(fmt.Sprintf("pkgs/f%03d.txt", i), []byte("xx")))
@@ -132,7 +139,11 @@ func TestWhatASmallAnswerNames(t *testing.T) {
 	for i := range 7 {
 		r.Metadata = map[string]any{"skipped": append(skipped(r), sandboxmcp.SkippedFile{Name: fmt.Sprint("s", i), Reason: "too large"}), "skipped_total": i + 1}
 	}
+	r.Network.Denied = []sandboxmcp.DeniedRequest{{Host: "a.example", Times: 2}, {Host: "b.example", Port: 80, Times: 1}}
 	body, _, res := smallAnswer(t, newFake(), r)
+	if d := cmp.Diff(map[string]any{"denied": []any{map[string]any{"host": "a.example", "times": 2.0}, map[string]any{"host": "b.example", "port": 80.0, "times": 1.0}}}, body["network"]); d != "" {
+		t.Errorf("a name that was asked for, and a connection (-want +got):\n%s", d)
+	}
 	if links := blocks(res, "resource_link"); len(links) != 2 {
 		t.Errorf("got links %v, want those of the files whose text is not there", links)
 	}
@@ -206,6 +217,10 @@ func TestMoreIsGivenOnRequest(t *testing.T) {
 	body, list = files(map[string]any{"request_id": runID, "include_content": true, "include_receipt": true})
 	if list["b.bin"]["content_b64"] != "AAEC" || list["t.txt"]["content_b64"] != nil || body["receipt"] == nil {
 		t.Errorf("got %v, want the content that is no text, and the receipt", body)
+	}
+	f.files = nil
+	if body, _ = files(map[string]any{"request_id": runID}); body["status"] != "completed" || body["manifest"] != nil {
+		t.Errorf("without files: got %v, want no manifest", body)
 	}
 }
 

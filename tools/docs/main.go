@@ -89,9 +89,6 @@ func writeSettings(w io.Writer) error {
 		if r.Group != group {
 			group = r.Group
 			b.WriteString("\n## " + group + "\n")
-			if r.Later {
-				b.WriteString("\nThese settings are read and checked, but have no effect in this version.\n")
-			}
 			b.WriteString("\n| key | variable | default | reload | meaning |\n|---|---|---|---|---|\n")
 		}
 		legal := strings.ToUpper(r.Legal[:1]) + r.Legal[1:]

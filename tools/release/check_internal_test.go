@@ -164,8 +164,9 @@ func TestOfficialToolsAcceptTheBundle(t *testing.T) {
 	}
 }
 
-// TestTheProgramForArm64Starts: compiled as for a release, it says its version and its platform. An
-// emulator runs it on other machines. It has no walls, so no code is run.
+// TestTheProgramForArm64Starts: compiled as for a release, it says its version and its platform, and
+// serves MCP. An emulator runs it on other machines. That knows no Landlock, so the program refuses
+// to run code.
 func TestTheProgramForArm64Starts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the program and all libraries for another processor")
@@ -188,10 +189,24 @@ func TestTheProgramForArm64Starts(t *testing.T) {
 	if err := os.WriteFile(file, p.data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	command = append(command, file, "version")
-	out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "1.2.3") || !strings.Contains(string(out), "linux/arm64") {
+	command = append(command, file)
+	call := func(in string, args ...string) (string, error) {
+		args = append(command[1:len(command):len(command)], args...)
+		cmd := exec.CommandContext(t.Context(), command[0], args...)
+		cmd.Stdin, cmd.Env = strings.NewReader(in), append(os.Environ(), "HOME="+dir, "SANDBOXMCP_STATE_DIR="+filepath.Join(dir, "state"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := call("", "version"); err != nil || !strings.Contains(out, "1.2.3") || !strings.Contains(out, "linux/arm64") {
 		t.Errorf("got %v and %s, want the version 1.2.3 on linux/arm64", err, out)
+	}
+	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}` + "\n"
+	if out, err := call(hello, "serve"); err != nil || !strings.Contains(out, `"serverInfo"`) {
+		t.Errorf("serve: got %v and %s, want an answer to initialize", err, out)
+	}
+	out, err := call("", "run", "-l", "shell", "-c", "echo $((6 * 7))")
+	if emulated := runtime.GOARCH != "arm64"; emulated && (err == nil || !strings.Contains(out, "isolation_unavailable")) || !emulated && (err != nil || out != "42\n") {
+		t.Errorf("run: got %v and %s, want 42, or isolation_unavailable under an emulator", err, out)
 	}
 }
 

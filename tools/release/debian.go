@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,7 +127,11 @@ func (r *release) installed(p program) ([]entry, error) {
 	}
 	entries = append(entries, manuals...)
 	const doc = "usr/share/doc/sandboxmcp/"
-	pages, err := r.pages(doc, "README.md", "SECURITY.md", "CHANGELOG.md")
+	names, err := fs.Glob(os.DirFS(r.root), "docs/*.md") // to which README.md links
+	if err != nil {
+		return nil, err
+	}
+	pages, err := r.pages(doc, append(names, "README.md", "SECURITY.md", "CHANGELOG.md")...)
 	if err != nil {
 		return nil, err
 	}

@@ -159,6 +159,7 @@ func TestDebianPackage(t *testing.T) {
 		"usr/share/fish/vendor_completions.d/sandboxmcp.fish": "sandboxmcp",
 		"usr/share/doc/sandboxmcp/copyright":                  "License: Apache-2.0",
 		"usr/share/doc/sandboxmcp/" + thirdParty:              "licenses",
+		"usr/share/doc/sandboxmcp/docs/quick-start.md":        "# Quick start",
 		"DEBIAN/postinst":                                     "apparmor_parser",
 	} {
 		if got := string(contents(t, filepath.Join(dir, name))); !strings.Contains(got, want) {

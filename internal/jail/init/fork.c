@@ -4,6 +4,7 @@
 // A fork's parent has to be the sandbox's init, so a process of that pid namespace makes the fork and exits. It shares the zygote's memory
 // while the zygote waits for it. Between two forks the zygote runs no code of the interpreter, which would copy pages.
 
+typedef ul unaligned __attribute__((aligned(1), may_alias));
 struct span { ul start, size; };
 struct walls { const struct call *calls; ul count, need, ntold, nsent; u8 told[32], sent[16]; }; // told, sent: indexes of results
 struct serving {
@@ -15,6 +16,9 @@ struct serving {
 	struct span *spans; // what a program will write to
 	ul nspans;
 	const struct walls *walls[32]; // by number; 0: none
+	void (*after)(void);           // PyOS_AfterFork_Child
+	const char *usual;             // packets of programs for which the zygote is prepared, each after its size; the last size is 0. 0: none
+	const char *places;            // strings: '1' and the path of a file, or '0' and the path of none; the last is empty
 	// of one request, or of one fork
 	const struct walls *script;
 	ul ahead, ready;
@@ -23,6 +27,7 @@ struct serving {
 };
 enum { SERVING = 0xc000, PACKET = 0x40000, PACKET_SIZE = 0x40000 }; // offsets in the area; fork_between depends on the first
 enum { EINTR = 4, EAGAIN = 11, NEWPID = 0x20000000, WALL = 0x40000000, RLIMIT_NOFILE = 7, POPULATE_WRITE = 23 };
+#define FORK (1l << 32)
 struct iov { void *base; ul len; };
 struct msg { void *name; u32 namelen; struct iov *iov; ul iovlen; void *control; ul controllen; int flags; };
 struct rights { ul len; int level, type, fd[16]; };
@@ -30,6 +35,7 @@ struct rights { ul len; int level, type, fd[16]; };
 // fork_between makes a process with the zygote's memory and a stack of its own, in which fork() is called. It returns that process's id, or
 // a negative errno; and 0 in the fork.
 long fork_between(struct serving *s);
+long await(char *area);
 #if defined(__x86_64__)
 #define RSEQ_SIGNATURE 0x53053053
 __asm__(".text\nfork_between:\n\tpush %rbx\n\tpush %rbp\n"
@@ -123,7 +129,30 @@ static long fork_into(struct serving *s) {
 	return r < 0 ? r : status ? -EAGAIN : pid;
 }
 
-// serve answers requests to fork. It returns 0 in a fork that has its walls, and else the size of a packet that is another request.
+// prepared returns which of the usual packets this is, or -1.
+static long prepared(const struct serving *s, const char *p, ul n) {
+	const char *u = s->usual;
+	for (long which = 0; u; which++) {
+		ul size = *(const unaligned *)u, i = 0;
+		if (!size) return -1;
+		for (u += 8; size == n && i < n && p[i] == u[i];) i++;
+		if (i < n) {
+			u += size;
+			continue;
+		}
+		for (const char *at = s->places; *at; at++) {
+			if ((*at == '1') != (sys3(SYS_faccessat, -100, (long)(at + 1), 0) >= 0)) return -1;
+			while (*at) at++;
+		}
+		const char *directory = p;
+		for (int nul = 0; nul < 3; nul += !*directory++);
+		return sys1(SYS_chdir, (long)directory) < 0 ? -1 : which;
+	}
+	return -1;
+}
+
+// serve answers requests to fork. In a fork that has its walls it returns what await returns, and FORK if that is a size. In the zygote
+// it returns the size of a packet that is another request.
 long serve(char *area) {
 	struct serving *s = (struct serving *)(area + SERVING);
 	const u32 *p = (const u32 *)(area + PACKET);
@@ -133,7 +162,11 @@ long serve(char *area) {
 		if (n == 12 && (p[0] & 0xff) == 'F' && p[1] < 32 && (s->script = s->walls[p[1]]) && (ul)s->nfds >= s->script->need && s->nfds >= 3) {
 			s->ahead = p[2];
 			r = alone() ? fork_into(s) : -EAGAIN;
-			if (!r) return 0;
+			if (!r) {
+				s->after();
+				n = await(area);
+				return n < 0 ? n : n | FORK;
+			}
 		}
 		for (int i = 0; i < s->nfds; i++) sys1(SYS_close, s->fds[i]);
 		if ((p[0] & 0xff) != 'F') return n;
@@ -168,7 +201,8 @@ long await(char *area) {
 	for (int i = 0; i < s->nfds; i++)
 		if (s->fds[i] != i && sys3(SYS_dup3, s->fds[i], i, 0) < 0) leave(1);
 	sys3(SYS_close_range, s->nfds, (long)~0u, 0);
-	return n;
+	long which = prepared(s, p, (ul)n);
+	return which < 0 ? n : -1 - which;
 }
 
 // report writes the spans of pages that this process has written to, which are no longer shared with its parent, to a descriptor.

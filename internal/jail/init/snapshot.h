@@ -11,6 +11,7 @@
 #define SYS_gettid 186
 #define SYS_sigaltstack 131
 #define SYS_statx 332
+#define SYS_faccessat 269
 #define SYS_getpid 39
 #define SYS_sched_yield 24
 #define SYS_getdents64 217
@@ -28,6 +29,7 @@
 #define SYS_gettid 178
 #define SYS_sigaltstack 132
 #define SYS_statx 291
+#define SYS_faccessat 48
 #define SYS_getpid 172
 #define SYS_sched_yield 124
 #define SYS_getdents64 61

@@ -216,7 +216,7 @@ func TestConcurrent(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			for n := range 500 {
+			for n := 0; n < 500 || made.Load() == 0 && n < 1_000_000; n++ { // values are made beside, when there is time
 				key := (i + n) % 4
 				if _, ok := p.Take(key, build); ok {
 					dropped.Add(1)

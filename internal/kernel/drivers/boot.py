@@ -12,8 +12,8 @@
 # its own globals, so that a program that redefines "exec" does not change the driver.
 #
 # The interpreter is started without "site", whose .pth files and sitecustomize take up
-# to three quarters of a small program's time. paths.py sets what every program sees of
-# it. The rest is done when the program first imports a module that is not in the
+# to three quarters of a small program's time. paths.py and places.py set what every program
+# sees of it. The rest is done when the program first imports a module that is not in the
 # standard library (site_at_last in later.py).
 #
 # Package sets come before other packages: the packages of a set fit together, and the
@@ -36,52 +36,19 @@
 # server counts a refusal only before the frame "start", so a program that runs cannot
 # change what was said of it.
 #
+# A zygote runs this up to "wait", for a program without sets. In a fork, "wait" returns the
+# display and the path of the program, or None if more is different. Then the loop runs a
+# second time.
+#
 # A program that uses a known module without importing it gets the name as a global
 # (lacks.py, fix.py). Its text stays as it is. slow.py does that.
 def boot():
     import gc, posix, sys
     from _frozen_importlib_external import SourceFileLoader
-    display, path, *sets = sys.argv[1:]
-    if display[:6] == "guard ":
-        from _frozen_importlib_external import MAGIC_NUMBER
-        display, place = display[6:], sys.path.pop(0)
-        with open(path.rpartition("/")[0] + "/@guard@", "rb") as file:
-            code = file.read()
-        if code[:4] == MAGIC_NUMBER:
-            import marshal
-            code = marshal.loads(code[16:])
-        names = {"__name__": "sandboxmcp", "__builtins__": __builtins__}
-        exec(code, names)
-        with open(path, "rb") as file:
-            issues = names["refused"](file.read())
-        if issues:
-            issues = ('{"type":"refused","issues":%s}' % issues).encode("ascii")
-            posix.write(3, len(issues).to_bytes(4, "big") + issues)
-            posix._exit(1)
-        sys.path.insert(0, place)
-        code = names = issues = file = place = None
-    sets = [place + "/site-packages" for place in sets]
-    again = first.pop("again", None)  # set by preload.py if this is a fork
-    ended = again and again()
-    if sets:
-        known = ":".join(sets)
-        if "os" in sys.modules:
-            sys.modules["os"].environ["PYTHONPATH"] = known
-        else:  # os builds its environ from posix.environ
-            known = known.encode("utf-8", "surrogateescape")
-            posix.environ[b"PYTHONPATH"] = known
-            posix.putenv(b"PYTHONPATH", known)
-    sys.argv = [path]
-    sys.path[0] = posix.getcwd()
-    paths = again and again.paths
-    state = again.state if again else {}
-    if sys.flags.no_site and not paths:
+    state = first["again"].state if "again" in first else {}  # preload.py sets "again" in a zygote
+    if sys.flags.no_site:
         "@paths.py@"
-    elif not paths:
-        at = [place.endswith("-packages") for place in sys.path] + [True]
-        at = at.index(True)
-        sys.path[at:at] = sets
-
+    else:
         class Later:
             def find_spec(self, name, path=None, target=None):
                 if name in ("pandas", "matplotlib.pyplot", "IPython"):
@@ -91,8 +58,6 @@ def boot():
                     return adapter.find_spec(name, path, target)
 
         sys.meta_path.insert(0, Later())
-    library = sys.path[1:]
-    del first["boot"]
     begun = strict = channel = found = None
 
     "@lacks.py@"
@@ -104,46 +69,102 @@ def boot():
             except OSError:
                 pass
 
+    from _imp import _fix_co_filename
+    from _warnings import filters
+
+    def begin(frame, event, _):
+        nonlocal begun, found
+        if event == "call" and frame.f_globals is main:
+            sys.setprofile(None)
+            if display != "figures":
+                found = lacks([frame.f_code], code, main)
+                if found:
+                    raise NameError
+            filters.remove(strict)
+            _fix_co_filename(frame.f_code, path)
+            start()
+            begun = True
+
+    if sys.stdout:
+        sys.stdout.reconfigure(line_buffering=True)
+    del first["boot"]
+    wait, again, library, seen = first.pop("wait", None), first.pop("again", None), sys.path[1:], []
+    while True:
+        ended = again and again()
+        display, path, *sets = sys.argv[1:]
+        if display[:6] == "guard ":
+            from _frozen_importlib_external import MAGIC_NUMBER
+            display, place = display[6:], sys.path.pop(0)
+            with open(path.rpartition("/")[0] + "/@guard@", "rb") as file:
+                code = file.read()
+            if code[:4] == MAGIC_NUMBER:
+                import marshal
+                code = marshal.loads(code[16:])
+            names = {"__name__": "sandboxmcp", "__builtins__": __builtins__}
+            exec(code, names)
+            with open(path, "rb") as file:
+                issues = names["refused"](file.read())
+            if issues:
+                issues = ('{"type":"refused","issues":%s}' % issues).encode("ascii")
+                posix.write(3, len(issues).to_bytes(4, "big") + issues)
+                posix._exit(1)
+            sys.path.insert(0, place)
+            code = names = issues = file = place = None
+        sets = [place + "/site-packages" for place in sets]
+        if sets:
+            known = ":".join(sets)
+            if "os" in sys.modules:
+                sys.modules["os"].environ["PYTHONPATH"] = known
+            else:  # os builds its environ from posix.environ
+                known = known.encode("utf-8", "surrogateescape")
+                posix.environ[b"PYTHONPATH"] = known
+                posix.putenv(b"PYTHONPATH", known)
+        sys.argv = [path]
+        sys.path[0] = "@work@" if wait else posix.getcwd()
+        if again and again.paths:
+            pass
+        elif sys.flags.no_site:
+            "@places.py@"
+        else:
+            at = [place.endswith("-packages") for place in sys.path] + [True]
+            at = at.index(True)
+            sys.path[at:at] = sets
+        gc.freeze()
+        module = type(sys)("__main__")
+        main = module.__dict__
+        main.update(first)
+        main["__file__"] = path
+        main["__loader__"] = SourceFileLoader("__main__", path)
+        sys.modules["__main__"] = module
+        del module
+        if not wait:
+            break
+        again.finder, again.places = Later, places
+        prepared, wait = wait(path, seen, again, ("none", "quiet", "results", "stdout", "figures")), None
+        if prepared:
+            display, path = prepared
+            break
+        again = first.pop("again", again)
+        if not again.paths:
+            sys.path[1:] = library
+    library = sys.path[1:]
     try:
         posix.set_inheritable(3, False)
         channel = posix.fstat(3), posix.getpid()
     except OSError:
         pass
-    if sys.stdout:
-        sys.stdout.reconfigure(line_buffering=True)
-    gc.freeze()
-    module = type(sys)("__main__")
-    main = module.__dict__
-    main.update(first)
     state.update(display=display, channel=channel, library=library)
-    main["__file__"] = path
-    main["__loader__"] = SourceFileLoader("__main__", path)
-    sys.modules["__main__"] = module
-    del module
     try:
         try:
             if display == "none" or display == "quiet" or display == "figures":
-                from _imp import _fix_co_filename
-                from _warnings import filters
-
-                def begin(frame, event, _):
-                    nonlocal begun, found
-                    if event == "call" and frame.f_globals is main:
-                        sys.setprofile(None)
-                        if display != "figures":
-                            found = lacks([frame.f_code], code, main)
-                            if found:
-                                raise NameError
-                        filters.remove(strict)
-                        _fix_co_filename(frame.f_code, path)
-                        start()
-                        begun = True
-
-                with open(path, "rb") as file:
-                    code = file.read()
+                code, file = b"", posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+                while part := posix.read(file, 1 << 20):
+                    code += part
+                posix.close(file)
                 strict = "error", None, SyntaxWarning, None, 0
                 filters.insert(0, strict)
                 sys.setprofile(begin)
+                begin = None  # it would keep the program's names
                 exec(code, main)
         except SystemExit as error:
             if ended:
@@ -161,6 +182,7 @@ def boot():
             sys.setprofile(None)
             if strict:
                 filters.remove(strict)
+            begin = None
             names = dict(globals(), **locals())
             exec(compile(slow, driver, "exec"), names)
             names["slowly"]()
@@ -172,6 +194,9 @@ def boot():
                 end()
             except Exception:
                 pass
+    if begun and ended and "threading" not in sys.modules and ended.handlers() == 1:
+        main = None
+        ended()  # the interpreter would do nothing else before it
 
 
 type(boot)(boot.__code__, {"__builtins__": __builtins__, "first": globals(), "driver": boot.__code__.co_filename, "text": "@later.py@", "adapt": "@adapt.py@", "fix": "@fix.py@", "slow": "@slow.py@"})()

@@ -1,6 +1,7 @@
 # The zygote: an interpreter that waits and is forked into sandboxes. The driver's script
-# follows this text in the same file. serve() returns only in a fork. The script then runs
-# as in a new interpreter: serve() leaves no names, modules or descriptors behind.
+# follows this text in the same file. It calls the function "wait", which returns only in a
+# fork. The script then runs as in a new interpreter: this text leaves no names, modules or
+# descriptors behind, and what the script did before is what it does for every program.
 #
 # The zygote owns the user namespaces of the sandboxes. It has the capabilities to enter
 # them and no others, and a seccomp filter. It parses only what the server sends. The
@@ -93,13 +94,15 @@ def serve():
     def answer(kind, *values):
         return b"".join((v & 0xFFFFFFFF).to_bytes(4, "little") for v in (kind[0],) + values)
 
-    def wait():
-        """Serves the server's requests. Returns only in a fork that has its walls."""
+    def forks():
+        """Serves the server's requests. Returns only in a fork that has its walls, as Code(area + 80) does."""
         while True:
             before_fork()
             size = Code(area + 64)(area, 0, 0, 0, 0)
-            if not size:
-                return after_fork()
+            if size < 0:
+                return size
+            if size >> 32:
+                return size & 0xFFFFFFFF
             fork_done()
             try:
                 packet = received[:size]
@@ -111,7 +114,7 @@ def serve():
                 said = answer(b"P")
             except Exception:
                 said = answer(b"E", 22)
-            control.send(said)
+            posix.write(3, said)
 
     def own_memory():
         """Returns (start, size) of all private writable memory."""
@@ -147,7 +150,7 @@ def serve():
                     leave(0)
 
             posix._exit = end
-            exec("def f(a, *b, **c):\n    return [x for x in range(9)]\nclass A:\n    pass\nprint(f(1), A(), {'a': 1.5}, '%s' % 2)\n", {})
+            exec("def f(a, *b, **c):\n    return [x for x in range(9)]\nprint(f(1), {'a': 1.5}, '%s' % 2)\n", {})
             sys.argv[-1] = "/dev/null"
             return None
         posix.close(theirs)
@@ -158,16 +161,6 @@ def serve():
         if not found:  # the script did not exit through posix._exit
             found = b"".join(n.to_bytes(8, "little") for span in own_memory() if span[1] < 4 << 20 for n in span)
         return c_chars(found[:len(found) // 16 * 16])
-
-    def forget():
-        """Removes the names and modules of this file."""
-        control.detach()
-        forget_modules()
-        del main["serve"]
-
-    def forget_modules():
-        while own:
-            del sys.modules[own.pop()]
 
     def place_code():
         """Maps the code of snapshot.c and its working memory, at the same address in all forks. The code records the
@@ -188,8 +181,9 @@ def serve():
         if posix.fork():  # a new process id, so that libraries that compare it detect the later fork
             posix._exit(0)
         try:
-            forget_modules()
             had = dict(posix.environ)
+            if known_again:
+                main["again"] = known_again
             exec(compile(text, serve_file, "exec"), main)
             now = posix.environ
             changed.update((name, (had.get(name), now.get(name))) for name in had.keys() | now.keys() if had.get(name) != now.get(name))
@@ -197,6 +191,7 @@ def serve():
                 raise OSError(11, "there are threads")
             if len(posix.listdir("/proc/self/fd")) != to + 2:  # 0 to `to`, and the one that listdir opens
                 raise OSError(9, "there are open files")
+            trim()
             if not stays:
                 spans = written()
                 if spans is None:
@@ -213,6 +208,7 @@ def serve():
             posix.write(to, answer(b"R"))
             posix._exit(0)
         after_fork()
+        c_long.from_address(serving + 336).value = 0  # what the packages have changed is not prepared
         if result == 2:  # copy the pages that a program will write to now, so that they cause no page faults while it runs
             Code(area + 96)(_ctypes.addressof(spans), len(spans) // 16, 0, 0, 0)
         return True
@@ -221,11 +217,11 @@ def serve():
         """Replaces this process's memory by the image. Does not return; the process goes on in save()."""
         Code(area + 32)(area, image, rseq, rseq_size, ahead)
 
-    def child():
+    def child(size):
         """Waits in a fork for its program. Returns the packet of the program; None as save()."""
         try:
             while True:
-                packet = received[:Code(area + 80)(area, 0, 0, 0, 0)]
+                packet = received[:size]
                 if packet[:2] == b"S\0":
                     return packet
                 if packet[:1] == b"I":  # import and save; the answer goes to descriptor 4
@@ -234,11 +230,74 @@ def serve():
                     posix.write(4, answer(b"R"))
                 elif packet[:1] == b"L":  # load the image of descriptor 5; the answer goes to descriptor 4
                     load(5, word(packet, 4))
+                size = Code(area + 80)(area, 0, 0, 0, 0)
         except BaseException:
             posix._exit(1)
 
+    def trim():
+        """Returns free memory to the kernel. Forks copy the page tables of the rest only, and images do not hold it."""
+        if malloc_trim:
+            malloc_trim(0, 0, 0, 0, 0, 0, 0)
+
     def text(value):
         return value.decode("utf-8", "surrogateescape")
+
+    def wait(path=None, places=(), again=None, variants=()):
+        """Serves as the zygote. Returns in a fork that has a program, and in the one that written() makes. If the program
+        is the one that is prepared, but for one of variants as its first argument, and all places are there or missing as
+        they are here, it returns the variant and the path. Else it returns None, and sys.argv has the arguments."""
+        nonlocal spans, known_again
+        known_again = again
+        usual, at = [], len(sys.orig_argv) - argc + 1
+        for variant in variants:
+            usual.append(sys.orig_argv[:at] + [variant] + sys.orig_argv[at + 1:])
+        packets = b""
+        for argv in usual or [sys.orig_argv]:
+            packet = b"S\0%d\0%d\0/mnt/data\0" % (len(argv) - argc, len(argv))
+            packet += b"".join(a.encode("utf-8", "surrogateescape") + b"\0" for a in argv) + b"".join(b"%s=%s\0" % v for v in posix.environ.items())
+            packets += len(packet).to_bytes(8, "little") + packet
+        packets = c_chars(packets + bytes(8))
+        looked = c_chars(b"".join(b"%d%s\0" % (there, place.encode("utf-8", "surrogateescape")) for place, there in places) + b"\0")
+        for at, value in (336, packets), (344, looked):
+            c_long.from_address(serving + at).value = _ctypes.addressof(value)
+        if not stays:
+            spans = written()
+            if spans is None:
+                return variants and (variants[0], "/dev/null")
+        c_long.from_address(serving + 56).value, c_long.from_address(serving + 64).value = _ctypes.addressof(spans), len(spans) // 16
+        posix.write(3, answer(b"R"))
+        size = forks()
+        if size < 0:
+            if usual:
+                sys.orig_argv = usual[-1 - size]
+                return variants[-1 - size], path
+            return None
+        packet = child(size)
+        if packet is None:
+            return variants and (variants[0], "/dev/null")
+        become(packet.split(b"\0"))
+
+    def become(strings):
+        """Sets arguments and environment to those of a program."""
+        options, count = int(strings[1]), int(strings[2])
+        posix.chdir(strings[3])
+        argv, env = strings[4:4 + count], {}
+        for entry in strings[4 + count:-1]:
+            name, _, value = entry.partition(b"=")
+            env[name] = value
+        for name, (old, new) in changed.items():  # packages changed these when they were imported
+            if env.get(name) == old:
+                env[name] = new
+        env = {name: value for name, value in env.items() if value is not None}
+        for name in posix.environ.keys() - env.keys():
+            posix.unsetenv(name)
+            del posix.environ[name]
+        for name, value in env.items():
+            if posix.environ.get(name) != value:
+                posix.putenv(name, value)
+                posix.environ[name] = value
+        sys.orig_argv = [text(a) for a in argv]
+        sys.argv = sys.orig_argv[options:]
 
     serve_file = sys._getframe().f_code.co_filename
     before_fork, after_fork, fork_done = (Hook(_ctypes.dlsym(library, "PyOS_" + name)) for name in ("BeforeFork", "AfterFork_Child", "AfterFork_Parent"))
@@ -246,54 +305,34 @@ def serve():
         rseq, rseq_size = c_long.from_address(_ctypes.dlsym(library, "__rseq_offset")).value, 32
     except OSError:  # a C library that does not use rseq
         rseq = rseq_size = 0
+    try:
+        malloc_trim = Syscall(_ctypes.dlsym(library, "malloc_trim"))
+    except OSError:  # a C library without it
+        malloc_trim = None
     control, page = _socket.socket(fileno=3), posix.sysconf("SC_PAGESIZE")
     facts = control.recv(1 << 17)
+    control.detach()
     nr_mmap, nr_mprotect, stays = (word(facts, at) for at in range(4, 16, 4))
     files, code = word(facts, 16, 8), facts[24:]
     home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
+    known_again = None
     changed = {}  # environment variables that packages changed: name to (old, new)
     plans = {}    # the results of parse()
-    own = [name for name in sys.modules if name not in had]  # listed here, because a fork that reads all names copies their pages
     area = place_code()
     serving, received = area + 0xC000, (c_char * 0x40000).from_address(area + 0x40000)  # struct serving; a packet
-    for at, value in (8, _ctypes.dlsym(library, "fork")), (16, control.fileno()), (24, home), (32, rseq), (40, rseq_size), (48, files):
+    for at, value in (8, _ctypes.dlsym(library, "fork")), (16, 3), (24, home), (32, rseq), (40, rseq_size), (48, files), (328, _ctypes.dlsym(library, "PyOS_AfterFork_Child")):
         c_long.from_address(serving + at).value = value
     spans = c_chars(b"")
+    argc = len(sys.argv)
+    for name in set(sys.modules) - had:
+        del sys.modules[name]
+    sys.path_importer_cache.pop(sys.path[0], None)
+    del main["serve"]
+    main["wait"] = wait
     Keep(_ctypes.dlsym(library, "Py_IncRef"))((sys._getframe(1).f_code, *locals().values()))  # a fork that destroys these copies their pages
     gc.collect()
     gc.freeze()
-    if not stays:
-        spans = written()
-        if spans is None:
-            return forget()
-    c_long.from_address(serving + 56).value, c_long.from_address(serving + 64).value = _ctypes.addressof(spans), len(spans) // 16
-    control.send(answer(b"R"))
-    wait()
-    packet = child()
-    if packet is None:
-        return forget()
-    strings = packet.split(b"\0")
-    options, count, directory = int(strings[1]), int(strings[2]), strings[3]
-    argv, env = strings[4:4 + count], {}
-    for entry in strings[4 + count:-1]:
-        name, _, value = entry.partition(b"=")
-        env[name] = value
-    posix.chdir(directory)
-    for name, (old, new) in changed.items():  # packages changed these when they were imported
-        if env.get(name) == old:
-            env[name] = new
-    env = {name: value for name, value in env.items() if value is not None}
-    for name in posix.environ.keys() - env.keys():
-        posix.unsetenv(name)
-        del posix.environ[name]
-    for name, value in env.items():
-        if posix.environ.get(name) != value:
-            posix.putenv(name, value)
-            posix.environ[name] = value
-    sys.orig_argv = [text(a) for a in argv]
-    sys.argv = sys.orig_argv[options:]
-    sys.path_importer_cache.pop(sys.path[0], None)
-    forget()
+    trim()
 
 
 type(serve)(serve.__code__, {"__builtins__": __builtins__, "main": globals()})()

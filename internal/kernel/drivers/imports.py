@@ -8,8 +8,8 @@ def imports():
     sets = [place + "/site-packages" for place in "@sets@"]
     if first.paths is False:
         import posix
-        state = first.state
-        "@paths.py@"
+        Later, places = first.finder, first.places
+        "@places.py@"
     for name in "@modules@":
         __import__(name)
 

@@ -1,16 +1,19 @@
-def lacks(codes, text, main):
+def lacks(codes, text, main, known=frozenset("@known@")):
     """The known names that a program loads as globals and that neither it nor the interpreter has bound. The set is
     empty if the program can tell a bound name from an unbound one. fix.py decides by the syntax tree.
 
-    Almost all programs end at the first line that returns, and those that import what they use at the second: the
+    Almost all programs end at the first line that returns, and those that import what they use at the third: the
     import lines are read as text, because parsing takes as long as half of a compilation."""
-    names, codes = set(), list(codes)
-    while codes:
-        code = codes.pop()
-        names.update(code.co_names)
-        codes.extend(c for c in code.co_consts if type(c) is type(code))
-    found = names & "@known@"
-    if not found or not names.isdisjoint((
+    codes = list(codes)
+    for code in codes:
+        for c in code.co_consts:
+            if type(c) is type(code):
+                codes.append(c)
+    if all(map(known.isdisjoint, [code.co_names for code in codes])):
+        return set()
+    names = set().union(*[code.co_names for code in codes])
+    found = set(names & known)
+    if not names.isdisjoint((
             "NameError", "globals", "locals", "exec", "eval", "builtins", "__builtins__", "__main__", "modules", "excepthook", "__import__", "import_module",
             "__globals__", "f_globals", "f_builtins", "f_locals", "_getframe", "currentframe")):
         return set()

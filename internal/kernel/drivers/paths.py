@@ -1,18 +1,13 @@
-# Does the part of "site" that every program sees, and adds the directories of packages,
-# in an interpreter that was started without "site". It is embedded in a function that has
-# posix, sys, sets and text (later.py).
+# Does the part of "site" that every program sees, in an interpreter that was started without
+# "site", but for the directories of packages (places.py). It is embedded in a function that has
+# posix, sys, state and text (later.py).
 import builtins, _sitebuiltins
 builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
 builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
 builtins.help = _sitebuiltins._Helper()
-sys.path += sets
 home = "%s/lib/python%d.%d/" % (sys.prefix, *sys.version_info[:2])
-for place in home.replace("/lib/", "/local/lib/") + "dist", sys.prefix + "/lib/python3/dist", home + "dist", home.replace("/lib/", "/lib64/") + "site", home + "site":
-    try:
-        posix.stat(place + "-packages")
-        sys.path.append(place + "-packages")
-    except OSError:
-        pass
+places = (home.replace("/lib/", "/local/lib/") + "dist-packages", sys.prefix + "/lib/python3/dist-packages", home + "dist-packages",
+    home.replace("/lib/", "/lib64/") + "site-packages", home + "site-packages")
 
 class Later:
     def find_spec(self, name, path=None, target=None):
@@ -21,6 +16,5 @@ class Later:
             exec(text, names)
             return names["site_at_last"](self, name, path, target)
 
-Later.sets = sets
 own = sys.stdlib_module_names
 sys.meta_path.insert(0, Later())

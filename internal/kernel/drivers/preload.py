@@ -18,10 +18,12 @@ def preload():
     compile("", "", "exec", 0x400)  # creates the classes of the syntax tree, which the first such call of a program would do
     for name in set(sys.modules) - there:  # a program sees only the modules that every interpreter has loaded
         del sys.modules[name]
-    known = set(sys.modules)
+    known, newest = set(sys.modules), None
     register, unregister, collect = atexit.register, atexit._clear, gc.collect
 
     def again():
+        nonlocal newest
+        newest = next(reversed(sys.modules))
         ended.how = None
         return ended
 
@@ -44,7 +46,13 @@ def preload():
         try:
             ended.how = how = builtins._ = sys.last_type = sys.last_value = sys.last_traceback = None
             unregister()
-            for name in [name for name, m in sys.modules.items() if name not in known and theirs(m)] + ["__main__"]:
+            new = []
+            for name in reversed(sys.modules):  # a module that is imported comes last
+                if name == newest:
+                    break
+                if name not in known and theirs(sys.modules[name]):
+                    new.append(name)
+            for name in new[::-1] + ["__main__"]:
                 module = sys.modules.pop(name, None)
                 for value in list(vars(module).values()):  # before the collector closes the file below
                     if isinstance(value, _io._IOBase) and not value.closed:
@@ -59,6 +67,7 @@ def preload():
             return  # the interpreter meets the same error and reports it
         posix._exit(code)
 
+    ended.handlers = atexit._ncallbacks
     ended.how = KeyboardInterrupt()  # until a program runs, the interpreter ends normally
     register(ended)  # registered first, so called last: packages may register functions when they are imported
     again.paths, again.known, again.state = False, known, {}

@@ -494,6 +494,7 @@ def find_packages(sets):
     if sets:
         environ["PYTHONPATH"] = ":".join(sets)
     "@paths.py@"
+    "@places.py@"
 
 
 def find_own_packages():

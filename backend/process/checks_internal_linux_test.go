@@ -1,0 +1,39 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestContainersAreRecognized: by the marks of Docker and Podman.
+func TestContainersAreRecognized(t *testing.T) {
+	for _, c := range []struct {
+		mark string
+		want bool
+	}{{"etc/passwd", false}, {".dockerenv", true}, {"run/.containerenv", true}} {
+		root := t.TempDir()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, c.mark)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, c.mark), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := inContainer(root); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.mark, got, c.want)
+		}
+	}
+}
+
+// TestFixesOfContainers: what the defaults of engines cause is fixed by options of the container.
+func TestFixesOfContainers(t *testing.T) {
+	for failure, option := range map[string]string{
+		"jail unavailable: start builder: operation not permitted":               "seccomp=unconfined",
+		"jail unavailable: build template: mount /proc: operation not permitted": "systempaths=unconfined",
+	} {
+		if got := fixFor(failure); !blocksSandboxes(failure) || !strings.Contains(got, option) {
+			t.Errorf("%s: got %q, want the option %s", failure, got, option)
+		}
+	}
+}

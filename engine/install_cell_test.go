@@ -1,0 +1,50 @@
+package engine_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// TestInstallFromACell: %pip, !pip and !npm ask the server, which installs into the session of the
+// cell, also if the cell holds the only place in the queue. The rest of the cell sees the packages.
+func TestInstallFromACell(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t, func(c *engine.Config) { c.MaxConcurrent, c.PackagesDeny = 1, []string{"node:*", "absent"} })
+	needs(t, e, sandboxmcp.Python)
+	in := func(id sandboxmcp.SessionID, code string) sandboxmcp.Request {
+		return sandboxmcp.Request{SessionID: id, Code: code}
+	}
+	one, two := create(t, e, sandboxmcp.SessionSpec{}), create(t, e, sandboxmcp.SessionSpec{})
+	stdout(t, e, "Installed demo 2.0 and 1 dependency for session "+string(one)+".\ntwo, part\n", in(one, "%pip install -q 'demo>=1'\nimport demo, os\nprint(demo.says)"))
+	stdout(t, e, "two, part\n", in(one, "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'import demo; print(demo.says)'], capture_output=True, text=True).stdout, end='')"))
+	var notes []string
+	noted := in(two, "%pip install -q nothing-like-it")
+	noted.Note = func(text string) { notes = append(notes, text) }
+	if execute(t, e, noted); !slices.Contains(notes, "looking for nothing-like-it") {
+		t.Errorf("got the notes %q, want what the server does", notes)
+	}
+	stdout(t, e, "None\n", in(two, misses))
+	for id, want := range map[sandboxmcp.SessionID]string{one: "Installed: demo, ", two: "only Python's own library is"} {
+		if res := execute(t, e, in(id, "import not_there")); !strings.Contains(res.Note, want) {
+			t.Errorf("session %s: got the note %q, want %q", id, res.Note, want)
+		}
+	}
+	stdout(t, e, "Installed demo 1.0 for session "+string(two)+".\none\n", in(two, "version = '1.0'\n!python3 -m pip install demo=={version}\nimport demo\nprint(demo.says)"))
+	for code, want := range map[string]string{
+		"%pip install absent":         "packages_deny",
+		"!pip install ../x":           "package_rejected",
+		"!npm install demo":           "packages_deny",
+		"!pip install demo; echo too": "no host is open", // a shell's command is left to pip
+		"%pip install -r list.txt":    "no host is open",
+	} {
+		if res := execute(t, e, in(one, code)); res.Success || !strings.Contains(res.Stderr, want) {
+			t.Errorf("%s: got %s %q, want %s", code, res.Status, res.Stderr, want)
+		}
+	}
+	stdout(t, e, "two, part\n", in(one, "print(demo.says)"))
+}
