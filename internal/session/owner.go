@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"os"
@@ -33,7 +34,7 @@ func (o *owner) id() string {
 }
 
 // enter takes the lease at its first call and returns the owner's name.
-func (o *owner) enter() (string, error) {
+func (o *owner) enter(ctx context.Context) (string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.name != "" {
@@ -42,7 +43,7 @@ func (o *owner) enter() (string, error) {
 	mark := make([]byte, 6)
 	_, _ = rand.Read(mark) // never fails
 	name := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
-	lease, err := o.store.TryLease(ownerLease(name))
+	lease, err := o.store.TryLease(ctx, ownerLease(name))
 	if err != nil {
 		return "", err
 	}
@@ -64,16 +65,16 @@ func (o *owner) leave() error {
 
 // lives reports whether the process of an owner is alive. It returns true if that cannot
 // be found out, so that no session is called gone by mistake.
-func (o *owner) lives(name string) bool {
-	return name != "" && !strings.ContainsAny(name, "/\x00") && o.store.Leased(ownerLease(name))
+func (o *owner) lives(ctx context.Context, name string) bool {
+	return name != "" && !strings.ContainsAny(name, "/\x00") && o.store.Leased(ctx, ownerLease(name))
 }
 
 // bury removes the file of a dead owner.
-func (o *owner) bury(name string) {
-	if o.lives(name) {
+func (o *owner) bury(ctx context.Context, name string) {
+	if o.lives(ctx, name) {
 		return
 	}
-	if lease, err := o.store.TryLease(ownerLease(name)); err == nil {
+	if lease, err := o.store.TryLease(ctx, ownerLease(name)); err == nil {
 		_ = lease.Discard()
 	}
 }

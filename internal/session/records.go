@@ -56,7 +56,7 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 			gone = expiredError(k.id, "its time was up, or its sandbox ended")
 		case state == "live" && who == t.owner.id(): // its row could not be changed at its end
 			gone = expiredError(k.id, "it was closed")
-		case state == "live" && !t.owner.lives(who) && t.cfg.Now().Sub(at) < keepExpired:
+		case state == "live" && !t.owner.lives(ctx, who) && t.cfg.Now().Sub(at) < keepExpired:
 			gone = expiredError(k.id, "the server that had it has ended")
 		}
 	}
@@ -111,7 +111,7 @@ func (t *Table) Sweep(ctx context.Context) (orphans int64, err error) {
 		if err = rows.Scan(&who); err != nil {
 			return 0, errors.Join(err, rows.Close())
 		}
-		if who != t.owner.id() && !t.owner.lives(who) {
+		if who != t.owner.id() && !t.owner.lives(ctx, who) {
 			dead = append(dead, who)
 		}
 	}
@@ -121,7 +121,7 @@ func (t *Table) Sweep(ctx context.Context) (orphans int64, err error) {
 	now := t.cfg.Now().UTC()
 	err = t.cfg.Store.Update(ctx, t.bury(dead, now, &orphans))
 	for _, who := range dead {
-		t.owner.bury(who)
+		t.owner.bury(ctx, who)
 	}
 	return orphans, err
 }

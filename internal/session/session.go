@@ -242,7 +242,7 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 		s.dropLocked()
 		return nil
 	}
-	name, err := s.t.owner.enter()
+	name, err := s.t.owner.enter(ctx)
 	if err == nil {
 		info.Owner = name
 		err = s.t.insert(ctx, info)

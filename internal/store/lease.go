@@ -51,15 +51,6 @@ func (s *Store) Lease(ctx context.Context, name string) (*Lease, error) {
 	return l, nil
 }
 
-func (s *Store) tryLeaseNow(name, path string) (*Lease, error) {
-	if s.pg == nil {
-		return tryLease(path)
-	}
-	ctx, cancel := s.pg.within()
-	defer cancel()
-	return s.tryLease(ctx, name, path)
-}
-
 func (s *Store) tryLease(ctx context.Context, name, path string) (*Lease, error) {
 	if s.pg == nil {
 		return tryLease(path)
@@ -71,12 +62,12 @@ func (s *Store) tryLease(ctx context.Context, name, path string) (*Lease, error)
 }
 
 // TryLease takes the lease called name if it is free, and otherwise fails with [ErrLeased].
-func (s *Store) TryLease(name string) (*Lease, error) {
+func (s *Store) TryLease(ctx context.Context, name string) (*Lease, error) {
 	path, err := s.leasePath(name)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.tryLeaseNow(name, path)
+	l, err := s.tryLease(ctx, name, path)
 	if err != nil && !errors.Is(err, ErrLeased) {
 		return nil, s.explain("locked", err)
 	}
@@ -85,13 +76,13 @@ func (s *Store) TryLease(name string) (*Lease, error) {
 
 // Leased reports whether a process holds the lease called name. It makes no file. If it
 // cannot find out, it returns true. A TryLease at the same moment may fail because of it.
-func (s *Store) Leased(name string) bool {
+func (s *Store) Leased(ctx context.Context, name string) bool {
 	path, err := s.leasePath(name)
 	if err != nil {
 		return false
 	}
 	if s.pg != nil {
-		return s.pg.leases.leased(name)
+		return s.pg.leases.leased(ctx, name)
 	}
 	f, err := plainfile.Open(path)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 
 // holdLease takes a lease, prints that it has it, and holds it until the process is killed.
 func holdLease(s *store.Store) error {
-	l, err := s.TryLease("a/lease")
+	l, err := s.TryLease(context.Background(), "a/lease")
 	if err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func TestALeaseOfAKilledProcessIsFree(t *testing.T) {
 	}
 	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "held"; {
 	}
-	if _, err := s.TryLease("a/lease"); !errors.Is(err, store.ErrLeased) || !s.Leased("a/lease") {
-		t.Errorf("while it lives: got %v and leased %v, want ErrLeased", err, s.Leased("a/lease"))
+	if _, err := s.TryLease(t.Context(), "a/lease"); !errors.Is(err, store.ErrLeased) || !s.Leased(t.Context(), "a/lease") {
+		t.Errorf("while it lives: got %v and leased %v, want ErrLeased", err, s.Leased(t.Context(), "a/lease"))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -61,9 +61,9 @@ func TestALeaseOfAKilledProcessIsFree(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	if storetest.Postgres() { // the server has to notice that the connection is gone
-		testkit.Until(t, "the lease of the dead process is free", func() bool { return !s.Leased("a/lease") })
+		testkit.Until(t, "the lease of the dead process is free", func() bool { return !s.Leased(t.Context(), "a/lease") })
 	}
-	if s.Leased("a/lease") {
+	if s.Leased(t.Context(), "a/lease") {
 		t.Error("the lease of the dead process: got it held, want it free")
 	}
 	l, err := s.Lease(t.Context(), "a/lease")
@@ -126,14 +126,14 @@ func TestLeasesThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", "..", "../lease", "/lease", "fifo", "link"} {
-		if l, err := s.TryLease(name); err == nil || errors.Is(err, store.ErrLeased) {
+		if l, err := s.TryLease(t.Context(), name); err == nil || errors.Is(err, store.ErrLeased) {
 			t.Errorf("%s: got %v, %v, want another error", strconv.Quote(name), l, err)
 		}
 		if l, err := s.Lease(t.Context(), name); err == nil {
 			t.Errorf("%s: got %v, want an error", strconv.Quote(name), l)
 		}
 	}
-	if s.Leased("nothing") {
+	if s.Leased(t.Context(), "nothing") {
 		t.Error("a lease that no process took: got it held, want it free")
 	}
 }

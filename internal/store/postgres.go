@@ -40,8 +40,7 @@ const deadWriter = 30 * time.Second
 // a statement sees everything that was committed before, without conflicts between writers.
 type postgres struct {
 	config *pgx.ConnConfig
-	name   string                                       // what messages call the database; without user and password
-	within func() (context.Context, context.CancelFunc) // for calls whose callers have no context
+	name   string // what messages call the database; without user and password
 	leases postgresLeases
 }
 
@@ -59,8 +58,7 @@ func newPostgres(ctx context.Context, url string, log *slog.Logger) (*postgres, 
 	}
 	p := &postgres{config: c, name: "PostgreSQL database " + c.Database + " at " + name}
 	base := context.WithoutCancel(ctx)
-	p.within = func() (context.Context, context.CancelFunc) { return context.WithTimeout(base, leaseTimeout) }
-	p.leases.within = p.within
+	p.leases.within = func() (context.Context, context.CancelFunc) { return context.WithTimeout(base, leaseTimeout) }
 	p.leases.open, p.leases.log = func() *sql.DB { return p.pool(1, nil) }, log
 	return p, nil
 }

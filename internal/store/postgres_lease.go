@@ -64,14 +64,12 @@ func (l *postgresLeases) try(ctx context.Context, name string) error {
 }
 
 // leased reports whether a process holds the lease, or whether that cannot be found out.
-func (l *postgresLeases) leased(name string) bool {
+func (l *postgresLeases) leased(ctx context.Context, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held[name] {
 		return true
 	}
-	ctx, cancel := l.within()
-	defer cancel()
 	free, err := l.ask(ctx, tryLeaseLock, name)
 	if err != nil || !free {
 		return true
@@ -137,8 +135,11 @@ func (l *postgresLeases) keep(stop <-chan struct{}) {
 }
 
 // ask runs a statement that answers true or false, on the connection that holds the leases.
-// After an error of the connection the next call makes a new one.
+// After an error of the connection the next call makes a new one. A caller who gives up does not
+// end the connection, because all leases of the process would be lost with it.
 func (l *postgresLeases) ask(ctx context.Context, statement string, args ...any) (yes bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
 	if err = l.connect(ctx); err != nil {
 		return false, err
 	}
