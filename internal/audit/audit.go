@@ -124,9 +124,9 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 		return nil, errors.New("the duration of the entry is not a number")
 	}
 	r := &row{
-		ID: valid(e.ID), Namespace: valid(string(e.Namespace)), Action: valid(e.Action), Phase: e.Phase,
-		RequestID: valid(string(e.RequestID)), SessionID: valid(string(e.SessionID)), Language: valid(string(e.Language)),
-		Detail: valid(e.Detail), Actor: valid(e.Actor), DurationMS: e.DurationMS,
+		ID: column(e.ID), Namespace: column(string(e.Namespace)), Action: column(e.Action), Phase: e.Phase,
+		RequestID: column(string(e.RequestID)), SessionID: column(string(e.SessionID)), Language: column(string(e.Language)),
+		Detail: column(e.Detail), Actor: column(e.Actor), DurationMS: e.DurationMS,
 	}
 	if r.ID == "" {
 		r.ID = newID()
@@ -160,6 +160,10 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 }
 
 func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+// column returns a text that every database stores as it is, because its hash is of what is stored.
+// PostgreSQL stores no NUL.
+func column(s string) string { return strings.ReplaceAll(valid(s), "\x00", "\ufffd") }
 
 // newID returns a UUID of version 4.
 func newID() string {

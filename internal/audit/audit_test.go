@@ -208,6 +208,29 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// Callers may send any bytes. What a database cannot store is replaced before it is hashed.
+func TestEntriesOfAnyBytesVerify(t *testing.T) {
+	s := open(t, t.TempDir())
+	l := record(t, s, nil)
+	e := entry("a", 0)
+	e.Detail, e.Actor, e.SessionID = "a\x00b", "\xff\x00", "\x00"
+	e.Metadata = map[string]any{"k\x00": "v\x00\xff"}
+	if _, err := l.Append(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	page, err := l.List(t.Context(), "a", sandboxmcp.AuditQuery{Action: "no\x00ne"})
+	if err != nil || page.Total != 0 {
+		t.Errorf("an action of odd bytes: got %d entries, %v; want none", page.Total, err)
+	}
+	page, err = l.List(t.Context(), "a", sandboxmcp.AuditQuery{})
+	if err != nil || len(page.Entries) != 1 || page.Entries[0].Detail != "a\ufffdb" {
+		t.Errorf("got %+v, %v", page.Entries, err)
+	}
+	if rep := verify(t, s, "a"); rep.Bad != nil || rep.Entries != 1 {
+		t.Errorf("got %+v", rep)
+	}
+}
+
 // Entries of one Update are chained too, and none stays when it fails.
 func TestOpInOneUpdate(t *testing.T) {
 	s := open(t, t.TempDir())

@@ -116,6 +116,33 @@ func TestOneHoldsALease(t *testing.T) {
 	}
 }
 
+// A caller that gives up while it waits for a lease frees none of the others.
+func TestACallerThatGivesUpFreesNoLease(t *testing.T) {
+	dir := t.TempDir()
+	s, other := open(t, store.Config{Dir: dir}), open(t, store.Config{Dir: dir})
+	owner, err := s.Lease(t.Context(), "owner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Microsecond)
+		if l, err := s.Lease(ctx, "another"); err == nil {
+			if err = l.Release(); err != nil {
+				t.Fatal(err)
+			}
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v, want the context's error", err)
+		}
+		cancel()
+		if l, err := other.TryLease("owner"); !errors.Is(err, store.ErrLeased) {
+			t.Fatalf("after %d callers: got %v, %v, want it held", i+1, l, err)
+		}
+	}
+	if err := owner.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLeasesThatCannotBe(t *testing.T) {
 	storetest.SQLite(t)
 	s := open(t, store.Config{Dir: t.TempDir()})

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,7 +149,7 @@ func (e *databaseError) Error() string { return e.reason }
 // Classes of the server's error codes that are about the server and not about a statement.
 var serverClasses = map[string]bool{
 	"08": true, // connection
-	"25": true, // state of the transaction, such as read-only
+	"25": true, // state of the transaction, such as read-only; not [failedBefore]
 	"28": true, // authorization
 	"3D": true, // no such database
 	"40": true, // deadlock, serialization
@@ -159,10 +160,14 @@ var serverClasses = map[string]bool{
 	"XX": true, // internal error
 }
 
+// failedBefore is the code of a statement after one that failed in the same transaction. The
+// server is well, and the savepoint of an Update undoes both.
+const failedBefore = "25P02"
+
 // postgresUnusable is unusable for PostgreSQL.
 func postgresUnusable(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return serverClasses[e.Code[:min(2, len(e.Code))]]
+		return e.Code != failedBefore && serverClasses[e.Code[:min(2, len(e.Code))]]
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
@@ -253,6 +258,21 @@ func (c *numberedConn) ExecContext(ctx context.Context, query string, args []dri
 // QueryContext runs a query.
 func (c *numberedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	return c.Conn.QueryContext(ctx, numbered(query), args)
+}
+
+// CheckNamedValue replaces what PostgreSQL refuses in texts: NUL, and bytes that are not UTF-8.
+// SQLite takes them, and callers may send them in any text.
+func (c *numberedConn) CheckNamedValue(v *driver.NamedValue) error {
+	if _, own := v.Value.(driver.Valuer); !own {
+		if text := reflect.ValueOf(v.Value); text.Kind() == reflect.String {
+			v.Value = storable(text.String())
+		}
+	}
+	return c.Conn.CheckNamedValue(v)
+}
+
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // known has the statements that numbered has written, by what it was given. Statements are

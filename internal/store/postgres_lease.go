@@ -38,14 +38,21 @@ type postgresLeases struct {
 	work sync.WaitGroup
 }
 
-// try takes a lease if it is free, and otherwise fails with ErrLeased.
+// try takes a lease if it is free, and otherwise fails with ErrLeased. If ctx has ended, it asks
+// nothing. A question that was sent is not withdrawn: that would end the connection, and free
+// every lease of the process.
 func (l *postgresLeases) try(ctx context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held[name] {
 		return ErrLeased
 	}
-	switch free, err := l.ask(ctx, tryLeaseLock, name); {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	asking, cancel := l.within()
+	defer cancel()
+	switch free, err := l.ask(asking, tryLeaseLock, name); { //nolint:contextcheck // see above
 	case err != nil:
 		return err
 	case !free:

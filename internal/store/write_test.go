@@ -95,6 +95,50 @@ func TestUpdatesShareATransaction(t *testing.T) {
 	}
 }
 
+// An Op that goes on after a failed statement fails alone, also where every later statement of
+// the transaction fails, too.
+func TestUpdateFailsAloneAfterASecondFailure(t *testing.T) {
+	s := open(t, store.Config{Dir: t.TempDir()})
+	if err := s.Update(t.Context(), addServer("taken")); err != nil {
+		t.Fatal(err)
+	}
+	release := hold(t, s)
+	errs := make([]error, 3)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			if i != 1 {
+				errs[i] = s.Update(t.Context(), addServer(fmt.Sprint(i)))
+				return
+			}
+			errs[i] = s.Update(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				_ = addServer("taken")(ctx, tx)
+				return addServer("taken")(ctx, tx)
+			})
+		})
+	}
+	untilWaiting(t, s, len(errs))
+	release()
+	wg.Wait()
+	if errs[0] != nil || errs[1] == nil || errs[2] != nil {
+		t.Errorf("got %v, want only the second to fail", errs)
+	}
+}
+
+// Callers may send any bytes in a text. PostgreSQL refuses some of them.
+func TestUpdateStoresTextsOfAnyBytes(t *testing.T) {
+	s := open(t, store.Config{Dir: t.TempDir()})
+	for _, id := range []string{"a\x00b", "\xff\xfe", "c\xed\xa0\x80"} {
+		if err := s.Update(t.Context(), addServer(id)); err != nil {
+			t.Errorf("%q: %v", id, err)
+		}
+		var n int
+		if err := s.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM servers WHERE id = ?`, sandboxmcp.Namespace(id)).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%q: got %d rows, %v; want 1", id, n, err)
+		}
+	}
+}
+
 func TestUpdateWithdrawnWhileWaiting(t *testing.T) {
 	s := open(t, store.Config{Dir: t.TempDir()})
 	release := hold(t, s)

@@ -56,8 +56,11 @@ func URL(dir string) string {
 		panic(err)
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
-	if _, err := conn.Exec(context.Background(), "CREATE SCHEMA IF NOT EXISTS "+schema); err != nil {
-		panic(err)
+	// Several processes may make it at once, and IF NOT EXISTS does not wait for the others.
+	for _, statement := range []string{"SELECT pg_advisory_lock(1)", "CREATE SCHEMA IF NOT EXISTS " + schema} {
+		if _, err := conn.Exec(context.Background(), statement); err != nil {
+			panic(err)
+		}
 	}
 	q := u.Query()
 	q.Set("search_path", schema)
