@@ -1,8 +1,6 @@
 package cgroup
 
 import (
-	"strings"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -38,18 +36,6 @@ func (g *gauges) number(h *hierarchy, name, key string) int64 {
 		return 0
 	}
 	return numberIn(text, key)
-}
-
-// reuse closes the descriptors of a hierarchy whose group is made anew. The others are kept
-// open from now on.
-func (g *gauges) reuse(prefix string) {
-	for name, fd := range g.open {
-		if strings.HasPrefix(name, prefix) {
-			_ = unix.Close(fd)
-			delete(g.open, name)
-		}
-	}
-	g.reads = oftenReads
 }
 
 // close closes the descriptors.

@@ -365,10 +365,10 @@ func (g *Group) Clear() error {
 	defer g.freezing.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.gauges.close()
 	if g.tree.version != 1 {
 		return fmt.Errorf("clear control group %s: %w on version 2", g.name, errors.ErrUnsupported)
 	}
-	g.gauges.reuse(g.path("pids."))
 	if err := errors.Join(g.meltLocked(), g.clear1()); err != nil {
 		return fmt.Errorf("clear control group %s: %w", g.name, err)
 	}

@@ -134,7 +134,7 @@ func TestACallerThatGivesUpFreesNoLease(t *testing.T) {
 			t.Fatalf("got %v, want the context's error", err)
 		}
 		cancel()
-		if l, err := other.TryLease("owner"); !errors.Is(err, store.ErrLeased) {
+		if l, err := other.TryLease(t.Context(), "owner"); !errors.Is(err, store.ErrLeased) {
 			t.Fatalf("after %d callers: got %v, %v, want it held", i+1, l, err)
 		}
 	}

@@ -39,8 +39,7 @@ type postgresLeases struct {
 }
 
 // try takes a lease if it is free, and otherwise fails with ErrLeased. If ctx has ended, it asks
-// nothing. A question that was sent is not withdrawn: that would end the connection, and free
-// every lease of the process.
+// nothing.
 func (l *postgresLeases) try(ctx context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,9 +49,7 @@ func (l *postgresLeases) try(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	asking, cancel := l.within()
-	defer cancel()
-	switch free, err := l.ask(asking, tryLeaseLock, name); { //nolint:contextcheck // see above
+	switch free, err := l.ask(ctx, tryLeaseLock, name); {
 	case err != nil:
 		return err
 	case !free:
