@@ -77,6 +77,9 @@ func TestStatementsStandInOneFile(t *testing.T) {
 		if path.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") || !strings.HasPrefix(file, "internal/") && !strings.HasPrefix(file, "engine/") {
 			return
 		}
+		if slices.Contains(testRooms, path.Dir(file)) { // a test kit changes the database from outside
+			return
+		}
 		set := token.NewFileSet()
 		f, err := parser.ParseFile(set, filepath.FromSlash(file), nil, parser.SkipObjectResolution)
 		if err != nil {
