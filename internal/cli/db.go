@@ -27,9 +27,8 @@ func (a *call) dbCheckCommand() *cobra.Command {
 		Long: `Shows the version of the database's tables, and changes nothing. The exit status is 1
 if the tables have to be made or migrated. Off a terminal, and with --json, it prints
 one JSON document.`,
-		Example: `  sandboxmcp db check
-  SANDBOXMCP_DATABASE_URL=postgres://sandboxmcp@db.example.com/sandboxmcp sandboxmcp db check`,
-		Args: takes(),
+		Example: "  sandboxmcp db check",
+		Args:    takes(),
 	}
 	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
 		s, err := app.CheckDatabase(ctx, cfg)
