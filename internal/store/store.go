@@ -162,6 +162,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 // openPostgres opens a PostgreSQL database and makes or migrates its tables.
 func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
 	if s.pg, err = newPostgres(ctx, cfg.Postgres, s.log); err != nil {
+		s.pg = &postgres{name: "PostgreSQL database"} // for the message
 		return err
 	}
 	s.real, s.writer, s.reader = s.path, s.pg.writer(), s.pg.reader()
