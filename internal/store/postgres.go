@@ -45,7 +45,8 @@ type postgres struct {
 	leases postgresLeases
 }
 
-// newPostgres reads a connection URL. It takes only the values of ctx. The error says nothing of the URL's password.
+// newPostgres reads a connection URL. It takes only the values of ctx. The error does not contain
+// the URL's password.
 func newPostgres(ctx context.Context, url string, log *slog.Logger) (*postgres, error) {
 	c, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -275,14 +276,14 @@ func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// known has the statements that numbered has written, by what it was given. Statements are
-// constants of the program but for the few that list the audit.
-var known sync.Map
+// renumbered maps statements to the results of numbered. It stays small: statements are constants of
+// the program, except for a few that list the audit.
+var renumbered sync.Map
 
 // numbered writes the parameters of a statement as PostgreSQL takes them: ? as $1, $2, … in
 // their order, and ?3 as $3. Question marks in text constants stay.
 func numbered(query string) string {
-	if done, ok := known.Load(query); ok {
+	if done, ok := renumbered.Load(query); ok {
 		return done.(string)
 	}
 	var b strings.Builder
@@ -302,6 +303,6 @@ func numbered(query string) string {
 			b.WriteString(strconv.Itoa(n))
 		}
 	}
-	known.Store(query, b.String())
+	renumbered.Store(query, b.String())
 	return b.String()
 }

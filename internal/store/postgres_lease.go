@@ -32,9 +32,9 @@ type postgresLeases struct {
 	mu   sync.Mutex
 	db   *sql.DB
 	conn *sql.Conn
-	lost time.Time // when a connection was last lost
-	held map[string]bool
-	stop chan struct{} // ends the goroutine; nil: it does not run
+	lost time.Time       // when a connection was last lost
+	held map[string]bool // by name: whether this connection has the lock
+	stop chan struct{}   // ends the goroutine; nil: it does not run
 	work sync.WaitGroup
 }
 
@@ -43,7 +43,7 @@ type postgresLeases struct {
 func (l *postgresLeases) try(ctx context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held[name] {
+	if _, ours := l.held[name]; ours {
 		return ErrLeased
 	}
 	if err := ctx.Err(); err != nil {
@@ -71,7 +71,7 @@ func (l *postgresLeases) try(ctx context.Context, name string) error {
 func (l *postgresLeases) leased(ctx context.Context, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held[name] {
+	if _, ours := l.held[name]; ours {
 		return true
 	}
 	free, err := l.ask(ctx, tryLeaseLock, name)
@@ -88,11 +88,9 @@ func (l *postgresLeases) leased(ctx context.Context, name string) bool {
 func (l *postgresLeases) release(name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.held[name] {
-		return nil
-	}
+	locked := l.held[name]
 	delete(l.held, name)
-	if l.conn == nil { // the connection was lost, and the lock with it
+	if !locked || l.conn == nil { // the connection was lost, and the lock with it
 		return nil
 	}
 	ctx, cancel := l.within()
@@ -128,10 +126,14 @@ func (l *postgresLeases) keep(stop <-chan struct{}) {
 		}
 		l.mu.Lock()
 		ctx, cancel := l.within()
-		if _, err := l.ask(ctx, selectTrue); err != nil {
-			if err = l.connect(ctx); err != nil {
-				l.log.Warn("the connection that holds the leases is lost", "error", err)
-			}
+		_, err := l.ask(ctx, selectTrue)
+		if err != nil {
+			err = l.connect(ctx)
+		} else {
+			err = l.retake(ctx)
+		}
+		if err != nil {
+			l.log.Warn("the connection that holds the leases is lost", "error", err)
 		}
 		cancel()
 		l.mu.Unlock()
@@ -164,13 +166,23 @@ func (l *postgresLeases) connect(ctx context.Context) (err error) {
 		return errors.Join(err, l.drop())
 	}
 	for name := range l.held {
-		var taken bool
-		if err = l.conn.QueryRowContext(ctx, tryLeaseLock, name).Scan(&taken); err != nil {
+		l.held[name] = false
+	}
+	return l.retake(ctx)
+}
+
+// retake takes the locks that a lost connection had. The server may still hold one for that connection,
+// if it has not noticed the loss: then the next call tries again.
+func (l *postgresLeases) retake(ctx context.Context) error {
+	for name, locked := range l.held {
+		if locked {
+			continue
+		}
+		if err := l.conn.QueryRowContext(ctx, tryLeaseLock, name).Scan(&locked); err != nil {
 			return errors.Join(fmt.Errorf("take the lease %s again: %w", name, err), l.drop())
 		}
-		if !taken {
-			l.log.Error("another process has taken a lease that this process held", "lease", name)
-			delete(l.held, name)
+		if l.held[name] = locked; !locked {
+			l.log.Warn("a lease cannot be taken again yet", "lease", name)
 		}
 	}
 	return nil

@@ -1,11 +1,18 @@
 package store_test
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // An address that cannot be read is told as one, without its password.
@@ -25,4 +32,59 @@ func TestABadAddressOfADatabase(t *testing.T) {
 			t.Errorf("%s: got %+v, want that the address is wrong", name, err)
 		}
 	}
+}
+
+// logged is a log that a test reads while others write to it.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
+}
+
+// After its connection was lost, a process takes its leases again, even if the server holds them for the
+// lost connection for a while.
+func TestLeasesAreTakenAgain(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir, log := t.TempDir(), &logged{}
+	s := open(t, store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if _, err := s.TryLease(t.Context(), "owner"); err != nil {
+		t.Fatal(err)
+	}
+	const key = `hashtextextended('sandboxmcp lease ' || current_schema() || ' owner', 0)`
+	raw, err := pgx.Connect(t.Context(), storetest.URL(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = raw.Close(t.Context()) }()
+	ask := func(query string) (yes bool) {
+		if err := raw.QueryRow(t.Context(), query).Scan(&yes); err != nil {
+			t.Fatal(err)
+		}
+		return yes
+	}
+	if !ask(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND ((classid::bigint << 32) | objid::bigint) = ` + key) {
+		t.Fatal("the connection was not ended")
+	}
+	testkit.Until(t, "the lock is free", func() bool { return ask(`SELECT pg_try_advisory_lock(` + key + `)`) })
+	testkit.Until(t, "the process has tried to take it", func() bool { return log.has("cannot be taken again yet") })
+	if !s.Leased(t.Context(), "owner") {
+		t.Error("meanwhile: got it free, want it held by its process")
+	}
+	ask(`SELECT pg_advisory_unlock(` + key + `)`)
+	testkit.Until(t, "the process holds it again", func() bool {
+		return !ask(`SELECT pg_try_advisory_lock(`+key+`)`) || !ask(`SELECT pg_advisory_unlock(`+key+`)`)
+	})
 }

@@ -174,10 +174,10 @@ func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
 	if err == nil {
 		err = s.reader.QueryRowContext(ctx, selectDatabaseID).Scan(&id)
 	}
-	s.blobs.dir = filepath.Join(s.dir, "blobs-"+id)
 	if err != nil {
 		return errors.Join(err, s.shutDatabase())
 	}
+	s.blobs.dir = filepath.Join(s.dir, "blobs-"+id)
 	s.bell = s.pg.listen(ctx, s.wake)
 	s.close = sync.OnceValue(s.shut)
 	return nil
