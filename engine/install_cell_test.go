@@ -26,7 +26,7 @@ func TestInstallFromACell(t *testing.T) {
 	noted := in(two, "%pip install -q nothing-like-it")
 	noted.Note = func(text string) { notes = append(notes, text) }
 	if execute(t, e, noted); !slices.Contains(notes, "looking for nothing-like-it") {
-		t.Errorf("got the notes %q, want what the server does", notes)
+		t.Errorf("got the notes %q, want one that names the server's step", notes)
 	}
 	stdout(t, e, "None\n", in(two, misses))
 	for id, want := range map[sandboxmcp.SessionID]string{one: "Installed: demo, ", two: "only Python's own library is"} {

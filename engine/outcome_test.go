@@ -335,7 +335,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestMostOfABackend: ceilings of a backend bound its sandboxes, and what is told of them. Only a limit
+// TestMostOfABackend: ceilings of a backend bound its sandboxes and the limits that results report. Only a limit
 // that was asked for is named.
 func TestMostOfABackend(t *testing.T) {
 	f := &fake{}

@@ -26,7 +26,7 @@ func TestContainersAreRecognized(t *testing.T) {
 	}
 }
 
-// TestFixesOfContainers: what the defaults of engines cause is fixed by options of the container.
+// TestFixesOfContainers: options of the container lift the default restrictions of engines.
 func TestFixesOfContainers(t *testing.T) {
 	for failure, option := range map[string]string{
 		"jail unavailable: start builder: operation not permitted":               "seccomp=unconfined",

@@ -66,7 +66,7 @@ func TestForkIsWhatTheZygotePrepared(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
-	// Packages may have changed what was prepared before they were imported.
+	// A package that is imported may change objects that the zygote prepared before.
 	loads := func(p *backend.Process) { p.Prestart.Fork.Load = []byte("loaded = 1\n") }
 	tried, err := process.Tried(b.(*process.Backend))
 	for i := 0; i < 100 && !tried; i++ {

@@ -241,7 +241,7 @@ func heldValue(v any) int64 {
 
 // bulk is a long part of an answer, which is encoded while it is sent.
 type bulk struct {
-	mark string // what the answer has in its place
+	mark string // the text that stands for it in the answer
 	text string
 	data []byte
 }

@@ -262,7 +262,7 @@ func TestOtherVersionIsNamedByTheServer(t *testing.T) {
 	}
 }
 
-// proofOf returns what a caller of a server sends to prove that it can read the state directory.
+// proofOf returns the header by which a caller proves that it can read the state directory.
 func proofOf(t *testing.T, dir, id string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "run", id+".key"))

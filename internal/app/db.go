@@ -7,7 +7,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Schema says what a database is and which version its tables have.
+// Schema describes a database: its kind and the version of its tables.
 type Schema struct {
 	Database string `json:"database"` // without password
 	Version  int    `json:"version"`  // 0: it has no tables yet

@@ -161,7 +161,7 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 
 func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
-// column returns a text that every database stores as it is, because its hash is of what is stored.
+// column returns a text that every database stores unchanged. The entry's hash covers the stored text.
 // PostgreSQL stores no NUL.
 func column(s string) string { return strings.ReplaceAll(valid(s), "\x00", "\ufffd") }
 

@@ -208,7 +208,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// Callers may send any bytes. What a database cannot store is replaced before it is hashed.
+// Callers may send any bytes. Bytes that a database cannot store are replaced before the text is hashed.
 func TestEntriesOfAnyBytesVerify(t *testing.T) {
 	s := open(t, t.TempDir())
 	l := record(t, s, nil)

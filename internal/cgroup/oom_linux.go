@@ -16,7 +16,7 @@ type OOMs struct {
 }
 
 // OOMs begins to observe an adopted group. Only version 1 of control groups has such events: on
-// another it fails with errors.ErrUnsupported. The caller closes what it returns.
+// another it fails with errors.ErrUnsupported. The caller closes the returned value.
 func (g *Group) OOMs() (*OOMs, error) {
 	h := g.tree.of("memory")
 	if h == nil || g.tree.version != 1 {
@@ -45,7 +45,7 @@ const removalLimit = time.Second
 // the group have ended. If the group was removed just now, it waits for that to be reported.
 func (o *OOMs) Any() bool {
 	n := o.read(0)
-	if n <= 1 && o.exists() { // what was read before is no removal
+	if n <= 1 && o.exists() { // an earlier event, not the removal of the group
 		return n == 1
 	}
 	if n <= 1 {

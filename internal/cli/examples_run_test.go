@@ -46,7 +46,7 @@ var elsewhere = regexp.MustCompile(`sandboxmcp (?:web |image |setup science|demo
 // endless matches examples of programs that run until they are ended.
 var endless = regexp.MustCompile(`--follow|sandboxmcp serve.* (?:--transport|--unix)`)
 
-// answers has the error with which an example ends, because it names what is not there.
+// answers has the error with which an example ends, because it names a resource that does not exist.
 var answers = map[string]string{
 	"sandboxmcp artifacts 0f8c9f0e-6d0b-4f0e-9d3b-1a2b3c4d5e6f --out results":                      "request_not_found",
 	"sandboxmcp audit verify --checkpoints /mnt/elsewhere/checkpoints --json":                      "checkpoints",
@@ -125,7 +125,7 @@ func TestExamplesRun(t *testing.T) {
 	}
 }
 
-// runExample runs an example. It returns "" if that succeeds, else what it printed.
+// runExample runs an example. It returns "" on success, else the output.
 func (p place) runExample(t *testing.T, line string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -172,7 +172,7 @@ func (w *writer) send(write func() error) error {
 	return err
 }
 
-// within sets the time in which the client has to take what is sent next.
+// within sets the deadline by which the client has to read the next bytes.
 func (w *writer) within(d time.Duration) {
 	next := time.Now().Add(d)
 	if near(next, w.until) {

@@ -272,7 +272,7 @@ func (r *Run) cause() string {
 	return cmp.Or(r.network(), r.tasks(), r.node(), r.unset(), r.wall())
 }
 
-// input says how a program gets what it reads.
+// input says how a program gets its input.
 func (r *Run) input() string {
 	const said = "The program reads more input than it got: "
 	switch {
@@ -287,7 +287,7 @@ func (r *Run) input() string {
 }
 
 // missingPackage finds the name of a package, or of a part of it. A program can write any name, and
-// the note is the server's own words, so it takes only what is one word.
+// the note is the server's own words, so it quotes only single words.
 var missingPackage = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^(?:Error(?: \[\w+\])?: )?Cannot find (?:module|package) '((?:@[a-z0-9][\w.~-]{0,60}/)?[a-z][\w.~-]{0,60}(?:/[\w./~-]{0,60})?)'`)
 })

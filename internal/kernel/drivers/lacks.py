@@ -2,7 +2,7 @@ def lacks(codes, text, main, known=frozenset("@known@")):
     """The known names that a program loads as globals and that neither it nor the interpreter has bound. The set is
     empty if the program can tell a bound name from an unbound one. fix.py decides by the syntax tree.
 
-    Almost all programs end at the first line that returns, and those that import what they use at the third: the
+    Almost all programs end at the first line that returns, and those that import every name that they use at the third: the
     import lines are read as text, because parsing takes as long as half of a compilation."""
     codes = list(codes)
     for code in codes:
