@@ -48,10 +48,11 @@ import (
 
 // Config configures an engine. The zero value of a field means its default.
 type Config struct {
-	StateDir    string // directory of records, files and the signing key; empty: the default of the settings
-	SQLitePath  string // the database file; empty: in StateDir; ":memory:" keeps nothing after Close
-	Postgres    string // connection URL of a PostgreSQL database; empty: SQLite
-	Synchronous string // "normal" (default) or "full"
+	StateDir    string             // directory of records, files and the signing key; empty: the default of the settings
+	SQLitePath  string             // the database file; empty: in StateDir; ":memory:" keeps nothing after Close
+	Postgres    string             // connection URL of a PostgreSQL database; empty: SQLite
+	Objects     sandboxmcp.Objects // keeps files and large outputs; it needs Postgres. nil: StateDir
+	Synchronous string             // "normal" (default) or "full"
 
 	AuditCheckpointFile string        // second file that audit checkpoints are written to; empty: none
 	AuditKeep           time.Duration // age at which audit entries are dropped; 0: never
@@ -314,7 +315,7 @@ func (e *Engine) warm() {
 func (e *Engine) openRecords(ctx context.Context) error {
 	cfg := e.cfg
 	var err error
-	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, Postgres: cfg.Postgres, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now})
+	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, Postgres: cfg.Postgres, Objects: cfg.Objects, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now})
 	if err != nil {
 		return err
 	}

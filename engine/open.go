@@ -67,6 +67,9 @@ type Options struct {
 	Notices io.Writer             // see Config
 
 	Invocation sandboxmcp.Invocation // see Config
+
+	// Objects opens the object store that the setting blob_url names; nil: the setting is refused.
+	Objects func(url string) (sandboxmcp.Objects, error)
 }
 
 // Open opens an engine with the settings of o.
@@ -86,12 +89,26 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	host := processConfig(c, o.Logger, env)
 	host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json") // remembers which interpreters it found
 	cfg := o.configured(c)
+	if cfg.Objects, err = o.objects(c); err != nil {
+		return nil, err
+	}
 	cfg.Backends = []backend.Backend{process.New(host), docker.For(dockerConfig(c, host, env))}
 	e, err := New(ctx, cfg)
 	if err == nil {
 		e.reloads = &reloads{from: o, last: c}
 	}
 	return e, err
+}
+
+// objects opens the object store of the settings. A record in memory needs none.
+func (o Options) objects(c *config.Config) (sandboxmcp.Objects, error) {
+	if c.BlobURL == "" || c.Audit == "memory" {
+		return nil, nil //nolint:nilnil // no object store
+	}
+	if o.Objects == nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "this program has no object store for blob_url").WithHint("use the program sandboxmcp-kube, or unset blob_url")
+	}
+	return o.Objects(c.BlobURL)
 }
 
 // configured returns the configuration that settings say, without backends.

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,5 +96,21 @@ func TestReplicasSayWhereContentIs(t *testing.T) {
 	_, err := b.ArtifactContent(t.Context(), sandboxmcp.Caller{}, res.RequestID, "a.txt")
 	if e := asCode(t, err, sandboxmcp.CodeNotFound); !strings.Contains(e.Message, "not on this server") {
 		t.Errorf("on the other server: got %q, want that it is elsewhere", e.Message)
+	}
+}
+
+// With an object store, each server reads the files and outputs of the others.
+func TestReplicasShareFiles(t *testing.T) {
+	far := &storetest.Objects{}
+	a, b := replicas(t, func(c *engine.Config) { c.Objects = far })
+	res := execute(t, a, shell("x"))
+	got, err := b.ArtifactContent(t.Context(), sandboxmcp.Caller{}, res.RequestID, "a.txt")
+	if err != nil || string(got.ContentB64) != "A" {
+		t.Errorf("on the other server: got %q, %v, want A", got.ContentB64, err)
+	}
+	far.Fail(errors.New("out of order"))
+	_, err = a.Execute(t.Context(), sandboxmcp.Caller{}, shell("x"))
+	if e := asCode(t, err, sandboxmcp.CodeBackendUnavailable); !strings.Contains(e.Message, "out of order") {
+		t.Errorf("with a store that fails: got %q, want its reason", e.Message)
 	}
 }

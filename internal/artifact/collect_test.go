@@ -90,7 +90,7 @@ func TestCollect(t *testing.T) {
 	if len(c.Skipped) != 0 {
 		t.Errorf("skipped: got %v, want no row for hidden files", c.Skipped)
 	}
-	f, err := k.store.OpenBlob(want[0].SHA256)
+	f, err := k.store.OpenBlob(t.Context(), want[0].SHA256)
 	if err != nil {
 		t.Fatalf("the blob of the artifact: got %v, want its bytes", err)
 	}

@@ -113,7 +113,11 @@ func contents(r sandboxmcp.Result, stdout, stderr output) map[string][]byte {
 // Preconditions: the caller is in a transaction, so no blob can be discarded until it ends.
 func (k *Keeper) restore(ctx context.Context, content map[string][]byte) error {
 	for sum, data := range content {
-		if k.store.HasBlob(sum, int64(len(data))) {
+		has, err := k.store.HasBlob(ctx, sum, int64(len(data)))
+		if err != nil {
+			return err
+		}
+		if has {
 			continue
 		}
 		got, err := k.store.PutBlob(ctx, data)
@@ -181,11 +185,11 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 			return sandboxmcp.Result{}, fmt.Errorf("load receipt: %w", err)
 		}
 	}
-	stdout, err := k.text(out)
+	stdout, err := k.text(ctx, out)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
-	stderr, err := k.text(errs)
+	stderr, err := k.text(ctx, errs)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
@@ -197,7 +201,7 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 		if !content {
 			break
 		}
-		if r.Artifacts[i].ContentB64, err = k.blob(r.Artifacts[i].SHA256); err != nil {
+		if r.Artifacts[i].ContentB64, err = k.blob(ctx, r.Artifacts[i].SHA256); err != nil {
 			return sandboxmcp.Result{}, err
 		}
 	}
@@ -270,7 +274,7 @@ func (k *Keeper) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", stream, err)
 	}
-	return k.text(o)
+	return k.text(ctx, o)
 }
 
 // Content returns one artifact with its content. name is its path below /mnt/data. If the
@@ -294,7 +298,7 @@ func (k *Keeper) Content(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 		return sandboxmcp.Artifact{}, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the request left no file %s", sandboxmcp.Quote(name))
 	}
 	a := list[0]
-	a.ContentB64, err = k.blob(a.SHA256)
+	a.ContentB64, err = k.blob(ctx, a.SHA256)
 	return a, err
 }
 
@@ -312,20 +316,20 @@ func (k *Keeper) OfSession(ctx context.Context, ns sandboxmcp.Namespace, id sand
 	return k.Content(ctx, ns, newest, name)
 }
 
-func (k *Keeper) text(o output) ([]byte, error) {
+func (k *Keeper) text(ctx context.Context, o output) ([]byte, error) {
 	if !o.blob.Valid {
 		return o.inline, nil
 	}
-	return k.blob(o.blob.String)
+	return k.blob(ctx, o.blob.String)
 }
 
 // blob reads a blob and checks its SHA-256.
-func (k *Keeper) blob(sum string) ([]byte, error) {
-	f, err := k.store.OpenBlob(sum)
+func (k *Keeper) blob(ctx context.Context, sum string) ([]byte, error) {
+	f, err := k.store.OpenBlob(ctx, sum)
 	if errors.Is(err, fs.ErrNotExist) {
 		e := sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the content is no longer kept")
 		if k.store.Elsewhere() {
-			e = sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the content is not on this server").WithHint("ask the server that ran the request, or share the directories blobs-… of the state directories")
+			e = sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the content is not on this server").WithHint("ask the server that ran the request, or keep files in an object store (blob_url)")
 		}
 		return nil, e.WithCause(err)
 	}

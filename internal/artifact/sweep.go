@@ -188,7 +188,14 @@ func (k *Keeper) measure(ctx context.Context) error {
 		if err := rows.Scan(&id, &size, &out, &errs); err != nil {
 			return fmt.Errorf("measure results: %w", err)
 		}
-		sizes[id] = size + k.blobSize(out.String) + k.blobSize(errs.String)
+		for _, sum := range []string{out.String, errs.String} {
+			n, err := k.store.BlobSize(ctx, sum)
+			if err != nil {
+				return err
+			}
+			size += max(n, 0)
+		}
+		sizes[id] = size
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(sizes) == 0 {
 		return err
@@ -233,17 +240,4 @@ func remove(ctx context.Context, tx *sql.Tx, query string, id sandboxmcp.Request
 	}
 	n, err := res.RowsAffected()
 	return int(n), err
-}
-
-func (k *Keeper) blobSize(sum string) int64 {
-	f, err := k.store.OpenBlob(sum)
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }

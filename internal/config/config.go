@@ -47,6 +47,7 @@ type Config struct {
 	StateDir    string            // absolute
 	SQLitePath  string            // empty: the default path in StateDir
 	DatabaseURL sandboxmcp.Secret // a PostgreSQL database in place of SQLite; empty: SQLite
+	BlobURL     string            // an object store for files and large outputs; empty: the state directory
 	Audit       string            // sqlite or memory
 	Synchronous string            // normal or full
 

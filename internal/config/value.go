@@ -222,6 +222,12 @@ func database(to *sandboxmcp.Secret) value {
 	return inner
 }
 
+// bucketOK reports whether a text is the URL of a bucket. Package objects checks its parameters.
+func bucketOK(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme == "s3" && u.Host != "" && u.User == nil
+}
+
 func resolver(to *netip.AddrPort) value {
 	v := scalar(to, "an address of the form ip:port", parseAddrPort)
 	v.show = func() any {

@@ -41,6 +41,9 @@ func (s *Store) PutBlob(ctx context.Context, data []byte) (sum string, err error
 	h := sha256.Sum256(data)
 	sum = hex.EncodeToString(h[:])
 	if s.blobs.keep(sum, int64(len(data))) {
+		if err = s.far.put(ctx, sum, bytes.NewReader(data), int64(len(data))); err != nil {
+			return "", s.explain("written", err)
+		}
 		return sum, nil
 	}
 	sum, _, err = s.PutBlobFrom(ctx, bytes.NewReader(data), int64(len(data)))
@@ -72,26 +75,40 @@ func (s *Store) PutBlobFrom(ctx context.Context, r io.Reader, limit int64) (sum 
 	case size > limit:
 		return "", 0, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content is longer than %d bytes", limit)
 	}
-	if err := f.Close(); err != nil { // some file systems report a full disk only here
-		return "", 0, s.explain("written", err)
-	}
 	sum = hex.EncodeToString(h.Sum(nil))
-	if err := s.blobs.finish(f.Name(), sum, size); err != nil {
+	if _, err = f.Seek(0, io.SeekStart); err == nil {
+		err = s.far.put(ctx, sum, f, size)
+	}
+	if err == nil {
+		err = f.Close() // some file systems report a full disk only here
+	}
+	if err == nil {
+		err = s.blobs.finish(f.Name(), sum, size)
+	}
+	if err != nil {
 		return "", 0, s.explain("written", err)
 	}
 	return sum, size, nil
 }
 
-// Elsewhere reports whether other machines may have blobs that this one has not: rows of a
+// Elsewhere reports whether other machines may have blobs that this one cannot read: rows of a
 // PostgreSQL database name the blobs of every server.
-func (s *Store) Elsewhere() bool { return s.pg != nil }
+func (s *Store) Elsewhere() bool { return s.pg != nil && s.far.objects == nil }
 
 // OpenBlob opens the blob of that SHA-256 for reading. The caller closes it. If there is
 // no such blob, or sum is not a SHA-256, the error is [fs.ErrNotExist]. The content is not
-// checked against sum.
-func (s *Store) OpenBlob(sum string) (*os.File, error) {
+// checked against sum. With an object store, OpenBlob first copies a blob that is not on this
+// machine.
+func (s *Store) OpenBlob(ctx context.Context, sum string) (*os.File, error) {
 	path, err := s.blobs.path(sum)
 	if err != nil {
+		return nil, err
+	}
+	f, err := plainfile.Open(path)
+	if s.far.objects == nil || !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if err = s.cache(ctx, sum); err != nil {
 		return nil, err
 	}
 	return plainfile.Open(path)
@@ -99,13 +116,29 @@ func (s *Store) OpenBlob(sum string) (*os.File, error) {
 
 // HasBlob reports whether the blob exists and has that size. Inside an [Op] the answer
 // holds until the transaction ends, because blobs are only discarded in an Op.
-func (s *Store) HasBlob(sum string, size int64) bool {
+func (s *Store) HasBlob(ctx context.Context, sum string, size int64) (bool, error) {
+	has, err := s.BlobSize(ctx, sum)
+	return err == nil && has == size, err
+}
+
+// BlobSize returns the size of a blob, or -1 if there is none. With an object store it is the size there.
+func (s *Store) BlobSize(ctx context.Context, sum string) (int64, error) {
 	path, err := s.blobs.path(sum)
 	if err != nil {
-		return false
+		return -1, nil //nolint:nilerr // no blob has that name
+	}
+	if s.far.objects != nil {
+		size, _, serr := s.far.stat(ctx, sum)
+		if serr != nil {
+			return -1, s.explain("read", serr)
+		}
+		return size, nil
 	}
 	fi, err := os.Lstat(path)
-	return err == nil && fi.Mode().IsRegular() && fi.Size() == size
+	if err != nil || !fi.Mode().IsRegular() {
+		return -1, nil //nolint:nilerr // a blob that cannot be read is written again
+	}
+	return fi.Size(), nil
 }
 
 // source is a reader that ends with a context. It records the reader's error separately, so
@@ -127,8 +160,14 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// isSum reports whether a text is a SHA-256 as blobs have it.
+func isSum(text string) bool {
+	raw, err := hex.DecodeString(text)
+	return err == nil && len(raw) == sha256.Size && hex.EncodeToString(raw) == text
+}
+
 func (b *blobDir) path(sum string) (string, error) {
-	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha256.Size || hex.EncodeToString(raw) != sum {
+	if !isSum(sum) {
 		return "", &fs.PathError{Op: "open blob", Path: sandboxmcp.Quote(sum), Err: fs.ErrNotExist}
 	}
 	return filepath.Join(b.dir, sum[:2], sum), nil

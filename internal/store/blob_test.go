@@ -21,7 +21,7 @@ import (
 
 func readBlob(t *testing.T, s *store.Store, sum string) string {
 	t.Helper()
-	f, err := s.OpenBlob(sum)
+	f, err := s.OpenBlob(t.Context(), sum)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,10 +121,10 @@ func TestPutBlobMendsTruncated(t *testing.T) {
 func TestOpenBlobRefusesOtherNames(t *testing.T) {
 	s := open(t, store.Config{Dir: t.TempDir()})
 	for _, sum := range []string{"", "..", "../sandboxmcp.db", strings.Repeat("A", 64), strings.Repeat("a", 63), strings.Repeat("/", 64)} {
-		if _, err := s.OpenBlob(sum); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.OpenBlob(t.Context(), sum); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: got %v, want not exist", sum, err)
 		}
-		if err := s.DiscardBlob(sum, 0); err != nil {
+		if err := s.DiscardBlob(t.Context(), sum, 0); err != nil {
 			t.Errorf("DiscardBlob of %q: got %v, want nil", sum, err)
 		}
 	}

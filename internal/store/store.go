@@ -55,12 +55,13 @@ const (
 
 // Config says where the state is stored and when it is synced to the disk.
 type Config struct {
-	Dir         string        // the state directory; made if it is missing
-	Postgres    string        // connection URL of a PostgreSQL database; empty: SQLite
-	SQLitePath  string        // the database file; empty: sandboxmcp.db in Dir; MemoryPath: in memory, and Close removes the blobs
-	Synchronous string        // SynchronousNormal (the default) or SynchronousFull
-	BusyTimeout time.Duration // 0: DefaultBusyTimeout
-	Logger      *slog.Logger  // nil: nothing is logged
+	Dir         string             // the state directory; made if it is missing
+	Postgres    string             // connection URL of a PostgreSQL database; empty: SQLite
+	Objects     sandboxmcp.Objects // keeps the blobs of a PostgreSQL database; nil: they are on this machine
+	SQLitePath  string             // the database file; empty: sandboxmcp.db in Dir; MemoryPath: in memory, and Close removes the blobs
+	Synchronous string             // SynchronousNormal (the default) or SynchronousFull
+	BusyTimeout time.Duration      // 0: DefaultBusyTimeout
+	Logger      *slog.Logger       // nil: nothing is logged
 
 	Free FreeSpace        // nil: the kernel's answer
 	Now  func() time.Time // nil: time.Now
@@ -86,6 +87,7 @@ type Store struct {
 	close   func() error
 
 	blobs blobDir
+	far   farBlobs
 	space *spaceCheck
 
 	real    string    // path with its links resolved
@@ -138,6 +140,9 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if cfg.Postgres != "" {
 		return s.openPostgres(ctx, cfg)
 	}
+	if cfg.Objects != nil {
+		return &sandboxmcp.Error{Code: sandboxmcp.CodeInvalidArgument, Message: "an object store needs a PostgreSQL database", Hint: "set database_url as well, or unset blob_url"}
+	}
 	d, err := newDatabase(s.path, durability, s.busy)
 	if err != nil {
 		return err
@@ -178,6 +183,7 @@ func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
 		return errors.Join(err, s.shutDatabase())
 	}
 	s.blobs.dir = filepath.Join(s.dir, "blobs-"+id)
+	s.far = farBlobs{cfg.Objects, id}
 	s.bell = s.pg.listen(ctx, s.wake)
 	s.close = sync.OnceValue(s.shut)
 	return nil
@@ -280,6 +286,9 @@ func (s *Store) explain(verb string, err error) error {
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
+	}
+	if o, ok := errors.AsType[*objectError](err); ok {
+		return &sandboxmcp.Error{Code: sandboxmcp.CodeBackendUnavailable, Message: fmt.Sprintf("a file cannot be %s: %s", verb, o.error), Hint: "check blob_url, the key of the object store, and that the store answers", Err: err}
 	}
 	if s.pg != nil {
 		if _, ok := errors.AsType[*dirError](err); !ok && ofPostgres(err) {

@@ -51,12 +51,17 @@ func run(ctx context.Context, args []string) error {
 	)
 }
 
+// moduleDir returns the directory of a module. It downloads the module if no build has needed it yet.
 func moduleDir(ctx context.Context, module string) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", module).Output()
 	if err != nil {
 		return "", fmt.Errorf("find module %s: %w", module, err)
 	}
-	return strings.TrimSpace(string(out)), nil
+	var found struct{ Dir string }
+	if err = json.Unmarshal(out, &found); err != nil {
+		return "", fmt.Errorf("find module %s: %w", module, err)
+	}
+	return found.Dir, nil
 }
 
 // numbers writes <arch>table.go. The name must not end in _<arch>.go, because the file is
