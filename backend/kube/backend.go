@@ -12,6 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
@@ -27,7 +31,7 @@ type Backend struct {
 	connected  bool
 	cluster    *cluster
 	key        ed25519.PrivateKey
-	watch      *watch
+	watch      *watch[*corev1.Pod]
 	connector  *connector
 	canary     *canary
 	provider   provider
@@ -37,11 +41,12 @@ type Backend struct {
 
 	opens sync.WaitGroup
 
-	mu     sync.Mutex
-	trials int
-	live   map[*box]struct{}
-	closed bool
-	seen   *sandboxmcp.Isolation // of the first sandbox
+	mu      sync.Mutex
+	trials  int
+	live    map[*box]struct{}
+	kernels map[string]string // of nodes, by name
+	closed  bool
+	seen    *sandboxmcp.Isolation // of the first sandbox
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -51,7 +56,7 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{cfg: cfg, id: strings.ToLower(rand.Text()[:16]), live: map[*box]struct{}{}}
+	b := &Backend{cfg: cfg, id: strings.ToLower(rand.Text()[:16]), live: map[*box]struct{}{}, kernels: map[string]string{}}
 	b.idle.Store(cfg.Idle)
 	return b
 }
@@ -90,11 +95,12 @@ func (b *Backend) connect(ctx context.Context) error {
 	b.canary = newCanary(b.cluster.rest.Host, canaries)
 	short, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	if b.watch, err = newWatch(short, b.cluster.api, b.cluster.namespace); err != nil {
+	if b.watch, err = newWatch[*corev1.Pod](short, podInformer(b.cluster.api, b.cluster.namespace)); err != nil {
 		return failure("list pods", err)
 	}
-	if b.provider == nil {
-		b.provider = plain{b}
+	if b.provider, err = b.newProvider(short); err != nil {
+		b.watch.close()
+		return err
 	}
 	b.life, b.end = context.WithCancel(context.WithoutCancel(ctx))
 	b.connected = true
@@ -258,10 +264,40 @@ func (b *Backend) Close(ctx context.Context) error {
 		b.connected = false
 		b.end()
 		b.background.Wait()
+		b.vacate(ctx)
+		b.provider.close()
 		b.watch.close()
 		b.connector.client.CloseIdleConnections()
+		if b.cluster.client != nil {
+			b.cluster.client.CloseIdleConnections()
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// vacateLimit bounds how long Close waits for the cluster to remove pods. Their processes have ended.
+const vacateLimit = 15 * time.Second
+
+// vacate waits until the cluster has removed the pods of this server.
+func (b *Backend) vacate(ctx context.Context) {
+	end := time.NewTimer(vacateLimit)
+	defer end.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	mine := labels.SelectorFromSet(labels.Set{labelServer: b.id})
+	for {
+		left, err := corelisters.NewPodLister(b.watch.list.GetIndexer()).List(mine)
+		if err != nil || len(left) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 const sweepEvery = time.Minute

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -40,17 +41,21 @@ type box struct {
 
 // build claims a pod and makes a sandbox of it.
 func (b *Backend) build(ctx context.Context, spec backend.Spec) (*box, error) {
+	begun := time.Now()
 	pod, err := b.provider.claim(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
+	got := time.Now()
 	x := &box{b: b, spec: spec, pod: pod}
 	if err = x.enter(ctx); err != nil {
 		return nil, errors.Join(err, b.provider.release(context.WithoutCancel(ctx), pod))
 	}
+	entered := time.Now()
 	if err = x.look(ctx); err != nil {
 		return nil, errors.Join(err, x.Close(context.WithoutCancel(ctx)))
 	}
+	b.cfg.Logger.Debug("sandbox opened", "pod", pod.name, "claimed", got.Sub(begun), "entered", entered.Sub(got), "observed", time.Since(entered))
 	return x, nil
 }
 
@@ -114,12 +119,23 @@ func (b *Backend) kernelOf(ctx context.Context, node string) string {
 	if b.cfg.RuntimeClass == "" && b.cfg.Pool == "" {
 		return ""
 	}
+	b.mu.Lock()
+	known, ok := b.kernels[node]
+	b.mu.Unlock()
+	if ok {
+		return known
+	}
 	n, err := b.cluster.api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-	if err != nil {
-		b.cfg.Logger.Debug("the node of a pod cannot be read", "error", err)
+	switch {
+	case err == nil:
+		known = n.Status.NodeInfo.KernelVersion
+	case !apierrors.IsForbidden(err):
 		return ""
 	}
-	return n.Status.NodeInfo.KernelVersion
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.kernels[node] = known
+	return known
 }
 
 // usageLimit bounds the time in which the cluster says how a pod ended.

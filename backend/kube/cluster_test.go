@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
 	"github.com/sandboxmcp/sandboxmcp/backend/kube"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
@@ -43,7 +44,11 @@ func newKube(t testing.TB, change ...func(*kube.Config)) *kube.Backend {
 		f(&cfg)
 	}
 	b := kube.New(cfg)
-	t.Cleanup(func() { _ = b.Close(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() {
+		if err := b.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
 	return b
 }
 
@@ -100,3 +105,16 @@ func TestPodRunsPrograms(t *testing.T) {
 	u, err := sb.Usage(t.Context())
 	t.Logf("%+v %v", u, err)
 }
+
+// TestConformance runs the suite in pods.
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, backendtest.Options{
+		New:    func(t testing.TB) backend.Backend { t.Helper(); return newKube(t) },
+		Python: "/usr/bin/python3", Node: "/usr/bin/node", Bash: "/bin/bash", Curl: "/usr/bin/curl",
+		Tier: sandboxmcp.TierL1, HeldLimits: true, LeastTasks: 1, Closed: "ECONNREFUSED", Differ: differ, Lacks: lacks,
+	})
+}
+
+var differ = map[string]string{}
+
+var lacks = map[string]string{}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -54,7 +55,8 @@ type cluster struct {
 	api       kubernetes.Interface
 	objects   dynamic.Interface
 	namespace string
-	inside    bool // the server is a pod of the cluster
+	inside    bool         // the server is a pod of the cluster
+	client    *http.Client // of api and objects; nil: tests have none
 }
 
 // open connects to the cluster that the configuration names. No request is made.
@@ -83,10 +85,13 @@ func (c Config) open() (*cluster, error) {
 		out.namespace = c.Namespace
 	}
 	out.rest.QPS, out.rest.Burst = 200, 400 // the server's own queue bounds how much it asks
-	if out.api, err = kubernetes.NewForConfig(out.rest); err != nil {
+	if out.client, err = rest.HTTPClientFor(out.rest); err != nil {
 		return nil, err
 	}
-	out.objects, err = dynamic.NewForConfig(out.rest)
+	if out.api, err = kubernetes.NewForConfigAndClient(out.rest, out.client); err != nil {
+		return nil, err
+	}
+	out.objects, err = dynamic.NewForConfigAndClient(out.rest, out.client)
 	return &out, err
 }
 

@@ -26,6 +26,9 @@ type provider interface {
 
 	// release removes the pod, if it is still the one that was claimed.
 	release(ctx context.Context, c *claimed) error
+
+	// close ends what the provider has in the background.
+	close()
 }
 
 // claimed is a pod of a sandbox.
@@ -35,7 +38,8 @@ type claimed struct {
 	node      string
 	since     time.Time // since when it runs
 	owner     string    // name of the claim; empty: the pod is of no claim
-	ownUser   bool      // no other pod of its node has its user
+	ownerUID  string
+	ownUser   bool // no other pod of its node has its user
 }
 
 func claimedOf(p *corev1.Pod) *claimed {
@@ -69,7 +73,7 @@ func (p plain) claim(ctx context.Context, spec backend.Spec) (*claimed, error) {
 	}
 	waits, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	running, err := b.watch.await(waits, b.cluster.namespace, name, string(made.UID))
+	running, err := awaitPod(waits, b.watch, b.cluster.namespace, name, string(made.UID))
 	if err != nil {
 		c := &claimed{name: name, uid: string(made.UID)}
 		return nil, errors.Join(failure("start a pod", err), p.release(context.WithoutCancel(ctx), c))
@@ -78,6 +82,8 @@ func (p plain) claim(ctx context.Context, spec backend.Spec) (*claimed, error) {
 	c.ownUser = true
 	return c, nil
 }
+
+func (plain) close() {}
 
 // forget removes a pod whose creation may or may not have happened.
 func (b *Backend) forget(ctx context.Context, err error, name string) error {

@@ -45,6 +45,8 @@ const (
 	weakUser     = "user: programs have the user of the pod's first process, which the kernel protects as process 1"
 	weakQuota    = "disk quota: the files of the pod's template may be larger than was asked for"
 	weakKernel   = "kernel: that of the node; namespaces are the runtime's, and not observed"
+	weakObjects  = "file locks, watches and other kernel objects: not counted; only the memory limit bounds what the kernel charges for them"
+	weakLists    = "proc: lists of the node's locks and file systems can be read"
 	weakCompare  = "kernel: it cannot be compared with the node's, because the server may not read nodes"
 )
 
@@ -189,14 +191,15 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	weak(weakUser, !x.b.cfg.OwnUsers)
 	weak(weakQuota, !bytes)
 	weak(weakFiles, bytes && !files)
+	weak(weakObjects, true)
 	switch x.kernelOfItsOwn(seen) {
 	case kernelOwn:
 		iso.Tier = sandboxmcp.TierL4
 		iso.Walls = append(iso.Walls, "kernel of its own ("+seen.Kernel+")")
 	case kernelNodes:
-		iso.Weak = append(iso.Weak, weakKernel)
+		iso.Weak = append(iso.Weak, weakKernel, weakLists)
 	default:
-		iso.Weak = append(iso.Weak, weakKernel)
+		iso.Weak = append(iso.Weak, weakKernel, weakLists)
 		weak(weakCompare, x.b.cfg.RuntimeClass != "")
 	}
 	return iso

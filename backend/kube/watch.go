@@ -9,52 +9,57 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
 
-// watch follows the pods of sandboxes by one connection to the API server.
-type watch struct {
+// watch follows objects of one kind by one connection to the API server. T is a pointer.
+type watch[T metav1.Object] struct {
 	stop context.CancelFunc
 	done chan struct{}
 	list cache.SharedIndexInformer
 
 	mu        sync.Mutex
 	next      int
-	followers map[string]map[int]func(*corev1.Pod) // by the pod's name
+	followers map[string]map[int]func(T) // by the object's name
+	failed    error                      // the last failure of the connection
 }
 
-// newWatch begins to follow the pods of a namespace. It waits for the first list, at most until ctx ends.
-func newWatch(ctx context.Context, api kubernetes.Interface, namespace string) (*watch, error) {
+// podInformer lists the pods of sandboxes, whichever server made them.
+func podInformer(api kubernetes.Interface, namespace string) cache.SharedIndexInformer {
+	return informers.NewSharedInformerFactoryWithOptions(api, 0, informers.WithNamespace(namespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=" + managed })).Core().V1().Pods().Informer()
+}
+
+// newWatch begins to follow what an informer lists. It waits for the first list, at most until ctx ends.
+func newWatch[T metav1.Object](ctx context.Context, list cache.SharedIndexInformer) (*watch[T], error) {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	f := informers.NewSharedInformerFactoryWithOptions(api, 0, informers.WithNamespace(namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=" + managed }))
-	w := &watch{stop: stop, done: make(chan struct{}), list: f.Core().V1().Pods().Informer(), followers: map[string]map[int]func(*corev1.Pod){}}
+	w := &watch[T]{stop: stop, done: make(chan struct{}), list: list, followers: map[string]map[int]func(T){}}
 	tell := func(o any) {
-		if p, ok := o.(*corev1.Pod); ok {
-			w.tell(p.Name, p)
+		if v, ok := o.(T); ok {
+			w.tell(v.GetName(), v)
 		}
 	}
-	_, err := w.list.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := list.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: tell, UpdateFunc: func(_, now any) { tell(now) },
 		DeleteFunc: func(o any) {
 			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = last.Obj
 			}
-			if p, ok := o.(*corev1.Pod); ok {
-				w.tell(p.Name, nil)
+			if v, ok := o.(T); ok {
+				var none T
+				w.tell(v.GetName(), none)
 			}
 		},
 	})
-	var failed error
-	var once sync.Mutex
 	if err == nil {
-		err = w.list.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			once.Lock()
-			defer once.Unlock()
-			failed = err
+		err = list.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.failed = err
 		})
 	}
 	if err != nil {
@@ -63,45 +68,65 @@ func newWatch(ctx context.Context, api kubernetes.Interface, namespace string) (
 	}
 	go func() {
 		defer close(w.done)
-		w.list.RunWithContext(life)
+		list.RunWithContext(life)
 	}()
-	if !cache.WaitForCacheSync(ctx.Done(), w.list.HasSynced) {
+	if err = w.synced(ctx); err != nil {
 		w.close()
-		once.Lock()
-		defer once.Unlock()
-		return nil, errors.Join(ctx.Err(), failed)
+		return nil, err
 	}
 	return w, nil
 }
 
-func (w *watch) close() {
+// synced waits for the first list. A refusal ends the wait.
+func (w *watch[T]) synced(ctx context.Context) error {
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	for !w.list.HasSynced() {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		w.mu.Lock()
+		failed := w.failed
+		w.mu.Unlock()
+		if apierrors.IsForbidden(failed) || apierrors.IsUnauthorized(failed) || apierrors.IsNotFound(failed) {
+			return failed
+		}
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), failed)
+		}
+	}
+	return nil
+}
+
+func (w *watch[T]) close() {
 	w.stop()
 	<-w.done
 }
 
-// tell tells followers of a pod its state; nil: it was deleted.
-func (w *watch) tell(name string, p *corev1.Pod) {
+// tell tells followers of an object its state; nil: it was deleted.
+func (w *watch[T]) tell(name string, v T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range w.followers[name] {
-		f(p)
+		f(v)
 	}
 }
 
-// follow calls f with the present state of a pod, if it is known, and with each later one. f may not block.
-// It may see an older state after a newer one only once, at the beginning.
-func (w *watch) follow(namespace, name string, f func(*corev1.Pod)) (stop func()) {
+// follow calls f with the present state of an object, if it is known, and with each later one. f may not
+// block. At the beginning it may see a state twice.
+func (w *watch[T]) follow(namespace, name string, f func(T)) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.next++
 	id := w.next
 	if w.followers[name] == nil {
-		w.followers[name] = map[int]func(*corev1.Pod){}
+		w.followers[name] = map[int]func(T){}
 	}
 	w.followers[name][id] = f
 	if o, ok, _ := w.list.GetStore().GetByKey(namespace + "/" + name); ok {
-		if p, ok := o.(*corev1.Pod); ok {
-			f(p)
+		if v, ok := o.(T); ok {
+			f(v)
 		}
 	}
 	return func() {
@@ -114,33 +139,40 @@ func (w *watch) follow(namespace, name string, f func(*corev1.Pod)) (stop func()
 	}
 }
 
-// await waits until a pod runs, and returns its state.
-func (w *watch) await(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
-	states := make(chan *corev1.Pod, 1)
-	stop := w.follow(namespace, name, func(p *corev1.Pod) {
+// until follows an object until ok accepts a state or fails, or ctx ends. why says what it waits for.
+func (w *watch[T]) until(ctx context.Context, namespace, name string, ok func(T) (bool, error), why func(T) string) (T, error) {
+	states := make(chan T, 1)
+	stop := w.follow(namespace, name, func(v T) {
 		select {
 		case <-states: // only the newest one counts
 		default:
 		}
-		states <- p
+		states <- v
 	})
 	defer stop()
-	why := "the cluster has not told anything of it"
+	said := "the cluster has told nothing of it"
 	for {
 		select {
-		case p := <-states:
-			if p != nil && string(p.UID) != uid {
-				continue // an older one of the name
+		case v := <-states:
+			if done, err := ok(v); done || err != nil {
+				return v, err
 			}
-			ok, err := started(p)
-			if ok || err != nil {
-				return p, err
-			}
-			why = waiting(p)
+			said = why(v)
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the pod has not started in time: %s: %w", why, ctx.Err())
+			var none T
+			return none, fmt.Errorf("%s is not ready in time: %s: %w", name, said, ctx.Err())
 		}
 	}
+}
+
+// awaitPod waits until a pod runs, and returns its state. uid is the pod's; empty: any.
+func awaitPod(ctx context.Context, w *watch[*corev1.Pod], namespace, name, uid string) (*corev1.Pod, error) {
+	return w.until(ctx, namespace, name, func(p *corev1.Pod) (bool, error) {
+		if p != nil && uid != "" && string(p.UID) != uid {
+			return false, nil // an older one of the name
+		}
+		return started(p)
+	}, waiting)
 }
 
 // startError says why a pod will not start.
