@@ -3,10 +3,12 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,10 +72,22 @@ type Options struct {
 
 	// Objects opens the object store that the setting blob_url names; nil: the setting is refused.
 	Objects func(url string) (sandboxmcp.Objects, error)
+
+	Backends []backend.Backend // besides those of this module; the engine closes them, also if Open fails
 }
 
 // Open opens an engine with the settings of o.
 func Open(ctx context.Context, o Options) (*Engine, error) {
+	e, err := o.open(ctx)
+	if err != nil {
+		for _, b := range o.Backends {
+			err = errors.Join(err, b.Close(context.WithoutCancel(ctx)))
+		}
+	}
+	return e, err
+}
+
+func (o Options) open(ctx context.Context) (*Engine, error) {
 	c, err := o.Settings.load()
 	if err != nil {
 		return nil, err
@@ -92,7 +106,13 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if cfg.Objects, err = o.objects(c); err != nil {
 		return nil, err
 	}
-	cfg.Backends = []backend.Backend{process.New(host), docker.For(dockerConfig(c, host, env))}
+	if !slices.ContainsFunc(o.Backends, func(b backend.Backend) bool { return b.Name() == config.Kube }) {
+		cfg.Absent = map[string]error{config.Kube: noKube()}
+	}
+	if err = cfg.Absent[c.DefaultBackend]; err != nil {
+		return nil, err
+	}
+	cfg.Backends = append([]backend.Backend{process.New(host), docker.For(dockerConfig(c, host, env))}, o.Backends...)
 	e, err := New(ctx, cfg)
 	if err == nil {
 		e.reloads = &reloads{from: o, last: c}
@@ -109,6 +129,11 @@ func (o Options) objects(c *config.Config) (sandboxmcp.Objects, error) {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "this program has no object store for blob_url").WithHint("use the program sandboxmcp-kube, or unset blob_url")
 	}
 	return o.Objects(c.BlobURL)
+}
+
+// noKube is the error of a program without the backend kube.
+func noKube() error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "this program has no backend %s", config.Kube).WithHint("use the program sandboxmcp-kube, which has the same commands")
 }
 
 // configured returns the configuration that settings say, without backends.

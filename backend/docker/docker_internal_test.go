@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // TestHoles: versions of runc older than the fixes of known escapes are named.
@@ -51,7 +52,7 @@ func TestProfileRefuses(t *testing.T) {
 
 // TestParseInterpreters: only rows with an absolute path count, and each language has a row.
 func TestParseInterpreters(t *testing.T) {
-	rows := images{name: "x"}.runtimes(map[string]string{"x": "python /usr/bin/python3.11 3.11.2\nnode node 18\nshell /bin/dash\nevil\ndone\n"})
+	rows := images{name: "x"}.runtimes(map[string]map[sandboxmcp.Language]backend.Interpreter{"x": {sandboxmcp.Python: {Path: "/usr/bin/python3.11", Version: "3.11.2"}, sandboxmcp.Shell: {Path: "/bin/dash"}}})
 	if len(rows) != len(sandboxmcp.Languages()) {
 		t.Fatalf("got %d rows, want %d", len(rows), len(sandboxmcp.Languages()))
 	}

@@ -27,6 +27,7 @@ type App struct {
 	Flags          map[string]string // settings given by flags, by key
 	LogFile        bool              // log to the default file if no log file is set
 	Program        string            // path of this program; empty: it is called by its name
+	Backends       []AddBackend      // of other modules
 	Reloads        <-chan os.Signal  // a server reads its settings again at each signal; nil: never
 
 	how     sandboxmcp.Invocation // set by Load

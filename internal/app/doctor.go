@@ -39,6 +39,7 @@ func diagnose(ctx context.Context, o Options) []sandboxmcp.Check {
 		}
 	}
 	checks = append(checks, checkDocker(ctx, o)...)
+	checks = append(checks, checkAdded(ctx, o)...)
 	if err := b.Close(context.WithoutCancel(ctx)); err != nil {
 		checks = append(checks, sandboxmcp.Check{Name: "clean end", Detail: err.Error(), Fix: "report this as a bug: the trial left something behind"})
 	}
@@ -57,6 +58,25 @@ func checkDocker(ctx context.Context, o Options) []sandboxmcp.Check {
 	checks := b.Checks(ctx)
 	if err = b.Close(context.WithoutCancel(ctx)); err != nil {
 		checks = append(checks, sandboxmcp.Check{Name: "docker: clean end", Detail: err.Error(), Fix: "report this as a bug: the trial left something behind"})
+	}
+	return checks
+}
+
+// checker is a backend that reports its walls.
+type checker interface {
+	Checks(ctx context.Context) []sandboxmcp.Check
+}
+
+// checkAdded tries the backend of another module that runs use, and closes them all.
+func checkAdded(ctx context.Context, o Options) []sandboxmcp.Check {
+	var checks []sandboxmcp.Check
+	for _, b := range o.Backends {
+		if c, ok := b.(checker); ok && b.Name() == o.Config.DefaultBackend {
+			checks = append(checks, c.Checks(ctx)...)
+		}
+		if err := b.Close(context.WithoutCancel(ctx)); err != nil {
+			checks = append(checks, sandboxmcp.Check{Name: b.Name() + ": clean end", Detail: err.Error(), Fix: "report this as a bug: the trial left something behind"})
+		}
 	}
 	return checks
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
@@ -18,6 +19,10 @@ type Options struct {
 	engine.Options
 	Config *config.Config
 }
+
+// AddBackend makes a backend of another module, as settings say. The backend holds nothing before it is
+// used.
+type AddBackend func(cfg *config.Config, logger *slog.Logger) backend.Backend
 
 // Reloaded says which settings a server has read again.
 type Reloaded = engine.Reloaded
@@ -53,8 +58,12 @@ func openEngine(ctx context.Context, o Options) (Engine, error) {
 }
 
 func (a *App) options(cfg *config.Config, logger *slog.Logger, actor string) Options {
+	var added []backend.Backend
+	for _, add := range a.Backends {
+		added = append(added, add(cfg, logger))
+	}
 	return Options{Config: cfg, Options: engine.Options{
-		Settings: a.sources, Namespace: cfg.Namespace,
+		Backends: added, Settings: a.sources, Namespace: cfg.Namespace,
 		Env: a.Env, Actor: actor, Version: Version(), Logger: logger, Notices: a.notices(cfg), Invocation: a.how,
 	}}
 }

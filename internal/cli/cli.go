@@ -65,6 +65,7 @@ type Process struct {
 	Env            []string // KEY=value
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	Backends       []app.AddBackend // of other modules
 }
 
 // Own returns the arguments, environment and streams of this process.
@@ -77,6 +78,7 @@ func Own() Process {
 // a second one ends the process at once. A server reads its settings again on SIGHUP.
 func Main(ctx context.Context, p Process) int {
 	a := &call{App: app.New(p.Env, p.Stdin, p.Stdout, p.Stderr)}
+	a.Backends = p.Backends
 	return a.main(ctx, p.Args)
 }
 

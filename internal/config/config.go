@@ -57,6 +57,7 @@ type Config struct {
 	Namespace sandboxmcp.Namespace
 
 	DefaultBackend    string
+	Kube              KubeSettings
 	RootFS            string // empty: this machine's
 	MaxConcurrentJobs int
 	MCPAnswers        string // small or full
@@ -356,6 +357,16 @@ func (c *Config) ToolLimits() sandboxmcp.Limits {
 	l.MaxOutputBytes = c.Tools.MaxOutputBytes
 	l, _ = l.Clamp(c.Ceilings())
 	return l
+}
+
+// KubeSettings are the settings of the backend kube.
+type KubeSettings struct {
+	Config, Context, Namespace string
+	Image, Pool, RuntimeClass  string
+	KeyFile                    string
+	HostUsers                  bool
+	Connect                    string // auto, pod or api
+	Canary                     []string
 }
 
 // ContainerLimits returns the ceilings of a container that the settings of Docker make. A limit is 0

@@ -46,6 +46,9 @@ func (r row) illegal(name, text string) error {
 // docker is the name of the backend whose sandboxes are containers.
 const docker = "docker"
 
+// Kube is the name of the backend whose sandboxes are pods of a Kubernetes cluster.
+const Kube = "kube"
+
 // Default lists of allowed and blocked host commands. They are those of the Python project
 // sandboxmcp.
 const (
@@ -86,6 +89,7 @@ func table(c *Config) []row {
 		{"Checking code", checkRows(c)},
 		{"Packages", packageRows(c)},
 		{"Docker", dockerRows(c)},
+		{"Kubernetes", kubeRows(&c.Kube)},
 		{"Docker settings of mcpaisuite-sandboxmcp", containerRows(c)},
 		{"Sessions and the tools of mcp-code-sandbox", toolRows(&c.Tools)},
 		{"Handing out files", fileRows(c)},
@@ -120,7 +124,7 @@ func stateRows(c *Config) []row {
 
 func executionRows(c *Config) []row {
 	return []row{
-		{key: "default_backend", env: "SANDBOXMCP_BACKEND", def: "process", into: choice(&c.DefaultBackend, "process", docker), doc: "The backend that runs code."},
+		{key: "default_backend", env: "SANDBOXMCP_BACKEND", def: "process", into: choice(&c.DefaultBackend, "process", docker, Kube), doc: "The backend that runs code. kube, whose sandboxes are pods of a Kubernetes cluster, is only in the program sandboxmcp-kube."},
 		{key: "isolation_min", env: "SANDBOXMCP_ISOLATION_MIN", def: "L2", into: choice(&c.IsolationMin, "L1", "L2", "L3", "L4"), doc: "The weakest isolation tier that is accepted. A run that would have a weaker one is refused."},
 		{key: "rootfs", env: "SANDBOXMCP_ROOTFS", into: text(&c.RootFS, absoluteOK, "an absolute directory"), doc: "Root file system that sandboxes of the process backend see read-only in place of this machine's /usr, and whose interpreters they use. `sandboxmcp image build --rootfs DIR` makes one. Not set: this machine's."},
 		{key: "max_concurrent_jobs", env: "SANDBOXMCP_MAX_CONCURRENT", def: "4", into: integer(&c.MaxConcurrentJobs, 1, 1024), doc: "How many requests run at the same time."},
@@ -211,6 +215,21 @@ func dockerRows(c *Config) []row {
 		{key: "image", env: "SANDBOXMCP_IMAGE", into: text(&c.Image, wordOK, "an image name"), doc: "Image of every container, with the interpreters of all languages. It is not downloaded. Not set: sandbox_image, or that of `sandboxmcp image build`, which is sandboxmcp/sandbox:latest, llm-sandbox:latest or sandboxmcp/sandbox:minimal. If the engine has none of these: python:3.11-slim, node:20-slim and ubuntu:22.04, each for its language."},
 		{key: "docker_host", env: "SANDBOXMCP_DOCKER_HOST", into: text(&c.DockerHost, wordOK, "the address of an engine"), doc: "Address of a Docker engine, such as unix:///run/docker.sock, or tcp://127.0.0.1:2375 for one in a virtual machine. Not set: DOCKER_HOST, or unix:///var/run/docker.sock."},
 		{key: "docker_runtime", env: "SANDBOXMCP_DOCKER_RUNTIME", into: text(&c.DockerRuntime, wordOK, "a runtime of the engine"), doc: "Runtime of containers, by its name in the engine, such as runsc (gVisor) or kata-runtime. Not set: runc."},
+	}
+}
+
+func kubeRows(k *KubeSettings) []row {
+	return []row{
+		{key: "kube_config", env: "SANDBOXMCP_KUBE_CONFIG", into: text(&k.Config, anyText, "a file"), doc: "Path of the kubeconfig of the cluster. Not set: the service account of the server's own pod, or else KUBECONFIG and ~/.kube/config."},
+		{key: "kube_context", env: "SANDBOXMCP_KUBE_CONTEXT", into: text(&k.Context, wordOK, "a context"), doc: "Context of the kubeconfig. Not set: its current one."},
+		{key: "kube_namespace", env: "SANDBOXMCP_KUBE_NAMESPACE", into: text(&k.Namespace, wordOK, "a namespace"), doc: "Namespace of the pods of sandboxes. Not set: that of the context, or of the server's own pod."},
+		{key: "kube_image", env: "SANDBOXMCP_KUBE_IMAGE", into: text(&k.Image, wordOK, "an image name"), doc: "Image of pods that are made one by one. It has the interpreters, and the program sandboxmcp-agent in /usr/local/bin."},
+		{key: "kube_pool", env: "SANDBOXMCP_KUBE_POOL", into: text(&k.Pool, wordOK, "the name of a SandboxWarmPool"), doc: "SandboxWarmPool of agent-sandbox from which pods are claimed. A run that asks for less than these pods have gets a pod of kube_image. Not set: pods are made one by one."},
+		{key: "kube_key_file", env: "SANDBOXMCP_KUBE_KEY_FILE", into: text(&k.KeyFile, anyText, "a file"), doc: "Ed25519 private key by which the pods of kube_pool know the server, as `openssl genpkey -algorithm ed25519` makes it. Not set: a new key, which only pods know that this server makes."},
+		{key: "kube_runtime_class", env: "SANDBOXMCP_KUBE_RUNTIME_CLASS", into: text(&k.RuntimeClass, wordOK, "a RuntimeClass"), doc: "RuntimeClass of pods that are made one by one, such as gvisor or kata. Not set: the cluster's default."},
+		{key: "kube_host_users", env: "SANDBOXMCP_KUBE_HOST_USERS", def: "true", into: boolean(&k.HostUsers), doc: "False: pods have a user namespace (hostUsers: false). Their first process is root in it and has eight capabilities, which the level restricted of pod security refuses, and programs are another user. True: pods fit the level restricted."},
+		{key: "kube_connect", env: "SANDBOXMCP_KUBE_CONNECT", def: "auto", into: choice(&k.Connect, "auto", "pod", "api"), doc: "How the server reaches a pod: at its address (pod), or through the API server (api). auto: pod if the server is a pod of the cluster, otherwise api."},
+		{key: "kube_canary", env: "SANDBOXMCP_KUBE_CANARY", into: list(&k.Canary, anyText, "addresses with ports"), doc: "IPv4 addresses with ports that no pod may reach, such as 10.0.0.1:443, besides that of the API server. A pod that reaches one of them has no wall of the network, and is refused unless isolation_min is L0."},
 	}
 }
 

@@ -34,12 +34,16 @@ const (
 	dnsMessage = 4096
 )
 
+// loop is the address of loopback.
+var loop = [4]byte{127, 0, 0, 1}
+
 // network is the network of a sandbox. Its sockets are the relay's; the server accepts their
 // connections over the stream and decides about them as in any other sandbox.
 type network struct {
 	opening sync.Mutex // held while sockets are opened
 
 	mu     sync.Mutex
+	at     [4]byte     // where sockets of TCP ports listen
 	unable error       // why no network can be opened; nil: it can
 	bound  map[int]int // sockets of TCP ports that do not listen yet
 	dns    int
@@ -50,17 +54,22 @@ type network struct {
 }
 
 // addresses gives the container's loopback the addresses that represent names (package egress) and
-// all others, and takes the ports of the server before a program can. If the runtime refuses them, the
+// all others, as far as the relay may, and takes the ports of the server before a program can. If the runtime refuses them, the
 // sandbox has no network.
 func (s *Sandbox) addresses() error {
-	err := s.newAddress([4]byte{198, 18, 0, 1}, 15)
+	n := &s.network
+	n.bound = map[int]int{}
+	var err error
+	if s.standing.shared { // it cannot make addresses: programs use the proxy
+		n.at = loop
+	} else {
+		err = s.newAddress([4]byte{198, 18, 0, 1}, 15)
+	}
 	for _, half := range []byte{1, 129} { // all other addresses, so that attempts reach the server
-		if err == nil {
+		if err == nil && !s.standing.shared && !s.cfg.Routed {
 			err = s.newAddress([4]byte{half, 0, 0, 1}, 1)
 		}
 	}
-	n := &s.network
-	n.bound = map[int]int{}
 	bind := func(kind int, addr [4]byte, port int) int {
 		fd := -1
 		if err == nil {
@@ -68,11 +77,10 @@ func (s *Sandbox) addresses() error {
 		}
 		return fd
 	}
-	loop := [4]byte{127, 0, 0, 1}
 	n.dns, n.dnsTCP = bind(datagram, loop, dnsPort), bind(stream, loop, dnsPort)
 	n.bound[backend.ProxyPort] = bind(stream, loop, backend.ProxyPort)
 	for _, port := range []int{80, 443} {
-		n.bound[port] = bind(stream, [4]byte{}, port)
+		n.bound[port] = bind(stream, n.at, port)
 	}
 	if errors.Is(err, errGone) {
 		return err
@@ -190,7 +198,7 @@ func (s *Sandbox) openNetwork(ctx context.Context, ports []int, leadOut bool) (*
 	for _, port := range all {
 		if err == nil && !slices.Contains(open, port) {
 			var l net.Listener
-			if l, err = s.listen(port, [4]byte{}); err == nil {
+			if l, err = s.listen(port, n.at); err == nil {
 				more.TCP[port] = l
 			}
 		}
@@ -251,7 +259,7 @@ func (s *Sandbox) openBase(out *backend.Network) error {
 		return err
 	}
 	out.DNSTCP = []net.Listener{tcp}
-	out.Proxy, err = s.listen(backend.ProxyPort, [4]byte{127, 0, 0, 1})
+	out.Proxy, err = s.listen(backend.ProxyPort, loop)
 	return err
 }
 

@@ -29,6 +29,11 @@ type Seen struct {
 	Sizes       []Size
 	ReadOnly    bool // the root file system cannot be written to
 	NoInterface bool // there is no network interface but loopback
+	Kept        bool // files of programs cannot be written to
+	NoDevice    bool // Landlock refuses what the modes of files allow: to write to /dev/zero
+
+	UID      int // that programs should have
+	Landlock int // version of the Landlock that was seen to refuse; 0: none
 }
 
 // observed returns what was observed before a program was started, with the present wall of the network. A
@@ -49,6 +54,10 @@ func (s *Sandbox) observed(ctx context.Context) (Seen, error) {
 	}
 	seen := *s.first
 	seen.Network = s.network.wall()
+	seen.UID = s.standing.uid
+	if seen.NoDevice {
+		seen.Landlock = s.standing.landlock
+	}
 	return seen, nil
 }
 
@@ -100,6 +109,7 @@ const (
 	familyVsock     = 40
 	familyNetlink   = 16
 	unameSize       = 6 * 65
+	removeDirectory = 0x200
 	textSize        = 8 << 10
 	statfsSize      = 128
 )
@@ -128,6 +138,9 @@ func (c *conn) look() (Seen, error) {
 	refused := l.try("setsockopt", result(fd), num(0), num(optRefused), l.bytes(words(1)), num(4))
 	nnp := l.try("prctl", num(prGetNoNewPrivs), num(0), num(0), num(0), num(0))
 	root := l.try("mkdirat", num(atFDCWD), l.str("/sandboxmcp-observed"), num(0o700))
+	kept := l.try("mkdirat", num(atFDCWD), l.str(backend.ProgramDir+"/observed"), num(0o700))
+	l.try("unlinkat", num(atFDCWD), l.str(backend.ProgramDir+"/observed"), num(removeDirectory))
+	device := l.try("openat", num(atFDCWD), l.str("/dev/zero"), num(openWrite|openCloexec), num(0))
 	var sizes []int
 	for i, at := range places(backend.Spec{}) {
 		sizes = append(sizes, l.try("statfs", l.str(at.Path), answer(512+statfsSize*i)))
@@ -143,12 +156,14 @@ func (c *conn) look() (Seen, error) {
 		field := func(i int) string { s, _, _ := strings.Cut(string(r.bytes[65*i:65*i+65]), "\x00"); return s }
 		seen.Kernel = field(2) + " " + field(3)
 	}
-	const eperm, eafnosupport, erofs, enoprotoopt = -1, -97, -30, -92
+	const eperm, eacces, eafnosupport, erofs, enoprotoopt = -1, -13, -97, -30, -92
 	seen.NoVsock = r.results[vsock] == eafnosupport || r.results[vsock] == eperm
 	seen.Refused = r.results[trace] == eperm && r.results[mount] == eperm && r.results[allowed] == 0 && r.results[refused] == enoprotoopt
 	seen.NoNewPrivs = r.results[nnp] == 1
 	seen.Filtered = seen.Status["Seccomp"] == "2"
 	seen.ReadOnly = r.results[root] == erofs
+	seen.NoDevice = r.results[device] == eacces
+	seen.Kept = r.results[kept] == eacces
 	for i, call := range sizes {
 		var size Size
 		if r.results[call] == 0 {
@@ -198,6 +213,12 @@ type Size struct{ Bytes, Files int64 }
 // places returns the places that programs can write to.
 func places(spec backend.Spec) [4]bounds.Place {
 	return bounds.Places(min(spec.WorkBytes, spec.MemoryBytes/2), spec.WorkInodes, spec.TempBytes)
+}
+
+// Places returns the file systems in memory that a container needs.
+func Places(spec backend.Spec) []bounds.Place {
+	all := places(spec)
+	return all[:]
 }
 
 // slack is what a file system may have above its size, which the kernel rounds.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -48,7 +49,15 @@ type Config struct {
 	Arch    seccomp.Arch       // of the container
 	Program string             // path of the first program in the container
 	Spec    backend.Spec
-	UID     int // user and group of programs
+	UID     int // user and group of programs; if the first process is not root of its container, its own are
+
+	// UserOfOthers says that other sandboxes of the machine may have the user of programs. The number of
+	// their tasks is then not limited by user.
+	UserOfOthers bool
+
+	// Routed says that the container has a network interface besides loopback, over which the stream may
+	// come. Loopback then gets no addresses but those that represent names.
+	Routed bool
 
 	// Isolation adds facts of the container to the observation of the sandbox.
 	Isolation func(ctx context.Context, seen Seen) (sandboxmcp.Isolation, error)
@@ -62,13 +71,14 @@ type Config struct {
 
 // Sandbox is a sandbox in a container.
 type Sandbox struct {
-	cfg     Config
-	c       *conn
-	effort  *backend.Effort
-	context context.Context //nolint:containedctx // ends with the sandbox
-	cancel  context.CancelFunc
-	work    int // descriptor of the working directory
-	program int // of ProgramDir
+	cfg      Config
+	c        *conn
+	effort   *backend.Effort
+	context  context.Context //nolint:containedctx // ends with the sandbox
+	cancel   context.CancelFunc
+	work     int // descriptor of the working directory
+	program  int // of ProgramDir
+	standing standing
 
 	mu      sync.Mutex
 	running map[int]*running // by process id, until their end
@@ -360,6 +370,28 @@ func (s *Sandbox) Close(context.Context) error {
 	return s.closeErr
 }
 
+// Reaches reports whether the container reaches an address of IPv4 over its own network, without the
+// server's. If ctx ends first, it does not. It fails if the container has ended.
+func (s *Sandbox) Reaches(ctx context.Context, to netip.AddrPort) (bool, error) {
+	conn, err := s.dial(ctx, to)
+	if errors.Is(err, errGone) {
+		return false, err
+	}
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil, nil
+}
+
+// Text returns the beginning of a file of the container, such as one of its control group. A program that
+// has taken over the container's kernel can write it.
+func (s *Sandbox) Text(ctx context.Context, name string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return s.c.text(name)
+}
+
 // Gone returns a channel that is closed when the container has ended.
 func (s *Sandbox) Gone() <-chan struct{} { return s.c.gone }
 
@@ -374,7 +406,7 @@ func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "there is no port %d", port)
 	}
-	conn, err := s.dial(ctx, port)
+	conn, err := s.dial(ctx, netip.AddrPortFrom(netip.AddrFrom4(loop), uint16(port)))
 	if errors.Is(err, errGone) {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the sandbox has ended, and none of its ports can be reached").WithHint("use a new one").WithCause(err)
 	}

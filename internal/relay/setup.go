@@ -66,18 +66,56 @@ func rights(effective, permitted uint64) []byte {
 // files that their owner has shut.
 const relayRights = 1<<capDACReadOther | 1<<capKill | 1<<capSetGID | 1<<capSetUID | 1<<capNetBind
 
+// standing is what the relay has for its work. As root of its container it gives programs a user of their
+// own. A container that lends no rights makes the relay and its programs one user: the kernel then protects
+// the relay as the first process, which is not dumpable, and Landlock keeps the files of programs.
+type standing struct {
+	shared   bool // the relay has the user of programs, and no capabilities
+	uid      int  // of programs
+	landlock int  // version of the kernel's Landlock, if programs get it; 0: they do not
+}
+
+// observeStanding finds out what the relay has.
+func (s *Sandbox) observeStanding() error {
+	l := s.c.list()
+	user := l.do("geteuid")
+	abi := l.try("landlock_create_ruleset", num(0), num(0), num(1))
+	r, err := s.c.run(l)
+	if err != nil {
+		return err
+	}
+	s.standing = standing{uid: s.cfg.UID}
+	if uid := int(r.results[user]); uid != 0 {
+		s.standing = standing{shared: true, uid: uid}
+	}
+	if s.standing.shared || s.cfg.Routed { // others have no directories that Landlock would keep
+		s.standing.landlock = max(int(r.results[abi]), 0)
+	}
+	return nil
+}
+
 // asPrograms adds the calls by which the relay works as the programs' user. Its real user stays root.
 func (s *Sandbox) asPrograms(l *list, add func(name string, args ...arg) int) {
-	add("setresuid", minus, num(s.cfg.UID), minus)
+	if s.standing.shared {
+		return
+	}
+	add("setresuid", minus, num(s.standing.uid), minus)
 	add("capset", l.bytes(words(capVersion, 0)), l.bytes(rights(relayRights, relayRights)))
 }
 
 // asRoot adds the call by which the relay writes files that programs can only read.
-func asRoot(l *list) { l.do("setresuid", minus, num(0), minus) }
+func (s *Sandbox) asRoot(l *list) {
+	if !s.standing.shared {
+		l.do("setresuid", minus, num(0), minus)
+	}
+}
 
 // setUp makes the places of a sandbox, drops the relay's rights and hands over the calls that every program
 // makes before it is executed.
 func (s *Sandbox) setUp() error {
+	if err := s.observeStanding(); err != nil {
+		return fmt.Errorf("observe the relay: %w", err)
+	}
 	if err := s.addresses(); err != nil {
 		return fmt.Errorf("make addresses: %w", err)
 	}
@@ -87,8 +125,13 @@ func (s *Sandbox) setUp() error {
 	l.do("mkdirat", num(atFDCWD), l.str(backend.ProgramDir), num(0o755))
 	l.do("symlinkat", l.str(backend.ProgramDir+"/bridge"), num(atFDCWD), l.str(backend.BridgeDir))
 	l.do("prctl", num(prAmbient), num(prAmbientClear), num(0), num(0), num(0))
-	l.do("setgroups", num(0), num(0))
-	l.do("setresgid", num(s.cfg.UID), num(s.cfg.UID), num(s.cfg.UID))
+	if !s.standing.shared {
+		if s.cfg.Routed { // the volumes of a pod are everybody's
+			l.do("fchmodat", num(atFDCWD), l.str(path.Dir(backend.ProgramDir)), num(0o755))
+		}
+		l.do("setgroups", num(0), num(0))
+		l.do("setresgid", num(s.standing.uid), num(s.standing.uid), num(s.standing.uid))
+	}
 	work := l.do("openat", num(atFDCWD), l.str(backend.WorkDir), num(openPath|openCloexec|openDirectory(s.c.arch)), num(0))
 	program := l.do("openat", num(atFDCWD), l.str(backend.ProgramDir), num(openPath|openCloexec|openDirectory(s.c.arch)), num(0))
 	r, err := s.c.run(l)
@@ -96,7 +139,7 @@ func (s *Sandbox) setUp() error {
 		s.work, s.program = int(r.results[work]), int(r.results[program])
 		err = s.dropBounds()
 	}
-	if err == nil {
+	if err == nil && !s.standing.shared {
 		l = s.c.list()
 		l.do("capset", l.bytes(words(capVersion, 0)), l.bytes(rights(relayRights|1<<capSetUID, relayRights)))
 		s.asPrograms(l, l.do)
@@ -144,15 +187,19 @@ func (s *Sandbox) prelude() error {
 	for _, r := range bounds.Rlimits {
 		limit(int64(r.Number), r.Value, l.try) // the engine has set them as well; a hard limit cannot be raised
 	}
-	if s.cfg.Spec.MaxTasks > 0 {
+	if s.cfg.Spec.MaxTasks > 0 && !s.cfg.UserOfOthers {
 		limit(rlimitNproc, int64(s.cfg.Spec.MaxTasks)+1, l.do)
 	}
 	if n := int64(s.cfg.Spec.CPUTime.Seconds()); n > 0 {
 		limit(rlimitCPU, n, l.do)
 	}
-	l.do("setresuid", num(s.cfg.UID), num(s.cfg.UID), num(s.cfg.UID)) // by which all capabilities are lost
+	uid := num(s.standing.uid)
+	l.do("setresuid", uid, uid, uid) // by which all capabilities are lost
 	l.do("capset", l.bytes(words(capVersion, 0)), l.bytes(rights(0, 0)))
 	l.do("prctl", num(prNoNewPrivs), num(1), num(0), num(0), num(0))
+	if s.standing.landlock > 0 {
+		s.landlock(l)
+	}
 	code := l.bytes(filter)
 	head := l.bytes(make([]byte, 16))
 	binary.LittleEndian.PutUint16(l.data[head.v:], uint16(len(filter)/8))
@@ -195,7 +242,8 @@ func (s *Sandbox) provide(list []backend.ProgramFile) error {
 	return nil
 }
 
-// provideOne writes a file as root of the container, so that programs cannot write to it.
+// provideOne writes a file as root of the container, so that programs cannot write to it. Where they have
+// the relay's user, Landlock refuses it to them.
 func (s *Sandbox) provideOne(f backend.ProgramFile) error {
 	if f.Name == "" || strings.HasPrefix(f.Name, "/") || path.Clean(f.Name) != f.Name || strings.HasPrefix(f.Name, "..") {
 		return failure(22)
@@ -205,7 +253,7 @@ func (s *Sandbox) provideOne(f backend.ProgramFile) error {
 		mode = 0o755
 	}
 	l := s.c.list()
-	asRoot(l)
+	s.asRoot(l)
 	for i, c := range f.Name {
 		if c == '/' {
 			l.try("mkdirat", num(s.program), l.str(f.Name[:i]), num(0o755))

@@ -392,15 +392,14 @@ func (p *packets) SetReadDeadline(t time.Time) error { p.reads.set(t); return ni
 // SetWriteDeadline has no effect: a packet is sent at once or not.
 func (*packets) SetWriteDeadline(time.Time) error { return nil }
 
-// dial connects to a port of the sandbox's loopback address.
-func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
+// dial connects to an address of IPv4 from inside the container.
+func (s *Sandbox) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	if err := s.live(); err != nil {
 		return nil, errGone
 	}
-	loop := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
 	l := s.c.list()
 	fd := l.do("socket", num(inet), num(stream|sockFlags), num(0))
-	begun := l.try("connect", result(fd), l.bytes(sockaddr(loop.Addr().As4(), port)), num(16))
+	begun := l.try("connect", result(fd), l.bytes(sockaddr(to.Addr().As4(), int(to.Port()))), num(16))
 	r, err := s.c.run(l)
 	if err != nil {
 		return nil, err
@@ -432,7 +431,7 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 		if errors.Is(err, errGone) || ctx.Err() != nil {
 			return nil, err
 		}
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(loop), Err: os.NewSyscallError("connect", err)}
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: os.NewSyscallError("connect", err)}
 	}
-	return newSocket(s.c, own, netip.AddrPortFrom(loop.Addr(), 0), loop), nil
+	return newSocket(s.c, own, netip.AddrPortFrom(to.Addr(), 0), to), nil
 }

@@ -1,0 +1,154 @@
+package kube
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/relay"
+)
+
+// closed says what is known of a pod's network.
+type closed int
+
+const (
+	closedUnknown closed = iota
+	closedNot            // a pod has reached an address
+	closedSeen           // a pod did not reach addresses that the server reaches
+)
+
+// canary tries whether pods reach addresses that they may not reach.
+type canary struct {
+	targets []netip.AddrPort
+
+	mu      sync.Mutex
+	checked time.Time
+	live    []target  // that the server itself reaches
+	open    time.Time // when a pod stayed open until settleLimit; zero: none has
+}
+
+// target is an address that the server reaches.
+type target struct {
+	at   netip.AddrPort
+	time time.Duration // in which the server reached it
+}
+
+// newCanary returns the canary of a cluster. Its addresses are those of the API server, which every pod reaches that
+// no policy holds, and those of the operator.
+func newCanary(host string, more []netip.AddrPort) *canary {
+	c := &canary{targets: more}
+	if u, err := url.Parse(host); err == nil {
+		port := u.Port()
+		if port == "" {
+			port = "443"
+		}
+		c.add(u.Hostname(), port)
+	}
+	c.add(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
+	return c
+}
+
+// add adds the address of a host, unless it is loopback: a pod's is another.
+func (c *canary) add(host, port string) {
+	a, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
+	if err != nil || !a.Addr().Is4() || a.Addr().IsLoopback() {
+		return
+	}
+	c.targets = append(c.targets, a)
+}
+
+const (
+	// targetAge is how long it is believed that the server reaches an address.
+	targetAge = time.Minute
+
+	// reachLimit bounds an attempt. If a policy drops packets, each one takes as long.
+	reachLimit = time.Second
+	reachLeast = 100 * time.Millisecond
+
+	// settleLimit is how long the network of a new pod may take to be closed.
+	settleLimit = 10 * time.Second
+)
+
+// reached returns the addresses that the server reaches now.
+func (c *canary) reached(ctx context.Context) []target {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.live) > 0 && time.Since(c.checked) < targetAge {
+		return c.live
+	}
+	c.live, c.checked = nil, time.Now()
+	for _, a := range c.targets {
+		begun := time.Now()
+		d := net.Dialer{Timeout: reachLimit}
+		conn, err := d.DialContext(ctx, "tcp", a.String())
+		if err != nil {
+			continue
+		}
+		_ = conn.Close()
+		c.live = append(c.live, target{a, time.Since(begun)})
+	}
+	return c.live
+}
+
+// check tries all addresses from a pod. The rules of a new pod may come a little later than the pod, so a
+// pod that reaches an address is asked again until settleLimit.
+func (c *canary) check(ctx context.Context, sb *relay.Sandbox) (closed, error) {
+	live := c.reached(ctx)
+	if len(live) == 0 {
+		return closedUnknown, nil
+	}
+	c.mu.Lock()
+	end := time.Now().Add(settleLimit)
+	if time.Since(c.open) < targetAge { // it is known that nothing closes pods
+		end = time.Now()
+	}
+	c.mu.Unlock()
+	for {
+		open, err := reaches(ctx, sb, live)
+		if err != nil || !open {
+			return closedSeen, err
+		}
+		if !time.Now().Before(end) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.open = time.Now()
+			return closedNot, nil
+		}
+		if ctx.Err() != nil {
+			return closedNot, nil
+		}
+		t := time.NewTimer(50 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+}
+
+// reaches reports whether a pod reaches any of the addresses.
+func reaches(ctx context.Context, sb *relay.Sandbox, live []target) (bool, error) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	open := false
+	var failed error
+	for _, a := range live {
+		all.Go(func() {
+			short, cancel := context.WithTimeout(ctx, min(max(20*a.time, reachLeast), reachLimit))
+			defer cancel()
+			ok, err := sb.Reaches(short, a.at)
+			mu.Lock()
+			defer mu.Unlock()
+			open = open || ok
+			if err != nil {
+				failed = err
+			}
+		})
+	}
+	all.Wait()
+	return open, failed
+}

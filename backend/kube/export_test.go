@@ -1,0 +1,44 @@
+package kube
+
+import (
+	"crypto/ed25519"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/kube/agent"
+)
+
+// PodNameOf returns the name and the UID of the pod of a sandbox.
+func PodNameOf(sb backend.Sandbox) (name, uid, node string) {
+	x, ok := sb.(*box)
+	if !ok {
+		return "", "", ""
+	}
+	return x.pod.name, x.pod.uid, x.pod.node
+}
+
+// TemplateOf returns the labels and the pod of a template whose pods are for a spec and a server's key.
+func TemplateOf(cfg Config, spec backend.Spec, key ed25519.PrivateKey) (map[string]string, corev1.PodSpec) {
+	b := New(cfg)
+	b.key = key
+	p := b.newPod("template", spec).Spec
+	p.ActiveDeadlineSeconds = nil
+	env := &p.Containers[0].Env
+	*env = (*env)[:2]
+	if (*env)[0].Name != agent.EnvKeys || (*env)[1].Name != agent.EnvPod {
+		panic("the environment of pods has changed")
+	}
+	return map[string]string{labelManaged: managed, labelPool: "e2e"}, p
+}
+
+// Clients returns the clients of a cluster.
+func Clients(cfg Config) (kubernetes.Interface, dynamic.Interface, error) {
+	c, err := cfg.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.api, c.objects, nil
+}

@@ -1,0 +1,138 @@
+package kube
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// provider makes and removes the pods of sandboxes.
+type provider interface {
+	// claim returns a running pod that nothing else uses. If it fails, it leaves nothing behind.
+	claim(ctx context.Context, spec backend.Spec) (*claimed, error)
+
+	// renew puts off the time at which the cluster ends the pod by itself.
+	renew(ctx context.Context, c *claimed) error
+
+	// release removes the pod, if it is still the one that was claimed.
+	release(ctx context.Context, c *claimed) error
+
+	// close ends what the provider has in the background.
+	close()
+}
+
+// claimed is a pod of a sandbox.
+type claimed struct {
+	name, uid string
+	ip        string
+	node      string
+	since     time.Time // since when it runs
+	owner     string    // name of the claim; empty: the pod is of no claim
+	ownerUID  string
+	ownUser   bool // no other pod of its node has its user
+}
+
+func claimedOf(p *corev1.Pod) *claimed {
+	c := &claimed{name: p.Name, uid: string(p.UID), ip: p.Status.PodIP, node: p.Spec.NodeName}
+	for _, s := range p.Status.ContainerStatuses {
+		if s.Name == containerName && s.State.Running != nil {
+			c.since = s.State.Running.StartedAt.Time
+		}
+	}
+	return c
+}
+
+// startLimit bounds the time in which a pod has to run.
+const startLimit = 2 * time.Minute
+
+// callLimit bounds a request to the API server.
+const callLimit = 20 * time.Second
+
+// plain makes a pod for each sandbox.
+type plain struct{ b *Backend }
+
+func (p plain) claim(ctx context.Context, spec backend.Spec) (*claimed, error) {
+	b := p.b
+	if b.cfg.Image == "" {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "kube: no image is set for pods").WithHint("set kube_image to an image that has sandboxmcp-agent and the interpreters")
+	}
+	name := "sandboxmcp-" + strings.ToLower(rand.Text()[:16])
+	made, err := b.cluster.api.CoreV1().Pods(b.cluster.namespace).Create(ctx, b.newPod(name, spec), metav1.CreateOptions{})
+	if err != nil {
+		return nil, errors.Join(failure("make a pod", err), b.forget(ctx, err, name))
+	}
+	waits, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	running, err := awaitPod(waits, b.watch, b.cluster.namespace, name, string(made.UID))
+	if err != nil {
+		c := &claimed{name: name, uid: string(made.UID)}
+		return nil, errors.Join(failure("start a pod", err), p.release(context.WithoutCancel(ctx), c))
+	}
+	c := claimedOf(running)
+	c.ownUser = true
+	return c, nil
+}
+
+func (plain) close() {}
+
+// forget removes a pod whose creation may or may not have happened.
+func (b *Backend) forget(ctx context.Context, err error, name string) error {
+	if _, told := errors.AsType[*apierrors.StatusError](err); told {
+		return nil // the API server has refused it
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
+	defer cancel()
+	err = b.cluster.api.CoreV1().Pods(b.cluster.namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// renew does nothing: a pod's deadline can only come closer.
+func (plain) renew(context.Context, *claimed) error { return nil }
+
+func (p plain) release(ctx context.Context, c *claimed) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	uid := types.UID(c.uid)
+	err := p.b.cluster.api.CoreV1().Pods(p.b.cluster.namespace).Delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another has its name
+		return nil
+	}
+	if err != nil {
+		return failure("delete a pod", err)
+	}
+	return nil
+}
+
+// failure converts an error of the cluster.
+func failure(what string, err error) *sandboxmcp.Error {
+	e := sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "kube: %s: %s", what, err).WithCause(err)
+	bad, _ := errors.AsType[*startError](err)
+	switch {
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return e.WithHint("wait until other sandboxes have ended, or raise the ResourceQuota of the namespace")
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "violates PodSecurity"):
+		return e.WithHint("the namespace's pod security level refuses the pod; leave kube_host_users at its default, or use another namespace")
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return e.WithHint("give the server's account the rights of docs/kubernetes.md (pods: create, get, list, watch, delete)")
+	case apierrors.IsNotFound(err):
+		return e.WithHint("see whether the namespace exists: kube_namespace")
+	case bad != nil && strings.Contains(bad.reason, "Image"):
+		return e.WithHint("see whether the nodes can pull kube_image")
+	case errors.Is(err, context.DeadlineExceeded):
+		return e.WithHint("see `kubectl describe pod`, and whether the nodes have room")
+	}
+	return e.WithHint("see whether the cluster answers: `kubectl get nodes`")
+}

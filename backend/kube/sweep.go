@@ -1,0 +1,85 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+)
+
+const (
+	// sweepAge is how long an ended pod is left to its server.
+	sweepAge = 2 * time.Minute
+
+	// pendingAge is how long a pod may wait for a node. Its server gives up earlier.
+	pendingAge = 15 * time.Minute
+)
+
+// sweep removes what dead servers have left, and puts off the ends of this server's sandboxes. A pod ends
+// with its server's connection, so each pod that has ended is garbage, whichever server made it. That two
+// servers sweep at a time does no harm.
+func (b *Backend) sweep() {
+	t := time.NewTicker(sweepEvery)
+	defer t.Stop()
+	for {
+		b.sweepOnce(time.Now())
+		select {
+		case <-t.C:
+			b.renew()
+		case <-b.life.Done():
+			return
+		}
+	}
+}
+
+// renew puts off the end of every sandbox.
+func (b *Backend) renew() {
+	b.mu.Lock()
+	live := make([]*box, 0, len(b.live))
+	for x := range b.live {
+		live = append(live, x)
+	}
+	b.mu.Unlock()
+	for _, x := range live {
+		ctx, cancel := context.WithTimeout(b.life, callLimit)
+		err := b.provider.renew(ctx, x.pod)
+		cancel()
+		if err != nil && b.life.Err() == nil {
+			b.cfg.Logger.Warn("the end of a pod was not put off", "pod", x.pod.name, "error", err)
+		}
+	}
+}
+
+func (b *Backend) sweepOnce(now time.Time) {
+	pods, err := corelisters.NewPodLister(b.watch.list.GetIndexer()).Pods(b.cluster.namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, p := range pods {
+		if !left(p, now) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(b.life, callLimit)
+		err := plain{b}.release(ctx, &claimed{name: p.Name, uid: string(p.UID)})
+		cancel()
+		b.cfg.Logger.Info("pod of a dead server removed", "pod", p.Name, "error", err)
+	}
+}
+
+// left reports whether a server has left a pod behind. Pods of a claim are agent-sandbox's.
+func left(p *corev1.Pod, now time.Time) bool {
+	if p.DeletionTimestamp != nil || len(p.OwnerReferences) > 0 {
+		return false
+	}
+	age := now.Sub(p.CreationTimestamp.Time)
+	switch p.Status.Phase {
+	case corev1.PodSucceeded, corev1.PodFailed:
+		return age > sweepAge
+	case corev1.PodPending:
+		return age > pendingAge
+	default:
+		return false
+	}
+}

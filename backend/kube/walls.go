@@ -1,0 +1,263 @@
+package kube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/relay"
+)
+
+// Walls that are observed in a pod, by the names of package jail and package cgroup.
+const (
+	wallRoot     = "read-only root"
+	wallSeccomp  = "seccomp"
+	wallNoVsock  = "no vsock"
+	wallNNP      = "no_new_privs"
+	wallNoCaps   = "no capabilities"
+	wallUnpriv   = "not the host's root"
+	wallQuota    = "disk quota"
+	wallLandlock = "landlock"
+	wallUserNS   = "user namespace"
+	wallMemory   = "memory limit"
+	wallTasks    = "task limit"
+	wallCPU      = "cpu quota"
+	wallRlimit   = "task limit (rlimit)"
+)
+
+// required lists the walls that every sandbox needs.
+var required = []string{wallNoCaps, wallUnpriv, wallNNP, wallSeccomp, wallNoVsock, wallRoot}
+
+const (
+	weakOpen     = "network: the pod's network is open; no NetworkPolicy holds it"
+	weakUnproven = "network: that it is closed could not be shown, because the server reaches no address to try"
+	weakFiles    = "disk quota: of bytes; the number of files is bounded by memory alone"
+	weakProgram  = "program files: programs can change them, because the kernel has no Landlock"
+	weakProxy    = "egress: only programs that use the proxy variables reach open hosts"
+	weakTasks    = "tasks: not limited by the sandbox, because other pods may have its user; the kubelet's podPidsLimit holds"
+	weakUser     = "user: programs have the user of the pod's first process, which the kernel protects as process 1"
+	weakQuota    = "disk quota: the files of the pod's template may be larger than was asked for"
+	weakKernel   = "kernel: that of the node; namespaces are the runtime's, and not observed"
+	weakObjects  = "file locks, watches and other kernel objects: not counted; only the memory limit bounds what the kernel charges for them"
+	weakLists    = "proc: lists of the node's locks and file systems can be read"
+	weakCompare  = "kernel: it cannot be compared with the node's, because the server may not read nodes"
+)
+
+// limits are those of a pod's container, as its control group shows them in the pod.
+type limits struct {
+	version int // of control groups; 0: they are not shown
+	memory  int64
+	tasks   int64
+	cpu     float64 // processors
+}
+
+// readLimits reads the limits of a pod's container. Programs can read the files, and not write them.
+func readLimits(ctx context.Context, text func(context.Context, string) (string, error)) limits {
+	read := func(name string) []string {
+		t, err := text(ctx, "/sys/fs/cgroup/"+name)
+		if err != nil {
+			return nil
+		}
+		return strings.Fields(t)
+	}
+	first := func(f []string) int64 { return number(f, 0) }
+	if f := read("memory.max"); f != nil {
+		l := limits{version: 2, memory: first(f), tasks: first(read("pids.max"))}
+		if f = read("cpu.max"); number(f, 0) > 0 && number(f, 1) > 0 {
+			l.cpu = float64(number(f, 0)) / float64(number(f, 1))
+		}
+		return l
+	}
+	if f := read("memory/memory.limit_in_bytes"); f != nil {
+		l := limits{version: 1, memory: first(f), tasks: first(read("pids/pids.max"))}
+		if quota, period := first(read("cpu/cpu.cfs_quota_us")), first(read("cpu/cpu.cfs_period_us")); quota > 0 && period > 0 {
+			l.cpu = float64(quota) / float64(period)
+		}
+		return l
+	}
+	return limits{}
+}
+
+// number returns a number of a list; 0: there is none, as for "max".
+func number(f []string, i int) int64 {
+	if i >= len(f) {
+		return 0
+	}
+	n, err := strconv.ParseInt(f[i], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// walls returns the limits of a spec that hold.
+func (l limits) walls(spec backend.Spec) (walls, weak []string) {
+	holds := func(name, short string, ok bool) {
+		if ok {
+			walls = append(walls, fmt.Sprintf("%s (cgroup v%d)", name, l.version))
+		} else {
+			weak = append(weak, short+": no limit was seen in the pod")
+		}
+	}
+	const page = 64 << 10 // the kernel rounds
+	holds(wallMemory, "memory", l.memory > 0 && l.memory <= spec.MemoryBytes+page)
+	holds(wallCPU, "cpu", l.cpu > 0 && l.cpu <= spec.CPUCores+0.01)
+	if l.tasks > 0 && l.tasks <= int64(spec.MaxTasks)+8 {
+		walls = append(walls, fmt.Sprintf("%s (cgroup v%d)", wallTasks, l.version))
+	}
+	return walls, weak
+}
+
+// readUsage reads what a pod's container has used.
+func readUsage(ctx context.Context, version int, text func(context.Context, string) (string, error)) (backend.Usage, error) {
+	var failed error
+	read := func(name string) []string {
+		t, err := text(ctx, "/sys/fs/cgroup/"+name)
+		if err != nil {
+			failed = err
+			return nil
+		}
+		return strings.Fields(t)
+	}
+	named := func(f []string, name string) int64 {
+		if i := slices.Index(f, name); i >= 0 {
+			return number(f, i+1)
+		}
+		return 0
+	}
+	var u backend.Usage
+	switch version {
+	case 2:
+		u.PeakMemory = max(number(read("memory.peak"), 0), number(read("memory.current"), 0))
+		u.PeakTasks = int(max(number(read("pids.peak"), 0), number(read("pids.current"), 0)))
+		u.OOMKills = int(named(read("memory.events"), "oom_kill"))
+		u.CPU = time.Duration(named(read("cpu.stat"), "usage_usec")) * time.Microsecond
+	case 1:
+		u.PeakMemory = number(read("memory/memory.max_usage_in_bytes"), 0)
+		u.PeakTasks = int(number(read("pids/pids.current"), 0))
+		u.OOMKills = int(named(read("memory/memory.oom_control"), "oom_kill"))
+		u.CPU = time.Duration(number(read("cpuacct/cpuacct.usage"), 0))
+	}
+	if u.PeakMemory > 0 { // a kernel lacks some of the others
+		return u, nil
+	}
+	return u, failed
+}
+
+// report reports the walls of a sandbox that were observed.
+func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation {
+	spec := x.spec
+	release, _, _ := strings.Cut(seen.Kernel, " ")
+	iso := sandboxmcp.Isolation{Backend: Name, Kernel: release, Tier: sandboxmcp.TierL1, PolicySHA256: x.policy(), Walls: []string{}, Weak: []string{}}
+	add := func(wall string, stands bool) {
+		if stands {
+			iso.Walls = append(iso.Walls, wall)
+		}
+	}
+	weak := func(text string, is bool) {
+		if is {
+			iso.Weak = append(iso.Weak, text)
+		}
+	}
+	own := x.ownUsers(ctx)
+	add(wallNoCaps, seen.NoRights())
+	add(wallUnpriv, seen.Unprivileged(seen.UID) && seen.UID != 0)
+	add(wallNNP, seen.NoNewPrivs)
+	add(wallSeccomp, seen.Filtered && seen.Refused)
+	add(wallNoVsock, seen.NoVsock)
+	add(wallRoot, seen.ReadOnly)
+	add(wallUserNS, own)
+	add(fmt.Sprintf("%s (ABI %d)", wallLandlock, seen.Landlock), seen.Landlock > 0)
+	bytes, files := seen.Bounded(spec)
+	add(wallQuota, bytes)
+	add(seen.Network, x.closed == closedSeen)
+	held, lacking := x.limits.walls(spec)
+	iso.Walls = append(iso.Walls, held...)
+	iso.Weak = append(iso.Weak, lacking...)
+	limited := spec.MaxTasks > 0 && (x.pod.ownUser || own)
+	add(wallRlimit, limited)
+	weak(weakTasks, !limited)
+	weak(weakOpen, x.closed == closedNot)
+	weak(weakUnproven, x.closed == closedUnknown)
+	weak(weakProgram, !seen.Kept)
+	weak(weakProxy+" (the pod lends no right to make addresses)", seen.UID != programUser || !x.b.cfg.OwnUsers)
+	weak(weakUser, !x.b.cfg.OwnUsers)
+	weak(weakQuota, !bytes)
+	weak(weakFiles, bytes && !files)
+	weak(weakObjects, true)
+	switch x.kernelOfItsOwn(seen) {
+	case kernelOwn:
+		iso.Tier = sandboxmcp.TierL4
+		iso.Walls = append(iso.Walls, "kernel of its own ("+seen.Kernel+")")
+	case kernelNodes:
+		iso.Weak = append(iso.Weak, weakKernel, weakLists)
+	default:
+		iso.Weak = append(iso.Weak, weakKernel, weakLists)
+		weak(weakCompare, x.b.cfg.RuntimeClass != "")
+	}
+	return iso
+}
+
+const (
+	kernelUnknown = iota
+	kernelNodes
+	kernelOwn
+)
+
+// kernelOfItsOwn compares the kernel of the pod with that of its node.
+func (x *box) kernelOfItsOwn(seen relay.Seen) int {
+	release, _, _ := strings.Cut(seen.Kernel, " ")
+	switch {
+	case x.nodeKernel == "" || release == "":
+		return kernelUnknown
+	case release == x.nodeKernel:
+		return kernelNodes
+	default:
+		return kernelOwn
+	}
+}
+
+// ownUsers reports whether the pod has a user namespace: its users are others on the node.
+func (x *box) ownUsers(ctx context.Context) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.userMap == "" {
+		text, err := x.sandbox.Text(ctx, "/proc/self/uid_map")
+		if err != nil {
+			return false
+		}
+		x.userMap = strings.Join(strings.Fields(text), " ")
+	}
+	return x.userMap != "" && !strings.HasPrefix(x.userMap, "0 0 ")
+}
+
+// policy is the digest of the walls that pods are given.
+func (x *box) policy() string {
+	h := sha256.Sum256(fmt.Appendf(nil, "kube %q %t", x.b.cfg.RuntimeClass, x.b.cfg.OwnUsers))
+	return hex.EncodeToString(h[:])
+}
+
+// lacks returns a wall that a sandbox needs and does not have. Tier L0 does without that of the network.
+func lacks(iso sandboxmcp.Isolation, minimum sandboxmcp.Tier) string {
+	for _, w := range required {
+		if !slices.Contains(iso.Walls, w) {
+			return w
+		}
+	}
+	if minimum == sandboxmcp.TierL0 {
+		return ""
+	}
+	for _, w := range []string{sandboxmcp.WallNoNetwork, sandboxmcp.WallTold, sandboxmcp.WallEgress} {
+		if slices.Contains(iso.Walls, w) {
+			return ""
+		}
+	}
+	return sandboxmcp.WallNoNetwork
+}
