@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts a PostgreSQL server on a socket in a directory of its own, runs the tests of the
-# rooms that use a store on it, and of two engines that share it, and stops it. Arguments go
-# to go test.
+# rooms that use a store on it, of two engines that share it, and of object stores, and stops it.
+# Arguments go to go test.
 # Exit status 77: there is no PostgreSQL.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,3 +31,8 @@ export SANDBOXMCP_TEST_POSTGRES="postgres:///postgres?host=$dir&user=sandboxmcp"
 go test -timeout 5m "$@" ./internal/store/... ./internal/audit ./internal/limits ./internal/gate ./internal/session ./internal/artifact ./internal/vault ./internal/installed
 go test -timeout 5m "$@" -run TestReplicas ./engine
 go test -timeout 10m "$@" -run 'TestReplicas|TestDocumentsRun/operations' ./internal/cli
+# Where an S3 server can be built, its tests have to run.
+if SANDBOXMCP_TEST_S3=$(scripts/versitygw.sh); then
+	export SANDBOXMCP_TEST_S3 SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN:+$SANDBOXMCP_MUST_RUN,}s3
+	go test -C backend/kube -timeout 5m "$@" ./objects
+fi

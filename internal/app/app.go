@@ -28,6 +28,7 @@ type App struct {
 	LogFile        bool              // log to the default file if no log file is set
 	Program        string            // path of this program; empty: it is called by its name
 	Backends       []AddBackend      // of other modules
+	Objects        OpenObjects       // of another module; nil: the setting blob_url is refused
 	Reloads        <-chan os.Signal  // a server reads its settings again at each signal; nil: never
 
 	how     sandboxmcp.Invocation // set by Load

@@ -24,6 +24,9 @@ type Options struct {
 // used.
 type AddBackend func(cfg *config.Config, logger *slog.Logger) backend.Backend
 
+// OpenObjects returns the object store that the setting blob_url names. It does not connect.
+type OpenObjects func(url string) (sandboxmcp.Objects, error)
+
 // Reloaded says which settings a server has read again.
 type Reloaded = engine.Reloaded
 
@@ -63,7 +66,7 @@ func (a *App) options(cfg *config.Config, logger *slog.Logger, actor string) Opt
 		added = append(added, add(cfg, logger))
 	}
 	return Options{Config: cfg, Options: engine.Options{
-		Backends: added, Settings: a.sources, Namespace: cfg.Namespace,
+		Backends: added, Objects: a.Objects, Settings: a.sources, Namespace: cfg.Namespace,
 		Env: a.Env, Actor: actor, Version: Version(), Logger: logger, Notices: a.notices(cfg), Invocation: a.how,
 	}}
 }

@@ -66,6 +66,7 @@ type Process struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Backends       []app.AddBackend // of other modules
+	Objects        app.OpenObjects  // of another module; nil: none
 }
 
 // Own returns the arguments, environment and streams of this process.
@@ -78,7 +79,7 @@ func Own() Process {
 // a second one ends the process at once. A server reads its settings again on SIGHUP.
 func Main(ctx context.Context, p Process) int {
 	a := &call{App: app.New(p.Env, p.Stdin, p.Stdout, p.Stderr)}
-	a.Backends = p.Backends
+	a.Backends, a.Objects = p.Backends, p.Objects
 	return a.main(ctx, p.Args)
 }
 

@@ -1,5 +1,5 @@
 // Command sandboxmcp-kube is the program sandboxmcp with the backend kube, whose sandboxes are pods of a
-// Kubernetes cluster. Its commands are those of docs/cli.md.
+// Kubernetes cluster, and with object stores. Its commands are those of docs/cli.md.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sandboxmcp/sandboxmcp/backend/kube"
+	"github.com/sandboxmcp/sandboxmcp/backend/kube/objects"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/cli"
 )
@@ -18,5 +19,6 @@ func main() {
 	klog.SetLogger(logr.Discard()) // the client of the cluster would write to stderr; the backend reports its errors
 	p := cli.Own()
 	p.Backends = []app.AddBackend{kube.FromSettings}
+	p.Objects = objects.Open
 	os.Exit(cli.Main(context.Background(), p))
 }

@@ -1,0 +1,212 @@
+package objects_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/backend/kube/objects"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// gateway starts a versitygw on a directory of the test, and returns the URL of a bucket there. The
+// variable names the program; scripts/versitygw.sh builds it.
+func gateway(t *testing.T) (bucket, dir string) {
+	t.Helper()
+	program := os.Getenv("SANDBOXMCP_TEST_S3")
+	testkit.Need(t, "s3", program != "", "SANDBOXMCP_TEST_S3 names no S3 server")
+	dir = t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bucket"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	c := exec.CommandContext(ctx, program, "--port", address, "--access", "key", "--secret", "secret-of-the-test", "posix", dir)
+	var log bytes.Buffer
+	c.Stdout, c.Stderr = &log, &log
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = c.Wait() // it was killed
+	})
+	for end := time.Now().Add(20 * time.Second); ; {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+			break
+		}
+		if time.Now().After(end) {
+			cancel()
+			_ = c.Wait()
+			t.Fatalf("the S3 server does not answer: %s", &log)
+		}
+		time.Sleep(20 * time.Millisecond) // polls with a deadline
+	}
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")
+	return "s3://bucket/some/prefix?endpoint=http://" + address + "&region=us-east-1", dir
+}
+
+func open(t *testing.T, url string) *objects.Bucket {
+	t.Helper()
+	where, err := objects.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := objects.New(where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestObjects(t *testing.T) {
+	url, dir := gateway(t)
+	b := open(t, url)
+	for i, content := range []string{"", "hello", strings.Repeat("long ", 4<<20)} {
+		name := fmt.Sprintf("ab/%d", i)
+		if _, err := b.Get(t.Context(), name); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s before: got %v, want not exist", name, err)
+		}
+		if _, _, err := b.Stat(t.Context(), name); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: Stat before: got %v, want not exist", name, err)
+		}
+		before := time.Now().Add(-2 * time.Second) // the store's clock has whole seconds
+		for range 2 {
+			if err := b.Put(t.Context(), name, strings.NewReader(content), int64(len(content))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		size, put, err := b.Stat(t.Context(), name)
+		if err != nil || size != int64(len(content)) || put.Before(before) || put.After(time.Now().Add(2*time.Second)) {
+			t.Errorf("%s: got %d, %s, %v, want size %d put now", name, size, put, err, len(content))
+		}
+		r, err := b.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r)
+		r.Close()
+		if err != nil || string(got) != content {
+			t.Errorf("%s: got %d bytes, %v, want %d", name, len(got), err, len(content))
+		}
+		if _, err := os.Stat(filepath.Join(dir, "bucket/some/prefix", name)); err != nil {
+			t.Errorf("below the prefix: %v", err)
+		}
+	}
+	if err := b.Put(t.Context(), "cd/0", strings.NewReader(""), 0); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	if err := b.List(t.Context(), "ab/", func(name string, _ time.Time) error { names = append(names, name); return nil }); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"ab/0", "ab/1", "ab/2"}; !slices.Equal(names, want) {
+		t.Errorf("List: got %v, want %v", names, want)
+	}
+	stop := errors.New("enough")
+	if err := b.List(t.Context(), "", func(string, time.Time) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("List: got %v, want the error of the function", err)
+	}
+	for range 2 {
+		if err := b.Remove(t.Context(), "ab/0"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.Get(t.Context(), "ab/0"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("removed: got %v, want not exist", err)
+	}
+}
+
+func TestManyObjectsAreListed(t *testing.T) {
+	url, _ := gateway(t)
+	b := open(t, url)
+	const many = 1100 // a page has 1000
+	for i := range many {
+		if err := b.Put(t.Context(), fmt.Sprintf("ab/%04d", i), strings.NewReader("x"), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	if err := b.List(t.Context(), "ab/", func(string, time.Time) error { n++; return nil }); err != nil || n != many {
+		t.Errorf("got %d, %v, want %d", n, err, many)
+	}
+}
+
+func TestWrongKeysAndBuckets(t *testing.T) {
+	url, _ := gateway(t)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+	err := open(t, url).Put(t.Context(), "ab/0", strings.NewReader("x"), 1)
+	if err == nil || !strings.Contains(err.Error(), "bucket/some/prefix at 127.0.0.1") || strings.Contains(err.Error(), "another-secret") {
+		t.Errorf("another secret: got %v, want an error that names the bucket and no secret", err)
+	}
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")
+	err = open(t, strings.Replace(url, "//bucket", "//another", 1)).Put(t.Context(), "ab/0", strings.NewReader("x"), 1)
+	if err == nil || !strings.Contains(err.Error(), "NoSuchBucket") {
+		t.Errorf("another bucket: got %v, want NoSuchBucket", err)
+	}
+}
+
+// A store that does not answer, or answers without end, holds nobody longer than the caller's context.
+func TestAStoreThatDoesNotAnswer(t *testing.T) {
+	held := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-held }))
+	defer s.Close()
+	defer close(held)
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	b := open(t, "s3://bucket?region=us-east-1&endpoint="+s.URL)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { _, _, err := b.Stat(ctx, "ab/0"); done <- err }()
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want canceled", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Stat does not return after its context has ended")
+	}
+}
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]objects.Place{
+		"s3://b": {Bucket: "b", Host: "s3.amazonaws.com"},
+		"s3://b/some/prefix/?region=eu-central-1":      {Bucket: "b", Prefix: "some/prefix", Region: "eu-central-1", Host: "s3.amazonaws.com"},
+		"s3://b?endpoint=https://h:9000/":              {Bucket: "b", Host: "h:9000"},
+		"s3://b/p?endpoint=http://127.0.0.1:1&region=": {Bucket: "b", Prefix: "p", Host: "127.0.0.1:1", Insecure: true},
+	} {
+		if got, err := objects.Parse(text); err != nil || got != want {
+			t.Errorf("%s: got %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", "b", "http://b", "s3://", "s3://b:1", "s3://key:hunter2@b", "s3://b#x", "s3://b?x=1", "s3://b?endpoint=h:9000", "s3://b?endpoint=ftp://h",
+		"s3://b?endpoint=https://h/path", "s3://b?endpoint=https://k:s@h", "s3://b?region=a&region=b", "s3://b?region=%zz",
+	} {
+		if got, err := objects.Parse(text); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %+v, %v, want an error", text, got, err)
+		}
+	}
+}
