@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
+bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1) || true
 [ -n "$bin" ] || bin=$(dirname "$(command -v initdb || echo /)")
 [ -x "$bin/initdb" ] || { echo "there is no PostgreSQL; Debian's package is postgresql" >&2; exit 77; }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
@@ -141,42 +142,84 @@ func TestPackagesSeeVariablesTheyReadWhenImported(t *testing.T) {
 // What runs before an interpreter is forked leaves the environment to the fork.
 func TestPythonPreloadedEnvironment(t *testing.T) {
 	eachPython(t, func(t *testing.T, python string) {
-		version := versionOf(t, python)
-		if minorOf(version) < 10 {
-			t.Skip("it is not forked")
-		}
-		at := places{t.TempDir(), t.TempDir()}
-		plan, err := kernel.Plan(kernel.Program{
-			Code: "import os; print(os.environ['LATER'], os.environ['USER'], 'EARLIER' in os.environ)", Display: sandboxmcp.DisplayNone, Interpreter: python, Version: version,
-			Trusted: true, Sets: []string{"/nowhere"}, Preload: []string{"os"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		const between = "\nimport posix\nposix.environ[b'LATER'] = b'x'; del posix.environ[b'EARLIER'], posix\n"
-		main, boot := filepath.Join(at.program, "main.py"), filepath.Join(at.program, ".importlib_bootstrap.py")
-		driver, waits := string(plan.Program[1].Data), string(plan.Prestart.Program[0].Data)
-		quoted, err := strconv.QuotedPrefix(strings.TrimPrefix(waits, "exec(compile("))
-		if err != nil {
-			t.Fatalf("the fork server: got %.40q, want a text that it compiles: %v", waits, err)
-		}
-		if waits, err = strconv.Unquote(quoted); err != nil {
-			t.Fatal(err)
-		}
-		before, _, ok := strings.Cut(waits, "def serve():")
-		last := strings.LastIndexByte(strings.TrimSpace(driver), '\n') + 1
-		if !ok || !strings.HasSuffix(waits, "\n"+driver[:last]+"begin = "+strings.TrimSuffix(strings.TrimSpace(driver[last:]), "()")+"\n") {
-			t.Fatal("the fork server: got it elsewhere, want it between what is preloaded and the driver")
-		}
-		load := strconv.QuoteToASCII(string(plan.Prestart.Fork.Load) + between)
-		text := before + "def wait(path, seen, again, shows, load=" + load + "):\n    import sys\n    sys.argv = ['', 'none', path]\n    globals()['again'] = again\n    exec(load, globals())\n" + driver
-		if err := errors.Join(os.WriteFile(main, plan.Program[0].Data, 0o600), os.WriteFile(boot, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), python, "-S", boot, "none", main)
-		cmd.Env = append([]string{"EARLIER=y"}, plan.Prestart.Env...)
-		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "x sandbox False\n" {
-			t.Errorf("got %v, %s; want x sandbox False", err, out)
+		got := loaded(t, python, "/nowhere", "import os; print(os.environ['LATER'], os.environ['USER'], 'EARLIER' in os.environ)")
+		if want := "x sandbox False\n"; got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
+}
+
+// A program finds the same packages, whether it is executed or loads what a fork has imported: those of
+// sets before those of the machine.
+func TestPythonPreloadedPaths(t *testing.T) {
+	eachPython(t, func(t *testing.T, python string) {
+		set := t.TempDir()
+		const code = "import sys; print(*sys.path[1:])"
+		plan, at := preloads(t, python, set, code)
+		main, boot := at.files(t, plan, string(plan.Program[1].Data))
+		executed, err := exec.CommandContext(t.Context(), python, "-S", boot, "none", main, set).CombinedOutput()
+		if err != nil || !strings.Contains(string(executed), set) {
+			t.Fatalf("executed: got %v, %s; want %s among the paths", err, executed, set)
+		}
+		if got := loaded(t, python, set, code); got != string(executed) {
+			t.Errorf("loaded: got %swant, as executed, %s", got, executed)
+		}
+	})
+}
+
+// preloads returns the plan of a program with a package set whose packages are imported ahead.
+func preloads(t *testing.T, python, set, code string) (backend.Process, places) {
+	t.Helper()
+	version := versionOf(t, python)
+	if minorOf(version) < 10 {
+		t.Skip("it is not forked")
+	}
+	plan, err := kernel.Plan(kernel.Program{
+		Code: code, Display: sandboxmcp.DisplayNone, Interpreter: python, Version: version,
+		Trusted: true, Sets: []string{set}, Preload: []string{"os"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan, places{t.TempDir(), t.TempDir()}
+}
+
+// files writes the program of a plan and a driver, and returns their paths.
+func (at places) files(t *testing.T, plan backend.Process, driver string) (main, boot string) {
+	t.Helper()
+	main, boot = filepath.Join(at.program, "main.py"), filepath.Join(at.program, ".importlib_bootstrap.py")
+	if err := errors.Join(os.WriteFile(main, plan.Program[0].Data, 0o600), os.WriteFile(boot, []byte(driver), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return main, boot
+}
+
+// loaded returns the output of a program that loads what was imported ahead. Between the two, the environment
+// gets LATER and loses EARLIER.
+func loaded(t *testing.T, python, set, code string) string {
+	t.Helper()
+	plan, at := preloads(t, python, set, code)
+	const between = "\nimport posix\nposix.environ[b'LATER'] = b'x'; del posix.environ[b'EARLIER'], posix\n"
+	driver, waits := string(plan.Program[1].Data), string(plan.Prestart.Program[0].Data)
+	quoted, err := strconv.QuotedPrefix(strings.TrimPrefix(waits, "exec(compile("))
+	if err != nil {
+		t.Fatalf("the fork server: got %.40q, want a text that it compiles: %v", waits, err)
+	}
+	if waits, err = strconv.Unquote(quoted); err != nil {
+		t.Fatal(err)
+	}
+	before, _, ok := strings.Cut(waits, "def serve():")
+	last := strings.LastIndexByte(strings.TrimSpace(driver), '\n') + 1
+	if !ok || !strings.HasSuffix(waits, "\n"+driver[:last]+"begin = "+strings.TrimSuffix(strings.TrimSpace(driver[last:]), "()")+"\n") {
+		t.Fatal("the fork server: got it elsewhere, want it between what is preloaded and the driver")
+	}
+	load := strconv.QuoteToASCII(string(plan.Prestart.Fork.Load) + between)
+	main, boot := at.files(t, plan, before+"def wait(path, seen, again, shows, load="+load+"):\n    import sys\n    sys.argv = ['', 'none', path, "+strconv.Quote(set)+"]\n    globals()['again'] = again\n    exec(load, globals())\n"+driver)
+	cmd := exec.CommandContext(t.Context(), python, "-S", boot, "none", main)
+	cmd.Env = append([]string{"EARLIER=y"}, plan.Prestart.Env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("got %v, %s", err, out)
+	}
+	return string(out)
 }

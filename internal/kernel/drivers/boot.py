@@ -139,7 +139,7 @@ def boot():
         del module
         if not wait:
             break
-        again.finder, again.places = Later, places
+        again.finder, again.places, again.library = Later, places, library
         prepared, wait = wait(path, seen, again, ("none", "quiet", "results", "stdout", "figures")), None
         if prepared:
             display, path = prepared

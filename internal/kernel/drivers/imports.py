@@ -8,7 +8,7 @@ def imports():
     sets = [place + "/site-packages" for place in "@sets@"]
     if first.paths is False:
         import posix
-        Later, places = first.finder, first.places
+        Later, places, sys.path[1:] = first.finder, first.places, first.library  # sets come before places
         "@places.py@"
     for name in "@modules@":
         __import__(name)

@@ -18,12 +18,12 @@ def preload():
     compile("", "", "exec", 0x400)  # creates the classes of the syntax tree, which the first such call of a program would do
     for name in set(sys.modules) - there:  # a program sees only the modules that every interpreter has loaded
         del sys.modules[name]
-    known, newest = set(sys.modules), None
+    known, newest, count = set(sys.modules), None, 0
     register, unregister, collect = atexit.register, atexit._clear, gc.collect
 
     def again():
-        nonlocal newest
-        newest = next(reversed(sys.modules))
+        nonlocal newest, count
+        newest, count = next(reversed(sys.modules)), len(sys.modules)
         ended.how = None
         return ended
 
@@ -47,8 +47,8 @@ def preload():
             ended.how = how = builtins._ = sys.last_type = sys.last_value = sys.last_traceback = None
             unregister()
             new = []
-            for name in reversed(sys.modules):  # a module that is imported comes last
-                if name == newest:
+            for number, name in enumerate(reversed(sys.modules)):  # a module that is imported comes last
+                if name == newest and len(sys.modules) - number == count:  # else the program has moved names
                     break
                 if name not in known and theirs(sys.modules[name]):
                     new.append(name)
