@@ -12,8 +12,8 @@ import (
 // Decide carries out a person's decision. With an ID it answers that question. Without one
 // it opens a subject for which there was no question. The audit entry is in the same
 // transaction. If the question already has the same answer, Decide returns that. A
-// different answer is refused: a denial is final, and an open subject is closed by
-// [Gate.Revoke]. With d.Check it only says what it would do.
+// different answer is refused, also one with another scope or time: a denial is final, and
+// an open subject is closed by [Gate.Revoke]. With d.Check it only says what it would do.
 func (g *Gate[S]) decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.Approval, *sandboxmcp.AccessGrant, error) {
 	if !g.asking.Load() && !d.Deny {
 		return sandboxmcp.Approval{}, nil, g.kind.Off()
@@ -59,11 +59,7 @@ func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d
 	case a.info.Status == sandboxmcp.ApprovalDenied && d.Deny:
 		return a, nil, nil
 	case a.info.Status == sandboxmcp.ApprovalApproved && !d.Deny:
-		n, err := g.grantOf(ctx, tx, a.grant)
-		if n == nil && err == nil {
-			err = sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s was approved and its grant is closed again", sandboxmcp.Quote(d.ID)).
-				WithHint("open it with `sandboxmcp " + g.kind.Grant(a.subject.String()) + "`")
-		}
+		n, err := g.sameGrant(ctx, tx, a, d)
 		return a, n, err
 	default:
 		return a, nil, g.answered(a)
@@ -77,14 +73,7 @@ func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d
 	if d.Deny {
 		by = sandboxmcp.ApprovalDenied
 	} else {
-		if d.Scope == "" {
-			d.Scope, d.For = sandboxmcp.GrantDuration, DefaultFor
-		}
-		if d.SessionID == "" {
-			d.SessionID = a.info.SessionID
-		}
-		c.Namespace = a.info.Namespace
-		made, err := g.newGrant(c, d, a.subject, a.info.ID, now)
+		made, err := g.grantFor(c, d, a, now)
 		if err != nil {
 			return a, nil, err
 		}
@@ -112,6 +101,43 @@ func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d
 	}
 	a.info.Status = by
 	return a, n, nil
+}
+
+// grantFor makes the grant that a decision asks for as the answer to a question.
+func (g *Gate[S]) grantFor(c sandboxmcp.Caller, d sandboxmcp.AccessDecision, a approval[S], at time.Time) (grant[S], error) {
+	if d.Scope == "" {
+		d.Scope, d.For = sandboxmcp.GrantDuration, DefaultFor
+	}
+	if d.SessionID == "" {
+		d.SessionID = a.info.SessionID
+	}
+	c.Namespace = a.info.Namespace
+	return g.newGrant(c, d, a.subject, a.info.ID, at)
+}
+
+// sameGrant returns the grant of an approved question. It fails if the grant is closed, or if the
+// decision asks for another one: the person would be told of a grant that they did not choose.
+func (g *Gate[S]) sameGrant(ctx context.Context, tx *sql.Tx, a approval[S], d sandboxmcp.AccessDecision) (*sandboxmcp.AccessGrant, error) {
+	have, err := g.grantOf(ctx, tx, a.grant)
+	if err != nil {
+		return nil, err
+	}
+	if have == nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s was approved and its grant is closed again", sandboxmcp.Quote(a.info.ID)).
+			WithHint("open it with `sandboxmcp " + g.kind.Grant(a.subject.String()) + "`")
+	}
+	want, err := g.grantFor(sandboxmcp.Caller{}, d, a, have.GrantedAt)
+	if err != nil {
+		return nil, err
+	}
+	same := have.Scope == want.info.Scope && have.SessionID == want.info.SessionID && (have.ExpiresAt == nil) == want.expires.IsZero()
+	if same && have.ExpiresAt != nil {
+		same = have.ExpiresAt.Sub(want.expires).Abs() < time.Second // times are stored rounded
+	}
+	if !same {
+		return nil, g.answered(a)
+	}
+	return have, nil
 }
 
 // answered returns the error for a second, different answer to a question.

@@ -221,6 +221,38 @@ func TestAskAndApprove(t *testing.T) {
 	}
 }
 
+// TestApprovingOtherwiseIsRefused: a person who approves a question after another person did is not
+// told of success if the grant has another scope, session or time than they chose.
+func TestApprovingOtherwiseIsRefused(t *testing.T) {
+	decisions := []sandboxmcp.AccessDecision{
+		{},
+		{Scope: sandboxmcp.GrantOnce},
+		{Scope: sandboxmcp.GrantAlways},
+		{Scope: sandboxmcp.GrantSession, SessionID: "one"},
+		{Scope: sandboxmcp.GrantSession, SessionID: "two"},
+		{Scope: sandboxmcp.GrantDuration, For: 2 * time.Hour},
+		{Scope: sandboxmcp.GrantDuration, For: time.Minute},
+	}
+	by := sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "cli"}
+	b := open(t)
+	for i, first := range decisions {
+		first.ID = b.ask(fmt.Sprintf("h%d.example.com", i)).ID
+		_, have, err := b.Decide(t.Context(), by, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, second := range decisions {
+			second.ID = first.ID
+			switch _, n, err := b.Decide(t.Context(), by, second); {
+			case i == j && (err != nil || n.ID != have.ID):
+				t.Errorf("%+v twice: got %+v, %v, want the same grant", first, n, err)
+			case i != j && sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument:
+				t.Errorf("%+v after %+v: got %+v, %v, want invalid_argument", second, first, n, err)
+			}
+		}
+	}
+}
+
 func TestDenialIsFinal(t *testing.T) {
 	b := open(t)
 	a := b.ask("api.example.com")

@@ -131,6 +131,32 @@ func (nowhere) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/html"}}, Body: readCloser{strings.NewReader(page)}, Request: r}, nil
 }
 
+// TestReplacedFilesAreToldBesideManyWarnings: a package with many files that are left out does not
+// hide that its other files stand in place of those of the next package.
+func TestReplacedFilesAreToldBesideManyWarnings(t *testing.T) {
+	x := newIndex(t)
+	files := []entry{{name: "known/__init__.py", text: "bad"}, {name: "known/api.py", text: "bad"}}
+	for i := range 30 {
+		files = append(files, entry{name: fmt.Sprintf("start%d.pth", i)})
+	}
+	x.wheel(t, "aaa", "1.0", files...)
+	x.wheel(t, "known", "1.0", entry{name: "known/__init__.py", text: "good"}, entry{name: "known/api.py", text: "good"})
+	g := opened(t, packages.New(cleaned(t, x.config(t))), parse(t, sandboxmcp.Python, "known"))
+	tree, err := g.Install(t.Context(), report(t, g, "known", "aaa"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 22 // a line for known, 20 for aaa, and one that counts the others
+	if len(tree.Warnings) != most {
+		t.Fatalf("got %d warnings, want %d: %q", len(tree.Warnings), most, tree.Warnings)
+	}
+	for i, want := range map[int]string{0: "__init__.py of known is left out: aaa has a file of this name; 1 more", most - 1: "10 more warnings are not shown"} {
+		if !strings.Contains(tree.Warnings[i], want) {
+			t.Errorf("warning %d: got %q, want %q", i, tree.Warnings[i], want)
+		}
+	}
+}
+
 // TestModulesOfPythonAreNotReplaced: a module that a wheel has under a name of the standard library
 // would go before it in every interpreter that a program starts, and so would what Debian's
 // sitecustomize and the .pth file of setuptools import.

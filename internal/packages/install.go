@@ -392,7 +392,7 @@ func (g *Gateway) build(ctx context.Context, pins []pin) (Tree, error) {
 		m.Installed = append(m.Installed, one)
 		g.note(Event{Text: fmt.Sprintf("%s %s: unpacked", p.pkg, p.version), Package: p.pkg, Done: i + 1, Total: len(pins)})
 	}
-	m.Warnings = u.warnings
+	m.Warnings = u.told()
 	slices.SortStableFunc(m.Installed, func(a, b Installed) int { return strings.Compare(a.Name, b.Name) })
 	if g.order.Compile != nil {
 		if err := readable(filepath.Join(stage, below)); err != nil {

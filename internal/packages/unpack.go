@@ -23,6 +23,7 @@ const (
 	maxSegment   = 255
 	maxDepth     = 100
 	maxTextField = 200
+	maxWarnings  = 20 // of each kind
 )
 
 // unfitError means that a package is refused because of its content.
@@ -44,13 +45,50 @@ type unpacker struct {
 	next     int64                   // total at which spare is asked again
 	spare    func(bytes int64) error // see Config.Spare
 	warnings []string
+	unshown  int // warnings that are not in warnings
+	losses   []*loss
 }
 
-// warn adds a warning, unless there are many.
+// loss tells of the files of one package that are left out because others have their names.
+type loss struct {
+	pkg, name, by string // the first file, and the package that has it
+	more          int
+}
+
+// warn adds a warning. Many are only counted.
 func (u *unpacker) warn(format string, args ...any) {
-	if len(u.warnings) < 20 {
+	if len(u.warnings) < maxWarnings {
 		u.warnings = append(u.warnings, fmt.Sprintf(format, args...))
+	} else {
+		u.unshown++
 	}
+}
+
+// lose notes that a file of a package is left out because another package has its name.
+func (u *unpacker) lose(pkg, name, by string) {
+	if n := len(u.losses); n > 0 && u.losses[n-1].pkg == pkg { // packages are unpacked one after the other
+		u.losses[n-1].more++
+		return
+	}
+	u.losses = append(u.losses, &loss{pkg: pkg, name: name, by: by})
+}
+
+// told returns the warnings. Files that others replace come first, a line for each package, so
+// that no package hides them behind warnings of its own. The last line counts what is not shown.
+func (u *unpacker) told() []string {
+	var all []string
+	for _, l := range u.losses[:min(len(u.losses), maxWarnings)] {
+		line := fmt.Sprintf("%s of %s is left out: %s has a file of this name", clean(l.name), l.pkg, l.by)
+		if l.more > 0 {
+			line += fmt.Sprintf("; %d more of its files are left out for such a reason", l.more)
+		}
+		all = append(all, line)
+	}
+	all = append(all, u.warnings...)
+	if n := u.unshown + max(0, len(u.losses)-maxWarnings); n > 0 {
+		all = append(all, fmt.Sprintf("%d more warnings are not shown", n))
+	}
+	return all
 }
 
 // budget bounds one package.
@@ -120,7 +158,7 @@ func (u *unpacker) write(b *budget, pkg, name string, mode fs.FileMode, r io.Rea
 		if by == pkg || by == "" {
 			return unfit("its file %s stands where another is", sandboxmcp.Quote(name))
 		}
-		u.warn("%s of %s is left out: %s has a file of this name", clean(name), pkg, by)
+		u.lose(pkg, name, by)
 	case err != nil:
 		return err
 	default:
