@@ -403,7 +403,7 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 		}
 	}
 	sum, err := c.keeper.store.PutBlob(ctx, data)
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil && sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
 		c.skip(name, c.stopped(ctx))
 		return nil
 	}

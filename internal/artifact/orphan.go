@@ -34,7 +34,7 @@ func firstShard() uint32 {
 // toward Config.Look, so a sweep keeps up with any number of orphans.
 func (k *Keeper) removeOrphans(ctx context.Context) error {
 	looked := 0
-	for range k.store.Shards() {
+	for range store.BlobShards {
 		if looked >= k.cfg.Look {
 			break
 		}
@@ -42,7 +42,7 @@ func (k *Keeper) removeOrphans(ctx context.Context) error {
 			return fmt.Errorf("look for blobs: %w", err)
 		}
 		shard := int(k.shard.Add(1) % store.BlobShards)
-		old, err := k.store.OldBlobs(ctx, shard, youngBlob)
+		old, err := k.store.OldBlobs(shard, youngBlob)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (k *Keeper) discard(sums []string, age time.Duration) store.Op {
 			if used {
 				continue
 			}
-			if err := k.store.DiscardBlob(ctx, sum, age); err != nil {
+			if err := k.store.DiscardBlob(sum, age); err != nil {
 				return err
 			}
 		}

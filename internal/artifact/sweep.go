@@ -189,11 +189,7 @@ func (k *Keeper) measure(ctx context.Context) error {
 			return fmt.Errorf("measure results: %w", err)
 		}
 		for _, sum := range []string{out.String, errs.String} {
-			n, err := k.store.BlobSize(ctx, sum)
-			if err != nil {
-				return err
-			}
-			size += max(n, 0)
+			size += max(k.store.BlobSize(sum), 0)
 		}
 		sizes[id] = size
 	}

@@ -34,6 +34,12 @@ func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, 
 	if known {
 		position, err = r.insert(ctx, tx, end, e.last)
 	}
+	if _, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return 0, err // after an error, PostgreSQL executes nothing more in the transaction
+	}
 	if !known || err != nil { // if insert failed for another reason, the second attempt returns that error
 		e.leaves = e.leaves[:0]
 		if end, err = e.look(ctx, tx, r.Namespace, known); err != nil {

@@ -35,8 +35,10 @@ func (r row) shown(text string) string {
 	return sandboxmcp.Quote(text)
 }
 
-// userInURL reports whether a text may be a URL with a user, and so with a password.
-func userInURL(text string) bool { return strings.Contains(text, "://") && strings.Contains(text, "@") }
+// userInURL reports whether a text may be a URL with a user or a parameter, and so with a password.
+func userInURL(text string) bool {
+	return strings.Contains(text, "://") && (strings.Contains(text, "@") || strings.Contains(strings.ToLower(text), "password"))
+}
 
 func (r row) illegal(name, text string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is %s; it has to be %s", name, r.shown(text), r.into.legal()).
@@ -111,7 +113,7 @@ func stateRows(c *Config) []row {
 		{key: "state_dir", env: "SANDBOXMCP_STATE_DIR", into: text(&c.StateDir, anyText, "a directory"), doc: "Directory of all stored data, readable by its owner only. Not set: sandboxmcp in XDG_STATE_HOME, or in ~/.local/state."},
 		{key: "sqlite_path", env: "SANDBOXMCP_SQLITE_PATH", into: text(&c.SQLitePath, anyText, "a file"), doc: "Path of the SQLite database. Not set: in the state directory."},
 		{key: "database_url", env: "SANDBOXMCP_DATABASE_URL", into: database(&c.DatabaseURL), doc: "URL of a PostgreSQL database that is used instead of SQLite, such as postgres://host:5432/database with a user and a password. Servers of several machines may share it. The search_path of the URL chooses the schema."},
-		{key: "blob_url", env: "SANDBOXMCP_BLOB_URL", into: text(&c.BlobURL, bucketOK, "a URL such as s3://bucket/prefix?endpoint=https://host:9000, without a key"), doc: "Bucket of an S3-compatible store, in which the servers of several machines keep files and large outputs; it needs database_url. s3://bucket/prefix has the parameters endpoint (https://host:port; not set: AWS) and region. The key is read from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the file that AWS_SHARED_CREDENTIALS_FILE names, or the role of the machine. Not set: the state directory of the server that ran the request."},
+		{key: "blob_url", env: "SANDBOXMCP_BLOB_URL", into: text(&c.BlobURL, bucketOK, "a URL such as s3://bucket/prefix?endpoint=https://host:9000, without a key"), doc: "Bucket of an S3-compatible store, in which the servers of several machines keep files and large outputs; it needs database_url. s3://bucket/prefix has the parameters endpoint (https://host:port; not set: AWS) and region. The key is read from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the file that AWS_SHARED_CREDENTIALS_FILE names, or the role of the machine. A lifecycle rule of the bucket has to expire objects a day after artifact_keep_hours. Not set: the state directory of the server that ran the request."},
 		{key: "audit", env: "SANDBOXMCP_AUDIT", def: "sqlite", into: choice(&c.Audit, "sqlite", "memory"), doc: "Where the audit record is stored. In memory it ends with the process."},
 		{key: "synchronous", env: "SANDBOXMCP_SYNCHRONOUS", def: "normal", into: choice(&c.Synchronous, "normal", "full"), doc: "SQLite's synchronous mode. With normal, a power failure may lose the latest entries. With full, every answer waits for the disk."},
 		{key: "audit_checkpoint_file", env: "SANDBOXMCP_AUDIT_CHECKPOINT_FILE", into: text(&c.AuditCheckpointFile, anyText, "a file"), doc: "A second file for the signed checkpoints of the audit record. Use a file that this machine can append to but not change. Each checkpoint is appended and synced. If the file cannot be opened at start, the program stops. If a later write fails, it is logged and repeated. Use one file for each state directory, and none for a record in memory."},

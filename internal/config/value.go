@@ -204,11 +204,23 @@ func address(to *sandboxmcp.Secret) value {
 	v.revealed = func() any { return to.Reveal() }
 	v.show = func() any {
 		if u, err := url.Parse(to.Reveal()); err == nil {
-			return u.Redacted()
+			return hidden(u).Redacted()
 		}
 		return redacted
 	}
 	return v
+}
+
+// hidden returns a URL whose parameters that have a password are replaced.
+func hidden(u *url.URL) *url.URL {
+	query := u.Query()
+	for name := range query {
+		if strings.Contains(strings.ToLower(name), "password") {
+			query.Set(name, redacted)
+			u.RawQuery = query.Encode()
+		}
+	}
+	return u
 }
 
 // database is the URL of a PostgreSQL database. It may have a password.

@@ -115,30 +115,23 @@ func (s *Store) OpenBlob(ctx context.Context, sum string) (*os.File, error) {
 }
 
 // HasBlob reports whether the blob exists and has that size. Inside an [Op] the answer
-// holds until the transaction ends, because blobs are only discarded in an Op.
-func (s *Store) HasBlob(ctx context.Context, sum string, size int64) (bool, error) {
-	has, err := s.BlobSize(ctx, sum)
-	return err == nil && has == size, err
+// holds until the transaction ends, because blobs are only discarded in an Op. With an object store
+// it is true, because no server removes an object and the caller has put the blob just before.
+func (s *Store) HasBlob(sum string, size int64) bool {
+	return s.far.objects != nil || s.BlobSize(sum) == size
 }
 
-// BlobSize returns the size of a blob, or -1 if there is none. With an object store it is the size there.
-func (s *Store) BlobSize(ctx context.Context, sum string) (int64, error) {
+// BlobSize returns the size of a blob on this machine, or -1 if there is none.
+func (s *Store) BlobSize(sum string) int64 {
 	path, err := s.blobs.path(sum)
 	if err != nil {
-		return -1, nil //nolint:nilerr // no blob has that name
-	}
-	if s.far.objects != nil {
-		size, _, serr := s.far.stat(ctx, sum)
-		if serr != nil {
-			return -1, s.explain("read", serr)
-		}
-		return size, nil
+		return -1
 	}
 	fi, err := os.Lstat(path)
 	if err != nil || !fi.Mode().IsRegular() {
-		return -1, nil //nolint:nilerr // a blob that cannot be read is written again
+		return -1
 	}
-	return fi.Size(), nil
+	return fi.Size()
 }
 
 // source is a reader that ends with a context. It records the reader's error separately, so

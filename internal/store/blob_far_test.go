@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"io/fs"
 	"os"
@@ -67,12 +69,6 @@ func TestBlobsOfAnotherServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has, err := second.HasBlob(t.Context(), sum, int64(len(content))); !has || err != nil {
-			t.Errorf("%.9q: HasBlob of the other: got %v, %v, want true", content, has, err)
-		}
-		if has, err := second.HasBlob(t.Context(), sum, int64(len(content))+1); has || err != nil {
-			t.Errorf("%.9q: HasBlob with another size: got %v, %v, want false", content, has, err)
-		}
 		if got := readBlob(t, second, sum); got != content {
 			t.Errorf("got %d bytes, want %d", len(got), len(content))
 		}
@@ -86,21 +82,16 @@ func TestBlobsOfAnotherServer(t *testing.T) {
 	}
 }
 
-// A blob is known to be kept before PutBlob returns, also if this server has had it before.
+// A blob is in the object store before PutBlob returns, also if this server has had it before. A store
+// that fails or does not answer is told as such.
 func TestBlobsArePutIntoObjects(t *testing.T) {
 	far := &storetest.Objects{}
 	first, _ := servers(t, far)
-	sum, err := first.PutBlob(t.Context(), []byte("content"))
-	if err != nil {
+	if _, err := first.PutBlob(t.Context(), []byte("content")); err != nil {
 		t.Fatal(err)
 	}
 	name := far.Names()[0]
-	if err := far.Remove(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
-	if has, err := first.HasBlob(t.Context(), sum, 7); has || err != nil {
-		t.Errorf("after its removal: got %v, %v, want false", has, err)
-	}
+	far.Change(name, nil)
 	if _, err := first.PutBlob(t.Context(), []byte("content")); err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +105,47 @@ func TestBlobsArePutIntoObjects(t *testing.T) {
 			t.Errorf("%s: got %v, want backend_unavailable with the reason", content, err)
 		}
 	}
-	if _, err := first.HasBlob(t.Context(), sum, 7); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
-		t.Errorf("HasBlob: got %v, want backend_unavailable", err)
+	far.Fail(nil)
+	far.Hang()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := first.PutBlob(ctx, []byte("content")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+		t.Errorf("no answer: got %v, want backend_unavailable", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	if _, err := first.PutBlob(ctx, []byte("content")); !errors.Is(err, context.Canceled) {
+		t.Errorf("the caller gives up: got %v, want canceled", err)
+	}
+}
+
+// An Update that fails for the object store fails alone: others in its transaction are committed.
+func TestObjectsFailNoOtherUpdate(t *testing.T) {
+	far := &storetest.Objects{}
+	first, _ := servers(t, far)
+	far.Hang()
+	held, done := make(chan struct{}), make(chan error, 3)
+	go func() {
+		done <- first.Update(t.Context(), func(context.Context, *sql.Tx) error { <-held; return nil })
+	}()
+	fails := func(ctx context.Context, _ *sql.Tx) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		_, err := first.PutBlob(ctx, []byte("content"))
+		return err
+	}
+	go func() {
+		if err := first.Update(t.Context(), fails); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+			t.Errorf("got %v, want backend_unavailable", err)
+		}
+		done <- nil
+	}()
+	go func() { done <- first.Update(t.Context(), func(context.Context, *sql.Tx) error { return nil }) }()
+	close(held)
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Errorf("an Update without blobs: got %v, want nil", err)
+		}
 	}
 }
 
@@ -126,7 +156,7 @@ func TestChangedObjectIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	far.Change(far.Names()[0], []byte("forgery"), 0)
+	far.Change(far.Names()[0], []byte("forgery"))
 	if _, err := second.OpenBlob(t.Context(), sum); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
 		t.Errorf("got %v, want backend_unavailable", err)
 	}
@@ -145,84 +175,20 @@ func unfinishedOf(t *testing.T, s *store.Store) int {
 	return len(found)
 }
 
-func TestOldObjectsAreDiscarded(t *testing.T) {
-	far := &storetest.Objects{}
-	first, second := servers(t, far)
-	old, err := first.PutBlob(t.Context(), []byte("old"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	far.Change(far.Names()[0], nil, time.Hour)
-	fresh, err := first.PutBlob(t.Context(), []byte("young"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var listed []string
-	for shard := range store.BlobShards {
-		sums, err := second.OldBlobs(t.Context(), shard, young)
-		if err != nil {
-			t.Fatal(err)
-		}
-		listed = append(listed, sums...)
-	}
-	if len(listed) != 1 || listed[0] != old {
-		t.Fatalf("got %v, want %s alone", listed, old)
-	}
-	for _, sum := range []string{old, old, fresh, "..", ""} {
-		if err := second.DiscardBlob(t.Context(), sum, young); err != nil {
-			t.Error(err)
-		}
-	}
-	if has, err := first.HasBlob(t.Context(), old, 3); has || err != nil {
-		t.Errorf("discarded: got %v, %v, want false", has, err)
-	}
-	if got := readBlob(t, second, fresh); got != "young" {
-		t.Errorf("got %q, want the young blob", got)
-	}
-}
-
-// A blob of another database in the same bucket is no orphan of this one.
-func TestDatabasesShareABucket(t *testing.T) {
-	far := &storetest.Objects{}
-	first, _ := servers(t, far)
-	if _, err := first.PutBlob(t.Context(), []byte("content")); err != nil {
-		t.Fatal(err)
-	}
-	far.Change(far.Names()[0], nil, time.Hour)
-	another, _ := servers(t, far)
-	for shard := range store.BlobShards {
-		if sums, err := another.OldBlobs(t.Context(), shard, young); len(sums) != 0 || err != nil {
-			t.Errorf("shard %d: got %v, %v, want none", shard, sums, err)
-		}
-	}
-}
-
-// A copy that a machine has made does not stay for ever.
-func TestCopiesOfBlobsGo(t *testing.T) {
+// A server removes its own files of blobs that no result has, and no object: another server may be about to
+// use one.
+func TestObjectsAreNotRemoved(t *testing.T) {
 	far := &storetest.Objects{}
 	first, second := servers(t, far)
 	sum, err := first.PutBlob(t.Context(), []byte("content"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	readBlob(t, second, sum)
-	found, err := filepath.Glob(filepath.Join(second.Dir(), "blobs*", sum[:2], sum))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("got %v, %v, want a copy", found, err)
+	if err := first.DiscardBlob(sum, 0); err != nil {
+		t.Fatal(err)
 	}
-	for _, step := range []struct {
-		age  time.Duration
-		want bool
-	}{{time.Minute, true}, {2 * time.Hour, false}} {
-		age(t, found[0], step.age)
-		for shard := range store.BlobShards {
-			if _, err := second.OldBlobs(t.Context(), shard, young); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := os.Stat(found[0]); (err == nil) != step.want {
-			t.Errorf("%s old: got %v, want a copy: %v", step.age, err, step.want)
-		}
+	if first.BlobSize(sum) >= 0 || len(far.Names()) != 1 {
+		t.Errorf("got size %d here and the objects %v, want the object alone", first.BlobSize(sum), far.Names())
 	}
 	if got := readBlob(t, second, sum); got != "content" {
 		t.Errorf("got %q", got)

@@ -14,14 +14,6 @@ import (
 	"time"
 )
 
-// Shards returns how many shards a sweep checks. Listing an object store costs a request each.
-func (s *Store) Shards() int {
-	if s.far.objects != nil {
-		return objectShards
-	}
-	return BlobShards
-}
-
 // BlobShards is the number of parts into which the blobs are divided, by the first byte of
 // the SHA-256. Sweeping one part at a time bounds the cost of a sweep.
 const BlobShards = 256
@@ -54,20 +46,7 @@ func (d database) blobsOf(dir string) (string, error) {
 
 // OldBlobs returns the SHA-256 of those blobs of a shard (0 to [BlobShards]-1) that were
 // last put at least age ago. The caller discards those without references.
-//
-// With an object store, they are those that it has. OldBlobs then removes copies on this machine that
-// have not been put for an hour.
-func (s *Store) OldBlobs(ctx context.Context, shard int, age time.Duration) ([]string, error) {
-	if s.far.objects != nil {
-		old, err := s.far.old(ctx, shard, time.Now().Add(-age))
-		if err == nil {
-			err = s.uncache(ctx, shard)
-		}
-		if err != nil {
-			return nil, s.explain("read", err)
-		}
-		return old, nil
-	}
+func (s *Store) OldBlobs(shard int, age time.Duration) ([]string, error) {
 	dir := filepath.Join(s.blobs.dir, fmt.Sprintf("%02x", shard))
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -93,17 +72,8 @@ func (s *Store) OldBlobs(ctx context.Context, shard int, age time.Duration) ([]s
 //
 // Preconditions: the caller is an [Op] that has checked that no row refers to the blob.
 // Until its transaction ends, no other one can commit such a row.
-func (s *Store) DiscardBlob(ctx context.Context, sum string, age time.Duration) error {
-	if !isSum(sum) {
-		return nil
-	}
-	before := time.Now().Add(-age)
-	if s.far.objects != nil {
-		if err := s.far.discard(ctx, sum, before); err != nil {
-			return s.explain("written", err)
-		}
-	}
-	if err := s.blobs.discard(sum, before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (s *Store) DiscardBlob(sum string, age time.Duration) error {
+	if err := s.blobs.discard(sum, time.Now().Add(-age)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s.explain("written", err)
 	}
 	return nil

@@ -52,7 +52,7 @@ func TestOldBlobsAreDiscarded(t *testing.T) {
 	fresh, _ := putBlob(t, s, "young")
 	var listed []string
 	for shard := range store.BlobShards {
-		sums, err := s.OldBlobs(t.Context(), shard, young)
+		sums, err := s.OldBlobs(shard, young)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestOldBlobsAreDiscarded(t *testing.T) {
 		t.Error(d)
 	}
 	for _, sum := range []string{old, old, fresh} {
-		if err := s.DiscardBlob(t.Context(), sum, young); err != nil {
+		if err := s.DiscardBlob(sum, young); err != nil {
 			t.Error(err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestDiscardDoesNotTakeWhatIsPut(t *testing.T) {
 	for i := range 300 {
 		age(t, path, time.Hour)
 		discarded := make(chan error, 1)
-		go func() { discarded <- s.DiscardBlob(t.Context(), sum, young) }()
+		go func() { discarded <- s.DiscardBlob(sum, young) }()
 		_, err := s.PutBlob(t.Context(), []byte("content"))
 		if err = errors.Join(err, <-discarded); err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ func TestEachDatabaseHasItsBlobs(t *testing.T) {
 		if _, err := s.OpenBlob(t.Context(), sum); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: got %v, want not exist", name, err)
 		}
-		if err := s.DiscardBlob(t.Context(), sum, young); err != nil {
+		if err := s.DiscardBlob(sum, young); err != nil {
 			t.Error(err)
 		}
 	}

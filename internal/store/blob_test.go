@@ -124,7 +124,7 @@ func TestOpenBlobRefusesOtherNames(t *testing.T) {
 		if _, err := s.OpenBlob(t.Context(), sum); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: got %v, want not exist", sum, err)
 		}
-		if err := s.DiscardBlob(t.Context(), sum, 0); err != nil {
+		if err := s.DiscardBlob(sum, 0); err != nil {
 			t.Errorf("DiscardBlob of %q: got %v, want nil", sum, err)
 		}
 	}

@@ -34,6 +34,30 @@ const postgresReaders = 4
 // It excludes all other writers until then.
 const deadWriter = 30 * time.Second
 
+const (
+	// connectTimeout bounds the time in which the server is reached, unless the URL has another.
+	connectTimeout = 10 * time.Second
+	// deadPeer is the time after which a side that says nothing, and does not even confirm what it was sent,
+	// counts as gone. The locks and leases of a machine that has lost its power are then free.
+	deadPeer = 20 * time.Second
+)
+
+// setDead makes both sides of a connection notice that the other is gone.
+func setDead(c *pgx.ConnConfig) {
+	const first, every, times = 10, 5, 2 // seconds of silence, then between questions
+	for name, value := range map[string]int{"tcp_keepalives_idle": first, "tcp_keepalives_interval": every, "tcp_keepalives_count": times, "tcp_user_timeout": int(deadPeer.Milliseconds())} {
+		if _, set := c.RuntimeParams[name]; !set {
+			c.RuntimeParams[name] = strconv.Itoa(value)
+		}
+	}
+	d := net.Dialer{
+		Timeout:         c.ConnectTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: first * time.Second, Interval: every * time.Second, Count: times},
+		Control:         userTimeout,
+	}
+	c.DialFunc = d.DialContext
+}
+
 // postgres is a database on a PostgreSQL server, which several machines may share. Its tables
 // are in the first schema of the connection's search path.
 //
@@ -54,6 +78,10 @@ func newPostgres(ctx context.Context, url string, log *slog.Logger) (*postgres, 
 	}
 	c.RuntimeParams["application_name"] = "sandboxmcp"
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(deadWriter.Milliseconds(), 10)
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectTimeout
+	}
+	setDead(c)
 	name := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 	if strings.HasPrefix(c.Host, "/") { // a directory of sockets
 		name = c.Host
@@ -85,7 +113,8 @@ func (p *postgres) reader() *sql.DB {
 
 // begin starts a transaction that excludes all other writers. It waits for them for that long.
 func (p *postgres) begin(ctx context.Context, db *sql.DB, timeout time.Duration) (*sql.Tx, error) {
-	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
+	// At a higher level, a statement would not see what was committed before the lock was taken.
+	tx, err := db.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return nil, err
 	}
@@ -167,6 +196,9 @@ const failedBefore = "25P02"
 
 // postgresUnusable is unusable for PostgreSQL.
 func postgresUnusable(err error) bool {
+	if _, ok := errors.AsType[*objectError](err); ok {
+		return false
+	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code != failedBefore && serverClasses[e.Code[:min(2, len(e.Code))]]
 	}

@@ -179,6 +179,7 @@ func (l *postgresLeases) retake(ctx context.Context) error {
 			continue
 		}
 		if err := l.conn.QueryRowContext(ctx, tryLeaseLock, name).Scan(&locked); err != nil {
+			l.lost = time.Now()
 			return errors.Join(fmt.Errorf("take the lease %s again: %w", name, err), l.drop())
 		}
 		if l.held[name] = locked; !locked {

@@ -284,11 +284,11 @@ func (s *Store) explain(verb string, err error) error {
 	if _, ok := errors.AsType[*sandboxmcp.Error](err); ok {
 		return err
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
 	if o, ok := errors.AsType[*objectError](err); ok {
 		return &sandboxmcp.Error{Code: sandboxmcp.CodeBackendUnavailable, Message: fmt.Sprintf("a file cannot be %s: %s", verb, o.error), Hint: "check blob_url, the key of the object store, and that the store answers", Err: err}
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
 	if s.pg != nil {
 		if _, ok := errors.AsType[*dirError](err); !ok && ofPostgres(err) {

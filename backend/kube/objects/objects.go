@@ -168,39 +168,6 @@ func (b *Bucket) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// Stat returns an object's size, and when it was put by the store's clock. If there is none, the error
-// is [fs.ErrNotExist].
-func (b *Bucket) Stat(ctx context.Context, name string) (size int64, put time.Time, err error) {
-	info, err := b.client.StatObject(ctx, b.where.Bucket, b.key(name), minio.StatObjectOptions{})
-	return info.Size, info.LastModified, b.explain(err)
-}
-
-// Remove removes an object. A missing one is no error.
-func (b *Bucket) Remove(ctx context.Context, name string) error {
-	err := b.explain(b.client.RemoveObject(ctx, b.where.Bucket, b.key(name), minio.RemoveObjectOptions{}))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// List calls each for the objects whose names begin with a prefix, in their order, until it returns an
-// error, which List returns.
-func (b *Bucket) List(ctx context.Context, prefix string, each func(name string, put time.Time) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the listing
-	begin := b.key("")
-	for o := range b.client.ListObjectsIter(ctx, b.where.Bucket, minio.ListObjectsOptions{Prefix: b.key(prefix), Recursive: true}) {
-		if o.Err != nil {
-			return b.explain(o.Err)
-		}
-		if err := each(strings.TrimPrefix(o.Key, begin), o.LastModified); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
 // explain returns [fs.ErrNotExist] for a missing object, and otherwise an error that names the bucket.
 func (b *Bucket) explain(err error) error {
 	if err == nil {

@@ -42,10 +42,4 @@ func TestServersShareABucket(t *testing.T) {
 	if got, err := io.ReadAll(f); err != nil || string(got) != "content" {
 		t.Errorf("got %q, %v, want the content", got, err)
 	}
-	if err := both[1].DiscardBlob(t.Context(), sum, 0); err != nil {
-		t.Error(err)
-	}
-	if has, err := both[0].HasBlob(t.Context(), sum, 7); has || err != nil {
-		t.Errorf("after it was discarded: got %v, %v, want false", has, err)
-	}
 }
