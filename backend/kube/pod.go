@@ -39,8 +39,8 @@ const (
 	nodeGrace = 30
 
 	// Requests of a pod. Its limits are those of its sandbox, which it mostly does not use.
-	requestMemory = 64 << 20
-	requestCPU    = 50 // thousandths
+	requestMemory = 32 << 20
+	requestCPU    = 20 // thousandths
 )
 
 // firstUser and userRange are the users of pods on machines without user namespaces for pods. A pod has one of

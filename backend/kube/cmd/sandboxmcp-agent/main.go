@@ -1,5 +1,5 @@
-// Command sandboxmcp-agent is the first program of a sandbox's pod, see package agent. With the argument
-// "copy PATH" it copies itself, for an init container that brings it to an image without it.
+// Command sandboxmcp-agent is the first program of a sandbox's pod, see package agent. Its settings are
+// environment variables.
 package main
 
 import (
@@ -16,16 +16,7 @@ import (
 )
 
 func main() {
-	var err error
-	switch {
-	case len(os.Args) == 1:
-		err = serve(context.Background())
-	case len(os.Args) == 3 && os.Args[1] == "copy":
-		err = duplicate(os.Args[2])
-	default:
-		err = errors.New("usage: sandboxmcp-agent [copy PATH]")
-	}
-	if err != nil {
+	if err := serve(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "sandboxmcp-agent:", err)
 		os.Exit(1)
 	}
@@ -58,17 +49,4 @@ func serve(ctx context.Context) error {
 		return errors.New("the server's connection was lost")
 	}
 	return agent.Become(conn)
-}
-
-// duplicate copies this program.
-func duplicate(to string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	data, err := os.ReadFile(self)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o755) //nolint:gosec // programs may read and run it: it is public
 }
