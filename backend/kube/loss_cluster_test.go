@@ -52,7 +52,7 @@ func TestNodeLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := func(c string) {
-		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "/bin/sh", "-c", c+" "+victim).CombinedOutput(); err != nil { //nolint:gosec // the operator of the test names it
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "/bin/sh", "-c", c+" "+victim).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", c, err, out)
 		}
 	}

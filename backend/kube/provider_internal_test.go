@@ -133,7 +133,7 @@ func TestPodsThatAreRefused(t *testing.T) {
 	}{
 		"quota":    {apierrors.NewForbidden(kind, "x", errors.New("exceeded quota: q, requested: pods=1")), "ResourceQuota"},
 		"security": {apierrors.NewForbidden(kind, "x", errors.New(`violates PodSecurity "restricted:latest"`)), "pod security"},
-		"rights":   {apierrors.NewForbidden(kind, "x", errors.New("User cannot create resource pods")), "docs/kubernetes.md"},
+		"rights":   {apierrors.NewForbidden(kind, "x", errors.New("user x cannot create resource pods")), "docs/kubernetes.md"},
 		"missing":  {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, space), "kube_namespace"},
 		"silent":   {errors.New("connection reset"), "kubectl get nodes"},
 	} {

