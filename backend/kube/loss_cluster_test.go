@@ -126,3 +126,44 @@ func TestMemoryThatRunsOutIsTold(t *testing.T) {
 		return err == nil && u.OOMKills > 0
 	})
 }
+
+// waitForRoom waits until the namespace has no pods.
+func waitForRoom(t testing.TB) {
+	t.Helper()
+	var cfg kube.Config
+	newKube(t, func(c *kube.Config) { cfg = *c })
+	testkit.UntilEqual(t, "pods of the namespace", 0, func() int { return countPods(t, cfg) })
+}
+
+func countPods(t testing.TB, cfg kube.Config) int {
+	t.Helper()
+	api, _, err := kube.Clients(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := api.CoreV1().Pods(cfg.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list.Items)
+}
+
+// TestCancelledOpensLeaveNoPods: a context that ends at any time during Open leaves no pod behind.
+func TestCancelledOpensLeaveNoPods(t *testing.T) {
+	needClosed(t)
+	waitForRoom(t)
+	var cfg kube.Config
+	b := newKube(t, func(c *kube.Config) { cfg = *c })
+	_ = open(t, b, spec("first")).Close(t.Context())
+	for i := range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*i)*3*time.Millisecond)
+		sb, err := b.Open(ctx, spec("cancelled"))
+		cancel()
+		if err == nil {
+			_ = sb.Close(t.Context())
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %d ms: got %v, want %v", i*i*3, err, context.DeadlineExceeded)
+		}
+	}
+	testkit.UntilEqual(t, "pods that are left", 0, func() int { return countPods(t, cfg) })
+}
