@@ -238,3 +238,33 @@ func TestManySandboxes(t *testing.T) {
 		t.Errorf("got %d pods, want %d", len(pods), many)
 	}
 }
+
+// TestOwnUsers: in a pod with a user namespace the relay is root of it, and programs are another user. The namespace
+// KUBE_NAMESPACE_USERS admits such pods.
+func TestOwnUsers(t *testing.T) {
+	needClosed(t)
+	space := os.Getenv("KUBE_NAMESPACE_USERS")
+	testkit.Need(t, "kube-users", space != "", "KUBE_NAMESPACE_USERS names no namespace")
+	sb := open(t, newKube(t, func(c *kube.Config) { c.OwnUsers, c.Namespace = true, space }), spec("users"))
+	if got, want := output(t, sb, "id -u; touch /run/x /run/program/x 2>/dev/null || echo kept; kill -9 1 2>/dev/null || echo refused"), "1000\nkept\nrefused\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	iso, err := sb.Isolation(t.Context())
+	if err != nil || !slices.Contains(iso.Walls, "user namespace") || slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.HasPrefix(w, "user: ") || strings.HasPrefix(w, "egress: ") }) {
+		t.Errorf("got %+v %v, want a user namespace, and names that are represented by addresses", iso, err)
+	}
+	n, err := sb.(backend.Networker).Network(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		c, err := n.TCP[80].Accept()
+		if err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nfrom "+c.LocalAddr().String())
+			_ = c.Close()
+		}
+	}()
+	if got, want := output(t, sb, "curl -s http://198.18.0.77/"), "from 198.18.0.77:80"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -37,7 +37,7 @@ func newFake(t *testing.T, become func(p *corev1.Pod), objects ...runtime.Object
 	if become != nil {
 		api.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 			p := a.(ktesting.CreateAction).GetObject().(*corev1.Pod)
-			p.Namespace, p.UID = space, types.UID("uid of "+p.Name)
+			p.Namespace, p.UID, p.CreationTimestamp = space, types.UID("uid of "+p.Name), metav1.Now() // the sweep looks at it
 			become(p)
 			return false, nil, nil
 		})
