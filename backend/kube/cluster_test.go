@@ -27,7 +27,14 @@ func (l logTo) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// newKube returns the backend of the cluster that KUBECONFIG_E2E names. KUBE_IMAGE is the image of pods.
+// newKube returns the backend of the cluster that KUBECONFIG_E2E names. Other variables of these tests are
+//
+//	KUBE_NAMESPACE        of the pods, at the level restricted (sandboxes)
+//	KUBE_NAMESPACE_USERS  of pods with user namespaces, at the level privileged
+//	KUBE_IMAGE            with the agent, Python, Node.js, bash and curl
+//	KUBE_POLICY           1: a policy closes the network of pods; KUBE_OPEN: none does
+//	KUBE_API              IP address and port of the API server, which pods may not reach
+//	KUBE_NODE_KILL, KUBE_NODE_START  commands that get the name of a node
 func newKube(t testing.TB, change ...func(*kube.Config)) *kube.Backend {
 	t.Helper()
 	config := os.Getenv("KUBECONFIG_E2E")
@@ -176,9 +183,8 @@ func TestEgress(t *testing.T) {
 	if err != nil || !slices.Contains(iso.Walls, sandboxmcp.WallEgress) {
 		t.Errorf("got %v %v, want the wall %q", iso.Walls, err, sandboxmcp.WallEgress)
 	}
-	server := "${KUBERNETES_SERVICE_HOST:-" + os.Getenv("KUBE_SERVER_IP") + "}"
-	if os.Getenv("KUBE_SERVER_IP") != "" {
-		if got := output(t, sb, "curl -s -m 3 --noproxy '*' -k https://"+server+":16443/ >/dev/null && echo reached || echo closed"); got != "closed\n" {
+	if server := os.Getenv("KUBE_API"); server != "" {
+		if got := output(t, sb, "curl -s -m 3 --noproxy '*' -k https://"+server+"/ >/dev/null && echo reached || echo closed"); got != "closed\n" {
 			t.Errorf("got %q, want closed", got)
 		}
 	}

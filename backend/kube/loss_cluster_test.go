@@ -167,3 +167,31 @@ func TestCancelledOpensLeaveNoPods(t *testing.T) {
 	}
 	testkit.UntilEqual(t, "pods that are left", 0, func() int { return countPods(t, cfg) })
 }
+
+// TestAReplacedPodIsLost: agent-sandbox makes another pod of the same name when one is deleted, and the claim is ready
+// again. The sandbox is lost all the same.
+func TestAReplacedPodIsLost(t *testing.T) {
+	needClosed(t)
+	s := spec("replaced")
+	b, _ := newPool(t, "e2e-replaced", 1, s)
+	sb := open(t, b, s)
+	output(t, sb, "echo kept > file")
+	name, uid, _ := kube.PodNameOf(sb)
+	var cfg kube.Config
+	newKube(t, func(c *kube.Config) { cfg = *c })
+	api, _, err := kube.Clients(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := api.CoreV1().Pods(cfg.Namespace)
+	if err = pods.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "another pod of the name", func() bool {
+		p, err := pods.Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil && string(p.UID) != uid && p.Status.PodIP != ""
+	})
+	if _, err = sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/true"}, Env: []string{}}); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("got %v, want %v", err, fs.ErrClosed)
+	}
+}

@@ -61,7 +61,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) (*net.TCPConn, error)
 		return nil, err
 	}
 	_ = s.Close() // the taken connection is no longer the server's
-	_ = <-done
+	<-done        //nolint:errcheck // it says that the server was closed
 	if err != nil {
 		a.taken.Store(true)
 		select { // a request may have been accepted meanwhile
