@@ -12,9 +12,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
-// Program is where the relay's program is written in a pod.
-const Program = "/run/relay"
-
 // Become turns this process into the relay, with a connection as its stdin and stdout. It returns only
 // if that fails.
 func Become(conn *net.TCPConn) error {
@@ -38,7 +35,7 @@ func Become(conn *net.TCPConn) error {
 			return err
 		}
 	}
-	return syscall.Exec(Program, []string{Program}, []string{}) //nolint:gosec // the program is this package's
+	return syscall.Exec(Program, []string{Program}, []string{})
 }
 
 func write(path string, program []byte) error {

@@ -26,6 +26,9 @@ import (
 // Port is where the agent listens in a pod.
 const Port = 8931
 
+// Program is where the relay's program is written in a pod.
+const Program = "/run/relay"
+
 // Path and Upgrade are those of the request.
 const (
 	Path    = "/v1/relay"
