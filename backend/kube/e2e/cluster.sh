@@ -51,19 +51,19 @@ launch() { # launch NAME COMMAND…
 # A pid counts as ours while its command line names our directory.
 ours() { tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF -- "$dir/"; }
 
-end() { # end NAME SIGNAL
+end() { # end NAME
 	local file=$dir/$1.pid pid
 	[ -e "$file" ] || return 0
 	pid=$(cat "$file")
 	if ours "$pid"; then
-		kill "-$2" "$pid" 2>/dev/null || true
-		poll 10 "end of $1" test ! -d "/proc/$pid" || { kill -KILL "$pid" 2>/dev/null || true; }
+		kill -KILL "$pid" 2>/dev/null || true
+		poll 10 "end of $1" test ! -d "/proc/$pid" || true
 	fi
 	rm -f "$file"
 }
 
 end_node() { # end_node N: with its first process, all of its processes and mounts end
-	end "node$1" KILL
+	end "node$1"
 	poll 10 "the groups of node $1" remove_groups "$1" || true
 	ip link del "$bridge-$1" 2>/dev/null || true
 }
@@ -77,9 +77,8 @@ remove_groups() { # remove_groups N
 
 down() {
 	local i
-	end agent-sandbox TERM
 	for i in $(seq $nodes); do end_node "$i"; done
-	for i in kube-scheduler kube-controller-manager kube-apiserver etcd; do end "$i" TERM; done
+	for i in agent-sandbox kube-scheduler kube-controller-manager kube-apiserver etcd; do end "$i"; done
 	ip link del "$bridge" 2>/dev/null || true
 	rm -rf --one-file-system "$dir"
 }
@@ -204,7 +203,10 @@ node() { # node N
 	ip link set "$bridge-$1" master "$bridge" up
 	touch "$d/linked"
 	poll 30 "containerd of node $1" ctr "$1" version
-	for i in "$dir"/images/*.tar; do ctr "$1" -n k8s.io images import "$i" >/dev/null 2>&1; done
+	if [ ! -e "$d/imported" ]; then
+		for i in "$dir"/images/*.tar; do ctr "$1" -n k8s.io images import "$i" >/dev/null 2>&1; done
+		touch "$d/imported"
+	fi
 	touch "$d/up"
 }
 
@@ -313,7 +315,7 @@ if [ "${1-}" = down ]; then
 	down
 	exit
 fi
-bin=${KUBE_BIN-$(readlink "$dir/bin" || "$here/build.sh")}
+bin=$(readlink "$dir/bin" || "$here/build.sh")
 case ${1-} in
 up) up ;;
 env) env_lines ;;
