@@ -100,6 +100,11 @@ var rooms = map[string][]string{
 	"internal/clients":         {"internal/server"},
 
 	// Modules of their own.
+	"backend/kube":                      {".", "backend", "backend/kube/agent", "internal/config", "internal/jail/bounds", "internal/jail/seccomp", "internal/relay"},
+	"backend/kube/agent":                {"internal/jail/seccomp", "internal/relay"},
+	"backend/kube/cmd/sandboxmcp-agent": {"backend/kube/agent"},
+	"backend/kube/cmd/sandboxmcp-kube":  {"backend/kube", "internal/app", "internal/cli"},
+
 	"bench":               {"*"},
 	"tools/api":           {},
 	"tools/docs":          {".", "internal/api", "internal/cli", "internal/config", "internal/image", "internal/server", "tools/manual"},

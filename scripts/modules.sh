@@ -1,11 +1,12 @@
 #!/bin/sh
 # Runs a command in each module of this tree, or prints where they are: the product at the
-# root, and the benchmark and the tools, whose packages are no part of ./... there.
+# root, and the benchmark, the tools and the backend of Kubernetes, whose packages
+# are no part of ./... there.
 #
 #   scripts/modules.sh [COMMAND…]    0 if each of them ended with 0
 cd "$(dirname "$0")/.." || exit 1
 status=0
-for dir in . bench tools; do
+for dir in . bench tools backend/kube; do
 	if [ $# = 0 ]; then
 		echo "$dir"
 	else

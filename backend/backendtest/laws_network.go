@@ -41,6 +41,9 @@ func (s *suite) networks(t *testing.T) {
 	if _, ok := sb.Sandbox.(backend.Networker); !ok {
 		t.Skip("the backend's sandboxes have no network")
 	}
+	if reason := s.o.Lacks["Networks"]; reason != "" {
+		t.Skip(reason)
+	}
 	if !s.full() {
 		_, err := sb.Sandbox.(backend.Networker).Network(t.Context(), nil)
 		if got := sandboxmcp.CodeOf(err); got != sandboxmcp.CodeIsolationUnavailable {

@@ -268,8 +268,8 @@ func (b *Backend) Close(ctx context.Context) error {
 		b.provider.close()
 		b.watch.close()
 		b.connector.client.CloseIdleConnections()
-		if b.cluster.client != nil {
-			b.cluster.client.CloseIdleConnections()
+		if b.cluster.dialer != nil {
+			b.cluster.dialer.CloseAll()
 		}
 	}
 	return errors.Join(errs...)

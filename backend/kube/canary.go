@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"sync"
 	"time"
 
@@ -48,7 +47,6 @@ func newCanary(host string, more []netip.AddrPort) *canary {
 		}
 		c.add(u.Hostname(), port)
 	}
-	c.add(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
 	return c
 }
 

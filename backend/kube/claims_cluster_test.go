@@ -90,6 +90,7 @@ func newPool(t testing.TB, name string, replicas int, s backend.Spec) (b *kube.B
 
 // TestWarmClaims: a claim gets a pod of the pool, in which programs run behind the walls.
 func TestWarmClaims(t *testing.T) {
+	needClosed(t)
 	const pods, claims = 3, 12
 	s := spec("warm")
 	b, fill := newPool(t, "e2e-warm", pods, s)
@@ -116,6 +117,7 @@ func TestWarmClaims(t *testing.T) {
 
 // TestClaimStorm: claims that are made at once get a pod each, also when the pool has fewer.
 func TestClaimStorm(t *testing.T) {
+	needClosed(t)
 	const pods, storm = 10, 30
 	s := spec("storm")
 	s.MemoryBytes, s.WorkBytes, s.TempBytes = 64<<20, 8<<20, 8<<20

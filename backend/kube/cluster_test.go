@@ -3,15 +3,18 @@ package kube_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
-	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
 	"github.com/sandboxmcp/sandboxmcp/backend/kube"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
@@ -90,31 +93,178 @@ func output(t testing.TB, sb backend.Sandbox, script string) string {
 // TestPodRunsPrograms: a program runs in a pod of the restricted profile, and the walls that are reported were
 // observed.
 func TestPodRunsPrograms(t *testing.T) {
-	b := newKube(t)
-	s := spec("runs")
-	if os.Getenv("KUBE_POLICY") == "" {
-		s.MinTier = sandboxmcp.TierL0
-	}
-	sb := open(t, b, s)
+	needClosed(t)
+	sb := open(t, newKube(t), spec("runs"))
 	got := output(t, sb, "pwd; ls /run; touch /x 2>/dev/null || echo read-only; touch /run/program/x 2>/dev/null || echo kept; echo 1 2>/dev/null >/dev/termination-log || echo shut; echo data > file; cat file")
 	if want := "/mnt/data\nbridge\nprogram\nrelay\nread-only\nkept\nshut\ndata\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	iso, err := sb.Isolation(t.Context())
-	t.Logf("%+v %v", iso, err)
-	u, err := sb.Usage(t.Context())
-	t.Logf("%+v %v", u, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"no capabilities", "not the host's root", "no_new_privs", "seccomp", "read-only root", "disk quota", sandboxmcp.WallNoNetwork, "task limit (rlimit)"} {
+		if !slices.Contains(iso.Walls, want) {
+			t.Errorf("got %v, want %q", iso.Walls, want)
+		}
+	}
+	if u, err := sb.Usage(t.Context()); err != nil || u.PeakMemory == 0 || u.CPU == 0 {
+		t.Errorf("got %+v %v, want memory and time", u, err)
+	}
 }
 
-// TestConformance runs the suite in pods.
-func TestConformance(t *testing.T) {
-	backendtest.Run(t, backendtest.Options{
-		New:    func(t testing.TB) backend.Backend { t.Helper(); return newKube(t) },
-		Python: "/usr/bin/python3", Node: "/usr/bin/node", Bash: "/bin/bash", Curl: "/usr/bin/curl",
-		Tier: sandboxmcp.TierL1, HeldLimits: true, LeastTasks: 1, Closed: "ECONNREFUSED", Differ: differ, Lacks: lacks,
-	})
+// needClosed skips a test in a cluster whose pods have an open network. KUBE_POLICY says that it is closed.
+func needClosed(t testing.TB) {
+	t.Helper()
+	testkit.Need(t, "kube", os.Getenv("KUBECONFIG_E2E") != "", "KUBECONFIG_E2E names no cluster")
+	testkit.Need(t, "kube-policy", os.Getenv("KUBE_POLICY") != "", "no NetworkPolicy closes the pods of the cluster")
 }
 
-var differ = map[string]string{}
+// TestSignals: a signal reaches the process, and its exit says so.
+func TestSignals(t *testing.T) {
+	needClosed(t)
+	sb := open(t, newKube(t), spec("signals"))
+	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sleep", "1000"}, Env: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = r.Signal(t.Context(), 15); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := r.Wait(t.Context()); err != nil || e.Signal != 15 || e.Lost {
+		t.Errorf("got %+v %v, want signal 15", e, err)
+	}
+}
 
-var lacks = map[string]string{}
+// TestEgress: programs reach what the server's listeners accept by the proxy variables, and nothing at
+// addresses. The network of the pod stays closed.
+func TestEgress(t *testing.T) {
+	needClosed(t)
+	sb := open(t, newKube(t), spec("egress"))
+	n, err := sb.(backend.Networker).Network(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := n.Proxy.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				line := make([]byte, 512)
+				k, _ := c.Read(line)
+				first, _, _ := strings.Cut(string(line[:k]), "\r\n")
+				_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nasked: "+first+"\n")
+			}()
+		}
+	}()
+	var out bytes.Buffer
+	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/usr/bin/curl", "-s", "http://example.com/x"}, Env: n.Environ(), Stdout: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := r.Wait(t.Context())
+	if err != nil || e.Code != 0 || r.Drain(t.Context()) != nil {
+		t.Fatalf("got %+v %v", e, err)
+	}
+	if got, want := out.String(), "asked: GET http://example.com/x HTTP/1.1\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	iso, err := sb.Isolation(t.Context())
+	if err != nil || !slices.Contains(iso.Walls, sandboxmcp.WallEgress) {
+		t.Errorf("got %v %v, want the wall %q", iso.Walls, err, sandboxmcp.WallEgress)
+	}
+	server := "${KUBERNETES_SERVICE_HOST:-" + os.Getenv("KUBE_SERVER_IP") + "}"
+	if os.Getenv("KUBE_SERVER_IP") != "" {
+		if got := output(t, sb, "curl -s -m 3 --noproxy '*' -k https://"+server+":16443/ >/dev/null && echo reached || echo closed"); got != "closed\n" {
+			t.Errorf("got %q, want closed", got)
+		}
+	}
+}
+
+// TestOpenIsRefusedWithoutAPolicy: where a pod reaches what it may not, no sandbox is opened, and at tier L0 the
+// wall is not reported.
+func TestOpenIsRefusedWithoutAPolicy(t *testing.T) {
+	testkit.Need(t, "kube", os.Getenv("KUBECONFIG_E2E") != "", "KUBECONFIG_E2E names no cluster")
+	testkit.Need(t, "kube-open", os.Getenv("KUBE_OPEN") != "", "the pods of the cluster are closed")
+	b := newKube(t)
+	if _, err := b.Open(t.Context(), spec("refused")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeIsolationUnavailable {
+		t.Errorf("got %v, want %s", err, sandboxmcp.CodeIsolationUnavailable)
+	}
+	s := spec("accepted")
+	s.MinTier = sandboxmcp.TierL0
+	iso, err := open(t, b, s).Isolation(t.Context())
+	if err != nil || slices.Contains(iso.Walls, sandboxmcp.WallNoNetwork) || !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.HasPrefix(w, "network: ") }) {
+		t.Errorf("got %+v %v, want no wall of the network, and that weak says so", iso, err)
+	}
+}
+
+// TestManySandboxes: a hundred sandboxes live at a time, each in a pod of its own.
+func TestManySandboxes(t *testing.T) {
+	needClosed(t)
+	if testing.Short() {
+		t.Skip("it starts a hundred pods")
+	}
+	const many, atOnce = 100, 10
+	b := newKube(t)
+	turn := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	pods := map[string]bool{}
+	for i := range many {
+		all.Go(func() {
+			turn <- struct{}{}
+			s := spec(fmt.Sprintf("many-%d", i))
+			s.MemoryBytes, s.WorkBytes, s.TempBytes, s.CPUCores = 48<<20, 4<<20, 4<<20, 0.5
+			sb, err := b.Open(t.Context(), s)
+			<-turn
+			if err != nil {
+				t.Errorf("%s: %v", s.ID, err)
+				return
+			}
+			if got := output(t, sb, "ls; echo "+s.ID+" >mark; cat mark"); got != s.ID+"\n" {
+				t.Errorf("%s: got %q", s.ID, got)
+			}
+			_, uid, _ := kube.PodNameOf(sb)
+			mu.Lock()
+			defer mu.Unlock()
+			pods[uid] = true
+		})
+	}
+	all.Wait()
+	if len(pods) != many {
+		t.Errorf("got %d pods, want %d", len(pods), many)
+	}
+}
+
+// TestOwnUsers: in a pod with a user namespace the relay is root of it, and programs are another user. The namespace
+// KUBE_NAMESPACE_USERS admits such pods.
+func TestOwnUsers(t *testing.T) {
+	needClosed(t)
+	space := os.Getenv("KUBE_NAMESPACE_USERS")
+	testkit.Need(t, "kube-users", space != "", "KUBE_NAMESPACE_USERS names no namespace")
+	sb := open(t, newKube(t, func(c *kube.Config) { c.OwnUsers, c.Namespace = true, space }), spec("users"))
+	if got, want := output(t, sb, "id -u; touch /run/x /run/program/x 2>/dev/null || echo kept; kill -9 1 2>/dev/null || echo refused"), "1000\nkept\nrefused\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	iso, err := sb.Isolation(t.Context())
+	if err != nil || !slices.Contains(iso.Walls, "user namespace") || slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.HasPrefix(w, "user: ") || strings.HasPrefix(w, "egress: ") }) {
+		t.Errorf("got %+v %v, want a user namespace, and names that are represented by addresses", iso, err)
+	}
+	n, err := sb.(backend.Networker).Network(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		c, err := n.TCP[80].Accept()
+		if err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nfrom "+c.LocalAddr().String())
+			_ = c.Close()
+		}
+	}()
+	if got, want := output(t, sb, "curl -s http://198.18.0.77/"), "from 198.18.0.77:80"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -55,8 +56,8 @@ type cluster struct {
 	api       kubernetes.Interface
 	objects   dynamic.Interface
 	namespace string
-	inside    bool         // the server is a pod of the cluster
-	client    *http.Client // of api and objects; nil: tests have none
+	inside    bool                 // the server is a pod of the cluster
+	dialer    *connrotation.Dialer // of api and objects; nil: tests have none
 }
 
 // open connects to the cluster that the configuration names. No request is made.
@@ -85,13 +86,16 @@ func (c Config) open() (*cluster, error) {
 		out.namespace = c.Namespace
 	}
 	out.rest.QPS, out.rest.Burst = 200, 400 // the server's own queue bounds how much it asks
-	if out.client, err = rest.HTTPClientFor(out.rest); err != nil {
+	out.dialer = connrotation.NewDialer((&net.Dialer{Timeout: dialLimit, KeepAliveConfig: alive}).DialContext)
+	out.rest.Dial = out.dialer.DialContext
+	client, err := rest.HTTPClientFor(out.rest)
+	if err != nil {
 		return nil, err
 	}
-	if out.api, err = kubernetes.NewForConfigAndClient(out.rest, out.client); err != nil {
+	if out.api, err = kubernetes.NewForConfigAndClient(out.rest, client); err != nil {
 		return nil, err
 	}
-	out.objects, err = dynamic.NewForConfigAndClient(out.rest, out.client)
+	out.objects, err = dynamic.NewForConfigAndClient(out.rest, client)
 	return &out, err
 }
 

@@ -111,7 +111,7 @@ func (k *connector) try(ctx context.Context, c *claimed) (stream io.ReadWriteClo
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", agent.Upgrade)
 	req.Header.Set(agent.HeaderProof, "Bearer "+token)
-	res, err := k.client.Do(req) //nolint:bodyclose // the body is the stream
+	res, err := k.client.Do(req)
 	if err != nil {
 		return nil, "", errors.Is(err, syscall.ECONNREFUSED), err
 	}

@@ -39,8 +39,8 @@ const (
 	nodeGrace = 30
 
 	// Requests of a pod. Its limits are those of its sandbox, which it mostly does not use.
-	requestMemory = 64 << 20
-	requestCPU    = 50 // thousandths
+	requestMemory = 32 << 20
+	requestCPU    = 20 // thousandths
 )
 
 // firstUser and userRange are the users of pods on machines without user namespaces for pods. A pod has one of
@@ -64,8 +64,8 @@ func (b *Backend) newPod(name string, spec backend.Spec) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: b.labels(spec)},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: ptr(int64(1)), ActiveDeadlineSeconds: ptr(int64(podAge.Seconds())),
-			AutomountServiceAccountToken: ptr(false), EnableServiceLinks: ptr(false),
+			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(1)), ActiveDeadlineSeconds: new(int64(podAge.Seconds())),
+			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 			DNSPolicy: corev1.DNSNone, DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"127.0.0.1"}}, // the server's own
 			Tolerations: []corev1.Toleration{tolerate(corev1.TaintNodeNotReady), tolerate(corev1.TaintNodeUnreachable)},
 			SecurityContext: &corev1.PodSecurityContext{
@@ -82,7 +82,7 @@ func (b *Backend) newPod(name string, spec backend.Spec) *corev1.Pod {
 				Ports:     []corev1.ContainerPort{{ContainerPort: agent.Port}},
 				Resources: resources(spec),
 				SecurityContext: &corev1.SecurityContext{
-					AllowPrivilegeEscalation: ptr(false), ReadOnlyRootFilesystem: ptr(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 				},
 			}},
 		},
@@ -104,11 +104,11 @@ func (b *Backend) newPod(name string, spec backend.Spec) *corev1.Pod {
 func (b *Backend) identify(spec *corev1.PodSpec) {
 	user := newUser()
 	if !b.cfg.OwnUsers {
-		spec.SecurityContext.RunAsNonRoot, spec.SecurityContext.RunAsUser, spec.SecurityContext.RunAsGroup = ptr(true), &user, &user
+		spec.SecurityContext.RunAsNonRoot, spec.SecurityContext.RunAsUser, spec.SecurityContext.RunAsGroup = new(true), &user, &user
 		return
 	}
 	user = 0
-	spec.HostUsers, spec.SecurityContext.RunAsUser, spec.SecurityContext.RunAsGroup = ptr(false), &user, &user
+	spec.HostUsers, spec.SecurityContext.RunAsUser, spec.SecurityContext.RunAsGroup = new(false), &user, &user
 	for _, c := range relay.Capabilities() {
 		add := &spec.Containers[0].SecurityContext.Capabilities.Add
 		*add = append(*add, corev1.Capability(c))
@@ -155,7 +155,5 @@ func inMemory(p bounds.Place) corev1.VolumeSource {
 }
 
 func tolerate(taint string) corev1.Toleration {
-	return corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr(int64(nodeGrace))}
+	return corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(nodeGrace))}
 }
-
-func ptr[T any](v T) *T { return &v }

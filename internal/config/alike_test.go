@@ -20,7 +20,7 @@ func TestEverySettingOfARunIsEffective(t *testing.T) {
 	}
 	samples := []string{
 		"true", "false", "1", "2", "0.5", "5000", "L1", "docker", "memory", "full", "off", "keyring", "named", "deny", "rw", "json", "DEBUG", "approved",
-		"https://a.example", "postgres://a.example/b", "s3://a/b", "127.0.0.1:5", "a.example=127.0.0.1:5", "a.example", "/a", "1900000000-1900065535", "7m",
+		"https://a.example", "postgres://a.example/b", "s3://a/b", "127.0.0.1:5", "a.example=127.0.0.1:5", "a.example", "/a", "1900000000-1900065535", "7m", "pod",
 	}
 	base := map[string]string{"test": "true"}
 	was := load(t, config.Sources{Flags: base})

@@ -44,7 +44,7 @@ type fake struct {
 	got  []packet
 }
 
-var known = []string{"socket", "bind", "listen", "setsockopt", "getsockopt", "accept4", "getsockname", "recvfrom", "close", "shutdown", "connect", "read", "getdents64", "statfs", "openat2"}
+var known = []string{"socket", "bind", "listen", "setsockopt", "getsockopt", "accept4", "getsockname", "recvfrom", "close", "shutdown", "connect", "read", "getdents64", "statfs", "openat2", "geteuid", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "setgroups", "setresgid", "setresuid", "capset", "fchmodat", "prlimit64"}
 
 // newFake returns a fake relay and the server's end of its stream.
 func newFake(t *testing.T, answer func(p packet) *reported) (*fake, io.ReadWriteCloser) {
@@ -102,7 +102,7 @@ func (f *fake) serve() error {
 func parse(raw []byte) packet {
 	word := func(i int) int { return int(int32(binary.LittleEndian.Uint32(raw[4*i:]))) }
 	p := packet{kind: raw[4], tag: uint32(word(2)), fd: -1, raw: raw}
-	if p.kind != 'Y' {
+	if p.kind != 'Y' && p.kind != 'F' {
 		return p
 	}
 	p.fd, p.size, p.from = word(3), word(6), word(7) != 0

@@ -6,7 +6,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -28,7 +28,7 @@ type Agent struct {
 	Keys []ed25519.PublicKey
 	Pod  string           // UID
 	Now  func() time.Time // nil: time.Now
-	Log  *log.Logger      // nil: none
+	Log  *slog.Logger     // nil: none
 
 	taken atomic.Bool
 	got   chan *net.TCPConn
@@ -42,12 +42,11 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) (*net.TCPConn, error)
 		return nil, errors.New("the agent needs public keys and the pod's UID")
 	}
 	a.got = make(chan *net.TCPConn, 1)
-	quiet := a.Log
-	if quiet == nil {
-		quiet = log.New(discard{}, "", 0)
+	if a.Log == nil {
+		a.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &http.Server{
-		Handler: a, ErrorLog: quiet, MaxHeaderBytes: headBytes,
+		Handler: a, ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug), MaxHeaderBytes: headBytes,
 		ReadTimeout: headLimit, ReadHeaderTimeout: headLimit, WriteTimeout: headLimit, IdleTimeout: headLimit,
 	}
 	done := make(chan error, 1)
@@ -62,7 +61,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) (*net.TCPConn, error)
 		return nil, err
 	}
 	_ = s.Close() // the taken connection is no longer the server's
-	<-done
+	_ = <-done
 	if err != nil {
 		a.taken.Store(true)
 		select { // a request may have been accepted meanwhile
@@ -100,9 +99,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		now = a.Now
 	}
 	if err := Check(token, a.Keys, a.Pod, PurposeRelay, now()); err != nil {
-		if a.Log != nil {
-			a.Log.Printf("refused %s: %v", r.RemoteAddr, err)
-		}
+		a.Log.Warn("a request was refused", "from", r.RemoteAddr, "reason", err)
 		refuse(http.StatusForbidden, err.Error())
 		return
 	}
@@ -116,9 +113,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	conn, err := take(w)
 	if err != nil { // the pod cannot be used any more, so that no statement is used twice
-		if a.Log != nil {
-			a.Log.Printf("take the connection: %v", err)
-		}
+		a.Log.Error("a connection was not taken", "error", err)
 		conn = nil
 	}
 	a.got <- conn
@@ -196,7 +191,3 @@ func (c *counted) Close() error {
 	c.once.Do(func() { <-c.open })
 	return c.Conn.Close()
 }
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }

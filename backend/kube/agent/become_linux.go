@@ -38,7 +38,7 @@ func Become(conn *net.TCPConn) error {
 			return err
 		}
 	}
-	return syscall.Exec(Program, []string{Program}, []string{}) //nolint:gosec // the program is this package's
+	return syscall.Exec(Program, []string{Program}, []string{})
 }
 
 func write(path string, program []byte) error {

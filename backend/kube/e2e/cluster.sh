@@ -232,12 +232,13 @@ node_init() { # node_init N
 	echo 1 >/proc/sys/net/ipv4/ip_forward
 	PATH=$bin:$PATH "$bin/containerd" --config "$d/containerd.toml" >>"$dir/containerd$1.log" 2>&1 &
 	poll 60 "images of node $1" test -e "$d/up"
+	"$bin/kubelet" --config "$d/kubelet.yaml" --kubeconfig "$dir/node$1.kubeconfig" --root-dir "$d/kubelet" --cert-dir "$d/kubelet/pki" \
+		--hostname-override "n$1" --node-ip "$net.$((10 + $1))" >>"$dir/kubelet$1.log" 2>&1 &
 	if [ "${KUBE_POLICY-}" != no ]; then
+		poll 60 "node $1 in the cluster" k get node "n$1"
 		"$bin/kube-router" --run-firewall=true --run-router=false --run-service-proxy=false --run-loadbalancer=false --kubeconfig="$dir/admin.kubeconfig" \
 			--hostname-override="n$1" --service-cluster-ip-range="$services" --health-port=0 >>"$dir/kube-router$1.log" 2>&1 &
 	fi
-	"$bin/kubelet" --config "$d/kubelet.yaml" --kubeconfig "$dir/node$1.kubeconfig" --root-dir "$d/kubelet" --cert-dir "$d/kubelet/pki" \
-		--hostname-override "n$1" --node-ip "$net.$((10 + $1))" >>"$dir/kubelet$1.log" 2>&1 &
 	wait
 }
 

@@ -1,0 +1,215 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	ktesting "k8s.io/client-go/testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": claimGroup.String(), "kind": kind, "metadata": map[string]any{"name": name, "namespace": space, "uid": "uid of " + name}, "spec": spec,
+	}}
+}
+
+func ready(u *unstructured.Unstructured, status, reason, sandbox string) {
+	u.Object["status"] = map[string]any{
+		"conditions": []any{map[string]any{"type": "Ready", "status": status, "reason": reason, "message": "because", "lastTransitionTime": "2026-11-01T00:00:00Z"}},
+		"sandbox":    map[string]any{"name": sandbox},
+	}
+}
+
+// newPooled returns a backend of a cluster with agent-sandbox, a pool "pool" and a warm pod "warm-1". become
+// changes each claim that is made.
+func newPooled(t *testing.T, become func(u *unstructured.Unstructured)) (*Backend, *dynamicfake.FakeDynamicClient) {
+	t.Helper()
+	b := New(Config{Pool: "pool"})
+	b.key = make([]byte, 64)
+	pod := b.newPod("warm-1", small)
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&pod.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Namespace, pod.UID, pod.OwnerReferences = space, "uid of warm-1", []metav1.OwnerReference{{Kind: "Sandbox", Name: "warm-1", Controller: new(true)}}
+	delete(pod.Labels, labelServer) // it is the pool's
+	runs(pod)
+	api := fake.NewClientset(pod)
+	api.Resources = []*metav1.APIResourceList{{GroupVersion: claimGroup.String()}}
+	objects := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{claimKind: "SandboxClaimList", poolKind: "SandboxWarmPoolList", templateKind: "SandboxTemplateList"},
+		object("SandboxWarmPool", "pool", map[string]any{"sandboxTemplateRef": map[string]any{"name": "template"}}),
+		object("SandboxTemplate", "template", map[string]any{"podTemplate": map[string]any{"spec": raw}}))
+	objects.PrependReactor("create", "sandboxclaims", func(a ktesting.Action) (bool, runtime.Object, error) {
+		u := a.(ktesting.CreateAction).GetObject().(*unstructured.Unstructured)
+		u.SetUID("uid of the claim")
+		u.SetNamespace(space)
+		if become != nil {
+			become(u)
+		}
+		return false, nil, nil
+	})
+	b.cluster = &cluster{rest: &rest.Config{Host: "https://127.0.0.1:1"}, api: api, objects: objects, namespace: space}
+	if err = b.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.WithoutCancel(t.Context())) })
+	return b, objects
+}
+
+func claimsOf(t *testing.T, objects *dynamicfake.FakeDynamicClient) []unstructured.Unstructured {
+	t.Helper()
+	list, err := objects.Resource(claimKind).Namespace(space).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// TestClaimOfAWarmPod: a claim ends by itself, its end can be put off, and its pod is taken with its UID.
+func TestClaimOfAWarmPod(t *testing.T) {
+	b, objects := newPooled(t, func(u *unstructured.Unstructured) { ready(u, "True", "Ready", "warm-1") })
+	c, err := b.provider.claim(t.Context(), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.name != "warm-1" || c.uid != "uid of warm-1" || c.owner == "" || c.ownUser {
+		t.Errorf("got %+v", c)
+	}
+	end := func() time.Time {
+		all := claimsOf(t, objects)
+		if len(all) != 1 {
+			t.Fatalf("got %d claims, want 1", len(all))
+		}
+		text, _, _ := unstructured.NestedString(all[0].Object, "spec", "lifecycle", "shutdownTime")
+		policy, _, _ := unstructured.NestedString(all[0].Object, "spec", "lifecycle", "shutdownPolicy")
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil || policy != "Delete" {
+			t.Fatalf("got the end %q and the policy %q", text, policy)
+		}
+		return at
+	}
+	if left := time.Until(end()); left > claimAge || left < claimAge-time.Minute {
+		t.Errorf("the claim ends in %s, want about %s", left, claimAge)
+	}
+	if err = b.provider.renew(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(end()); left < claimAge-time.Minute {
+		t.Errorf("after renew it ends in %s, want about %s", left, claimAge)
+	}
+	if err = b.provider.release(t.Context(), c); err != nil || len(claimsOf(t, objects)) != 0 {
+		t.Errorf("got %v and %d claims, want none", err, len(claimsOf(t, objects)))
+	}
+	if err = b.provider.release(t.Context(), c); err != nil {
+		t.Errorf("a second release: %v", err)
+	}
+}
+
+// TestClaimsThatFail: a claim that expires, that is refused or whose sandbox is another's is given up, and removed.
+func TestClaimsThatFail(t *testing.T) {
+	for name, c := range map[string]struct {
+		become func(u *unstructured.Unstructured)
+		want   string
+	}{
+		"expired": {func(u *unstructured.Unstructured) { ready(u, "False", "ClaimExpired", "") }, "ClaimExpired"},
+		"refused": {func(u *unstructured.Unstructured) { ready(u, "False", "InvalidMetadata", "") }, "InvalidMetadata"},
+		"silent":  {nil, "no controller has answered"},
+		"dry":     {func(u *unstructured.Unstructured) { ready(u, "False", "SandboxNotReady", "") }, "SandboxNotReady because"},
+		"no pod":  {func(u *unstructured.Unstructured) { ready(u, "True", "Ready", "warm-2") }, "the cluster has told nothing of it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, objects := newPooled(t, c.become)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err := b.provider.claim(ctx, small)
+			if err == nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if left := claimsOf(t, objects); len(left) != 0 {
+				t.Errorf("got %d claims, want none", len(left))
+			}
+		})
+	}
+}
+
+// TestADeletedClaimIsGivenUp: a claim that somebody deletes while it waits ends the wait.
+func TestADeletedClaimIsGivenUp(t *testing.T) {
+	b, objects := newPooled(t, nil)
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.provider.claim(context.WithoutCancel(t.Context()), small)
+		done <- err
+	}()
+	testkit.Until(t, "a claim", func() bool { return len(claimsOf(t, objects)) == 1 })
+	if err := objects.Resource(claimKind).Namespace(space).Delete(t.Context(), claimsOf(t, objects)[0].GetName(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "the claim was deleted") {
+		t.Errorf("got %v, want that the claim was deleted", err)
+	}
+}
+
+// TestSmallerRunsGetPodsOfTheirOwn: a pod that may use more than a run is not claimed. Without an image the error
+// names the setting.
+func TestSmallerRunsGetPodsOfTheirOwn(t *testing.T) {
+	b, objects := newPooled(t, nil)
+	less := small
+	less.MemoryBytes /= 2
+	_, err := b.provider.claim(t.Context(), less)
+	if e := sandboxmcp.AsError(err); err == nil || !strings.Contains(e.Hint, "kube_image") || len(claimsOf(t, objects)) != 0 {
+		t.Errorf("got %v and %d claims, want a hint on kube_image and none", err, len(claimsOf(t, objects)))
+	}
+}
+
+// TestAPoolNeedsAgentSandbox: without its kinds a backend with an image makes pods, and one without says what is
+// missing.
+func TestAPoolNeedsAgentSandbox(t *testing.T) {
+	for image, want := range map[string]string{"": "kube_pool", "image": ""} {
+		b := New(Config{Pool: "pool", Image: image})
+		b.cluster = &cluster{rest: &rest.Config{Host: "https://127.0.0.1:1"}, api: fake.NewClientset(), namespace: space}
+		err := b.connect(t.Context())
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("image %q: got %v, want %q", image, err, want)
+		}
+		if _, one := b.provider.(plain); err == nil && !one {
+			t.Errorf("image %q: got a %T, want pods one by one", image, b.provider)
+		}
+		_ = b.Close(t.Context())
+	}
+}
+
+// TestStartedPods: only a pod whose container runs is started, whatever its phase says.
+func TestStartedPods(t *testing.T) {
+	p := podOf("x", nil)
+	if ok, err := started(p); !ok || err != nil {
+		t.Errorf("got %v %v, want that it runs", ok, err)
+	}
+	p.Status.PodIP = ""
+	if ok, err := started(p); ok || err != nil {
+		t.Errorf("without an address: got %v %v, want to wait", ok, err)
+	}
+	for _, phase := range []corev1.PodPhase{corev1.PodFailed, corev1.PodSucceeded} {
+		p.Status.Phase = phase
+		if _, err := started(p); err == nil {
+			t.Errorf("%s: got no error", phase)
+		}
+	}
+	if _, err := started(nil); err == nil || errors.Is(err, context.Canceled) {
+		t.Errorf("deleted: got %v", err)
+	}
+}

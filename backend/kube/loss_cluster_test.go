@@ -1,0 +1,169 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/kube"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// TestNodeLoss: if a node ends, the sandboxes on it are lost and never come back empty, and those of other
+// nodes live on. KUBE_NODE_KILL and KUBE_NODE_START are commands that get a node's name.
+func TestNodeLoss(t *testing.T) {
+	needClosed(t)
+	kill, start := os.Getenv("KUBE_NODE_KILL"), os.Getenv("KUBE_NODE_START")
+	testkit.Need(t, "kube-node-kill", kill != "" && start != "", "KUBE_NODE_KILL and KUBE_NODE_START name no commands")
+	s := spec("loss")
+	b, fill := newPool(t, "e2e-loss", 6, s)
+	byNode := map[string]backend.Sandbox{}
+	for range 12 {
+		sb := open(t, b, s)
+		_, _, node := kube.PodNameOf(sb)
+		if byNode[node] == nil {
+			byNode[node] = sb
+		}
+		if len(byNode) == 2 {
+			break
+		}
+		fill()
+	}
+	if len(byNode) < 2 {
+		t.Fatalf("all pods are on one node: %v", byNode)
+	}
+	var nodes []string
+	for n := range byNode {
+		nodes = append(nodes, n)
+	}
+	victim, other := nodes[0], nodes[1]
+	lost := byNode[victim]
+	output(t, lost, "echo kept > file")
+	output(t, byNode[other], "echo kept > file")
+	r, err := lost.Start(t.Context(), backend.Process{Argv: []string{"/bin/sleep", "1000"}, Env: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := func(c string) {
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "/bin/sh", "-c", c+" "+victim).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", c, err, out)
+		}
+	}
+	t.Cleanup(func() { command(start) })
+	command(kill)
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	e, err := r.Wait(ctx)
+	if err != nil || !e.Lost {
+		t.Fatalf("got %+v %v, want that the process is lost", e, err)
+	}
+	t.Logf("lost after %s", time.Since(begun).Round(time.Millisecond))
+	if _, err = lost.Start(t.Context(), backend.Process{Argv: []string{"/bin/true"}, Env: []string{}}); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("a start in the lost sandbox: got %v, want %v", err, fs.ErrClosed)
+	}
+	if got := output(t, byNode[other], "cat file"); got != "kept\n" {
+		t.Errorf("the other node's sandbox: got %q", got)
+	}
+	if got := output(t, open(t, b, s), "ls; echo new"); got != "new\n" {
+		t.Errorf("a new sandbox: got %q", got)
+	}
+	if _, err = lost.Start(t.Context(), backend.Process{Argv: []string{"/bin/true"}, Env: []string{}}); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("later: got %v, want %v", err, fs.ErrClosed)
+	}
+}
+
+// TestLossOfADeletedPod: a pod that somebody deletes takes its sandbox with it.
+func TestLossOfADeletedPod(t *testing.T) {
+	needClosed(t)
+	var cfg kube.Config
+	b := newKube(t, func(c *kube.Config) { cfg = *c })
+	sb := open(t, b, spec("deleted"))
+	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sleep", "1000"}, Env: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, _, err := kube.Clients(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _, _ := kube.PodNameOf(sb)
+	if err = api.CoreV1().Pods(cfg.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if e, err := r.Wait(ctx); err != nil || !e.Lost {
+		t.Errorf("got %+v %v, want that the process is lost", e, err)
+	}
+	if _, err = sb.Files().Open(t.Context(), "x"); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("got %v, want %v", err, fs.ErrClosed)
+	}
+}
+
+// TestMemoryThatRunsOutIsTold: a program that exceeds the memory limit is ended, and the usage says so.
+func TestMemoryThatRunsOutIsTold(t *testing.T) {
+	needClosed(t)
+	s := spec("memory")
+	s.MemoryBytes = 64 << 20
+	sb := open(t, newKube(t), s)
+	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/usr/bin/python3", "-c", "b = bytearray(500 << 20)"}, Env: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := r.Wait(t.Context()); err != nil || e.Signal != 9 {
+		t.Errorf("got %+v %v, want signal 9", e, err)
+	}
+	testkit.Until(t, "a kill in the usage", func() bool {
+		u, err := sb.Usage(t.Context())
+		return err == nil && u.OOMKills > 0
+	})
+}
+
+// waitForRoom waits until the namespace has no pods.
+func waitForRoom(t testing.TB) {
+	t.Helper()
+	var cfg kube.Config
+	newKube(t, func(c *kube.Config) { cfg = *c })
+	testkit.UntilEqual(t, "pods of the namespace", 0, func() int { return countPods(t, cfg) })
+}
+
+func countPods(t testing.TB, cfg kube.Config) int {
+	t.Helper()
+	api, _, err := kube.Clients(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := api.CoreV1().Pods(cfg.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list.Items)
+}
+
+// TestCancelledOpensLeaveNoPods: a context that ends at any time during Open leaves no pod behind.
+func TestCancelledOpensLeaveNoPods(t *testing.T) {
+	needClosed(t)
+	waitForRoom(t)
+	var cfg kube.Config
+	b := newKube(t, func(c *kube.Config) { cfg = *c })
+	_ = open(t, b, spec("first")).Close(t.Context())
+	for i := range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*i)*3*time.Millisecond)
+		sb, err := b.Open(ctx, spec("cancelled"))
+		cancel()
+		if err == nil {
+			_ = sb.Close(t.Context())
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %d ms: got %v, want %v", i*i*3, err, context.DeadlineExceeded)
+		}
+	}
+	testkit.UntilEqual(t, "pods that are left", 0, func() int { return countPods(t, cfg) })
+}
