@@ -37,3 +37,4 @@ trap 'exit 143' TERM INT HUP
 SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN:+$SANDBOXMCP_MUST_RUN,}kube,kube-policy,kube-node-kill,agent-sandbox
 export SANDBOXMCP_MUST_RUN
 go test -C backend/kube -timeout 20m "$@" ./...
+go test -C backend/kube/deploy -count=1 -timeout 5m .

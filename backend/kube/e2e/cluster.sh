@@ -296,6 +296,12 @@ up() {
 	agent_sandbox
 	k create namespace sandboxes >/dev/null
 	poll 30 "the accounts of a namespace" k -n sandboxes get serviceaccount default
+	k apply -f - >/dev/null <<-END
+		apiVersion: networking.k8s.io/v1
+		kind: NetworkPolicy
+		metadata: {name: closed, namespace: sandboxes}
+		spec: {podSelector: {}, policyTypes: [Egress], egress: []}
+	END
 	say "up after $((SECONDS - started)) s"
 }
 
