@@ -6,7 +6,7 @@
 #   scripts/modules.sh [COMMAND…]    0 if each of them ended with 0
 cd "$(dirname "$0")/.." || exit 1
 status=0
-for dir in . bench tools backend/kube; do
+for dir in . bench tools backend/kube backend/kube/deploy; do
 	if [ $# = 0 ]; then
 		echo "$dir"
 	else

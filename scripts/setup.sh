@@ -15,6 +15,7 @@
 #   clients  npm and venv, for scripts/clients.sh
 #   engine  mmdebstrap, for the images of scripts/engine-test.sh
 #   postgres  the PostgreSQL server of scripts/postgres-test.sh, without a database of its own
+#   kube   what scripts/kube-test.sh builds and starts a cluster with
 #   release  dpkg-deb, and mmdebstrap for the root file systems of the images
 #   evidence  apparmor_parser and qemu-user, which check what a release contains
 #   lint   golangci-lint, built into .tools/bin
@@ -83,6 +84,16 @@ for word in "$@"; do
 		;;
 	engine) want 'command -v mmdebstrap' mmdebstrap ;;
 	postgres) want 'ls /usr/lib/postgresql/*/bin/initdb || command -v initdb' postgresql ;;
+	kube)
+		want 'pkg-config --exists libseccomp' pkg-config libseccomp-dev
+		want 'command -v gcc' gcc libc6-dev
+		want 'command -v iptables' iptables
+		want 'command -v ipset' ipset
+		want 'command -v ip' iproute2
+		want 'command -v openssl' openssl
+		want 'command -v curl' curl
+		want 'command -v mmdebstrap' mmdebstrap
+		;;
 	release)
 		want 'command -v dpkg-deb' dpkg
 		want 'command -v mmdebstrap' mmdebstrap
