@@ -16,8 +16,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
-// DefaultHost is the address of an engine that is installed from a package.
-const DefaultHost = "unix:///var/run/docker.sock"
+// DefaultHost is the address of an engine that is installed from a package: a unix socket, or a named
+// pipe on Windows.
+const DefaultHost = client.DefaultDockerHost
 
 // Engine starts containers. It connects when it is first used, and again after a failure.
 type Engine struct {
@@ -61,10 +62,6 @@ func (e *Engine) connect(ctx context.Context) (*client.Client, images, error) {
 	defer e.mu.Unlock()
 	if e.api != nil {
 		return e.api, e.images, nil
-	}
-	if !e.local() && !e.cfg.relays() {
-		return nil, images{}, sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s is not on this machine", sandboxmcp.Quote(e.cfg.Host)).
-			WithHint("set docker_host to the unix socket of an engine on this machine, such as " + DefaultHost)
 	}
 	api, err := client.New(client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}), client.WithHost(e.cfg.Host), client.WithScheme("http"))
 	if err != nil {

@@ -15,16 +15,13 @@ type limitGroup struct {
 	ooms *cgroup.OOMs // nil: the kernel has no such events
 }
 
-// runtimeTasks are tasks of a runtime with a kernel of its own: each task of a program may need
-// several of this machine.
-const runtimeTasks = 512
-
-// limit reads the limits of a container back from the control group, if this process may read it.
-func limit(log *slog.Logger, local bool, pid int, spec backend.Spec) (limitGroup, error) {
+// limit reads the limits of a container back from the control group, if this process may read it. more
+// is the number of tasks that the container has besides those of its programs.
+func limit(log *slog.Logger, local bool, pid int, spec backend.Spec, more int) (limitGroup, error) {
 	if !local || os.Geteuid() != 0 || pid <= 0 {
 		return limitGroup{}, nil
 	}
-	g, err := cgroup.Adopt(cgroup.Config{Logger: log}, pid, cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + runtimeTasks})
+	g, err := cgroup.Adopt(cgroup.Config{Logger: log}, pid, cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + more})
 	if err != nil {
 		return limitGroup{}, err
 	}
@@ -38,6 +35,9 @@ func limit(log *slog.Logger, local bool, pid int, spec backend.Spec) (limitGroup
 // ended reports whether the memory limit has ended a container, whose group may have been removed. It is
 // called once.
 func (l limitGroup) ended() bool { return l.ooms != nil && l.ooms.Any() }
+
+// read reports whether the control group is read.
+func (l limitGroup) read() bool { return l.g != nil }
 
 func (l limitGroup) held() (walls, weak []string) {
 	if l.g == nil {

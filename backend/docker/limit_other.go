@@ -11,11 +11,10 @@ import (
 // limitGroup is the engine's control group of a container, which this system does not see.
 type limitGroup struct{}
 
-const runtimeTasks = 512
-
-func limit(*slog.Logger, bool, int, backend.Spec) (limitGroup, error) { return limitGroup{}, nil }
+func limit(*slog.Logger, bool, int, backend.Spec, int) (limitGroup, error) { return limitGroup{}, nil }
 
 func (limitGroup) held() (walls, weak []string) { return nil, []string{weakUnread} }
+func (limitGroup) read() bool                   { return false }
 func (limitGroup) usage() backend.Usage         { return backend.Usage{} }
 func (limitGroup) ended() bool                  { return false }
 func (limitGroup) close() error                 { return nil }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,11 +20,6 @@ import (
 )
 
 const weakUnread = "memory, tasks, cpu: limits of the engine that cannot be read back from here"
-
-// local reports whether the engine shares this machine's kernel and files, and this process may use that.
-func (e *Engine) local() bool {
-	return runtime.GOOS == "linux" && strings.HasPrefix(e.cfg.Host, "unix://") && os.Geteuid() == 0
-}
 
 // lookAround learns of the engine's machine. It is called with mu held.
 func (e *Engine) lookAround(ctx context.Context, api *client.Client) error {

@@ -66,9 +66,18 @@ func addresses(list ...string) []netip.Addr {
 
 // containerSpec describes the container of a sandbox of the relay. /run and the directory of the
 // server's files are root's, and the others belong to programs.
-func containerSpec(spec backend.Spec, uid int) process.ContainerSpec {
+func (b *Relayed) containerSpec(spec backend.Spec) process.ContainerSpec {
 	return process.ContainerSpec{
-		ID: spec.ID, UID: uid, MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + runtimeTasks,
-		Tmpfs: relay.Tmpfs(spec, uid),
+		ID: spec.ID, UID: relayedUID, MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + b.cfg.runtimeTasks(),
+		Tmpfs: relay.Tmpfs(spec, relayedUID),
 	}
+}
+
+// runtimeTasks are tasks of a container besides those of its programs: the relay and its observer. A
+// runtime with a kernel of its own needs several tasks of the machine for each of a program.
+func (c Config) runtimeTasks() int {
+	if c.ownKernel() {
+		return 512
+	}
+	return 2
 }
