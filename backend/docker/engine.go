@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -37,6 +38,7 @@ type Engine struct {
 
 	arch       seccomp.Arch // of the engine's machine
 	runtimes   []string     // that the engine offers, sorted
+	maps       bool         // users of containers are mapped to others of the machine
 	program    sync.Mutex   // held while programDir is made
 	programDir string       // holds the relay; empty: not made yet
 }
@@ -63,7 +65,16 @@ func (e *Engine) connect(ctx context.Context) (*client.Client, images, error) {
 	if e.api != nil {
 		return e.api, e.images, nil
 	}
-	api, err := client.New(client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}), client.WithHost(e.cfg.Host), client.WithScheme("http"))
+	how := []client.Opt{
+		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}),
+		client.WithHost(e.cfg.Host),
+	}
+	if dir := e.cfg.Certs; dir != "" && strings.HasPrefix(e.cfg.Host, "tcp://") {
+		how = append(how, client.WithTLSClientConfig(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")), client.WithScheme("https"))
+	} else {
+		how = append(how, client.WithScheme("http"))
+	}
+	api, err := client.New(how...)
 	if err != nil {
 		return nil, images{}, e.failure("connect", err)
 	}

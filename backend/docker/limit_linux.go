@@ -41,7 +41,7 @@ func (l limitGroup) read() bool { return l.g != nil }
 
 func (l limitGroup) held() (walls, weak []string) {
 	if l.g == nil {
-		return nil, []string{weakUnread}
+		return nil, nil
 	}
 	return l.g.Walls(), nil
 }

@@ -13,7 +13,7 @@ type limitGroup struct{}
 
 func limit(*slog.Logger, bool, int, backend.Spec, int) (limitGroup, error) { return limitGroup{}, nil }
 
-func (limitGroup) held() (walls, weak []string) { return nil, []string{weakUnread} }
+func (limitGroup) held() (walls, weak []string) { return nil, nil }
 func (limitGroup) read() bool                   { return false }
 func (limitGroup) usage() backend.Usage         { return backend.Usage{} }
 func (limitGroup) ended() bool                  { return false }

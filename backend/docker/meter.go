@@ -23,6 +23,8 @@ type meter struct {
 	log   *slog.Logger
 
 	mu     sync.Mutex
+	before time.Duration // processor time of the container's start
+	held   [2]uint64     // limits of memory and tasks, as the engine has read them from the control group
 	last   backend.Usage
 	full   bool // memory has reached its limit
 	warned bool
@@ -42,6 +44,34 @@ func (m *meter) seen() backend.Usage {
 	return m.last
 }
 
+// begin leaves what the container's start has used out of its usage.
+func (m *meter) begin(ctx context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, err := m.stats(ctx); err == nil {
+		m.before = time.Duration(s.CPUStats.CPUUsage.TotalUsage)
+		m.held = [2]uint64{s.MemoryStats.Limit, s.PidsStats.Limit}
+	}
+}
+
+// walls returns the limits that the engine has read back, and those that it does not tell.
+func (m *meter) walls(tasks int) (walls, weak []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	const page = 64 << 10 // the kernel rounds
+	for _, l := range []struct {
+		name, short string
+		got, want   uint64
+	}{{wallMemory, "memory", m.held[0], uint64(m.limit) + page}, {wallTasks, "tasks", m.held[1], uint64(tasks)}} {
+		if l.got > 0 && l.got <= l.want {
+			walls = append(walls, l.name+" (read by the engine)")
+		} else {
+			weak = append(weak, l.short+": a limit of the engine that cannot be read back from here")
+		}
+	}
+	return walls, append(weak, "cpu: a limit of the engine that cannot be read back from here")
+}
+
 // usage returns the usage of the container. If the engine does not answer, it is that of the last answer.
 // killed reports whether a process has ended as if memory had run out.
 func (m *meter) usage(ctx context.Context, killed bool) backend.Usage {
@@ -55,9 +85,9 @@ func (m *meter) usage(ctx context.Context, killed bool) backend.Usage {
 		}
 		return m.last
 	}
-	m.last.CPU = max(m.last.CPU, time.Duration(s.CPUStats.CPUUsage.TotalUsage))
+	m.last.CPU = max(m.last.CPU, time.Duration(s.CPUStats.CPUUsage.TotalUsage)-m.before)
 	m.last.PeakMemory = max(m.last.PeakMemory, int64(max(s.MemoryStats.Usage, s.MemoryStats.MaxUsage)))
-	m.last.PeakTasks = max(m.last.PeakTasks, int(s.PidsStats.Current))
+	m.last.PeakTasks = max(m.last.PeakTasks, 1, int(s.PidsStats.Current)-1) // the relay is no program
 	if killed || m.last.PeakMemory >= m.limit {
 		wait := killWait
 		if !killed {

@@ -224,12 +224,9 @@ func (b *Relayed) Close(ctx context.Context) error {
 	return errors.Join(append(errs, b.engine.removeProgram())...)
 }
 
-// relayedUID is the user of programs. A kernel of its own has no other users.
-const relayedUID = 1000
-
 // relayedOptions returns the container of a sandbox whose first process is the relay.
-func (b *Relayed) relayedOptions(spec backend.Spec, image string) (client.ContainerCreateOptions, error) {
-	o := options(b.containerSpec(spec), image, b.engine.owner, b.engine.programDir, "")
+func (b *Relayed) relayedOptions(spec backend.Spec, image string, uid int) (client.ContainerCreateOptions, error) {
+	o := options(b.containerSpec(spec, uid), image, b.engine.owner, b.engine.programDir, "")
 	trees := append(slices.Clone(spec.Trees), b.shown(spec)...)
 	if len(trees) > 0 && !b.engine.cfg.local() {
 		return o, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "directories of this machine cannot be shown by the engine at %s", b.cfg.Host).WithHint("use an engine on this machine, or leave packages and workspace_path out")
@@ -307,7 +304,8 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 			return nil, e.failure("make a directory in "+b.cfg.Dir, err)
 		}
 	}
-	wanted, err := b.relayedOptions(spec, has.id(spec.Image))
+	uid := e.user()
+	wanted, err := b.relayedOptions(spec, has.id(spec.Image), uid)
 	if err != nil {
 		return nil, err
 	}
@@ -321,11 +319,14 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 		e.lost(api, err)
 		return nil, e.failure("create a container", err)
 	}
-	box := &box{b: b, id: made.ID, spec: spec, kernel: machine.Info.KernelVersion, ended: make(chan struct{})}
+	box := &box{b: b, id: made.ID, spec: spec, uid: uid, kernel: machine.Info.KernelVersion, ended: make(chan struct{})}
 	sb, err := box.enter(ctx, api)
 	if err != nil {
 		e.lost(api, err)
 		return nil, errors.Join(err, box.remove()) //nolint:contextcheck // it is removed also when ctx has ended
+	}
+	if box.meter != nil {
+		box.meter.begin(ctx)
 	}
 	s := &relayedSandbox{Sandbox: sb, b: b}
 	if s.iso, err = sb.Isolation(ctx); err != nil {
@@ -342,6 +343,7 @@ type box struct {
 	b      *Relayed
 	id     string
 	spec   backend.Spec
+	uid    int    // of programs
 	kernel string // release of the engine's machine
 	group  limitGroup
 	meter  *meter // nil: group is read
@@ -434,7 +436,7 @@ func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, er
 		program = bootstrapped
 	}
 	sb, err := relay.Open(ctx, relay.Config{
-		Stream: line, Arch: e.arch, Program: program, Spec: x.spec, UID: relayedUID,
+		Stream: line, Arch: e.arch, Program: program, Spec: x.spec, UID: x.uid,
 		Isolation: func(_ context.Context, seen relay.Seen) (sandboxmcp.Isolation, error) {
 			return x.isolation(seen, state.Container), nil
 		},
@@ -464,6 +466,9 @@ const weakFiles = "disk quota: of bytes; the number of files is bounded by memor
 // isolation reports the observed walls of the sandbox and the kernel that holds them.
 func (x *box) isolation(seen relay.Seen, c container.InspectResponse) sandboxmcp.Isolation {
 	held, weak := x.group.held()
+	if x.meter != nil {
+		held, weak = x.meter.walls(x.spec.MaxTasks + x.b.cfg.runtimeTasks())
+	}
 	named := ""
 	if c.HostConfig != nil {
 		named = c.HostConfig.Runtime
@@ -472,8 +477,7 @@ func (x *box) isolation(seen relay.Seen, c container.InspectResponse) sandboxmcp
 }
 
 // report reports the observed walls, for the runtime that the engine names and the limits that it holds. On
-// the kernel of the engine's machine the tier is L1, because programs have no Landlock and their
-// namespaces are not observed.
+// the kernel of the engine's machine the tier is L1, because namespaces are not observed.
 func (x *box) report(seen relay.Seen, named string, held, weak []string) sandboxmcp.Isolation {
 	e := x.b.engine
 	release, _, _ := strings.Cut(seen.Kernel, " ")
@@ -489,7 +493,10 @@ func (x *box) report(seen relay.Seen, named string, held, weak []string) sandbox
 		iso.Weak = append(iso.Weak, "tasks: the container's kernel counts its own tasks, and only what they need of this machine is held", "landlock: the container's kernel has none", weakFiles)
 		return iso
 	}
-	iso.Weak = append(iso.Weak, "landlock: none", "namespaces: the runtime's, not observed", "file locks, connections, queued datagrams: not counted")
+	if seen.Landlock == 0 {
+		iso.Weak = append(iso.Weak, "landlock: none")
+	}
+	iso.Weak = append(iso.Weak, "namespaces: the runtime's, not observed", "file locks, connections, queued datagrams: not counted")
 	if _, files := seen.Bounded(x.spec); !files {
 		iso.Weak = append(iso.Weak, weakFiles)
 	}

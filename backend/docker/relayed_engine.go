@@ -19,8 +19,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
-const weakUnread = "memory, tasks, cpu: limits of the engine that cannot be read back from here"
-
 // lookAround learns of the engine's machine. It is called with mu held.
 func (e *Engine) lookAround(ctx context.Context, api *client.Client) error {
 	info, err := api.Info(ctx, client.InfoOptions{})
@@ -33,6 +31,7 @@ func (e *Engine) lookAround(ctx context.Context, api *client.Client) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "the engine's machine is a %s, for which there is no system call filter", sandboxmcp.Quote(info.Info.Architecture))
 	}
 	e.arch = arch
+	e.maps = slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
 	return nil
 }
 

@@ -36,7 +36,7 @@ func TestGVisorIsAKernelOfItsOwn(t *testing.T) {
 	b := newRelayed(t)
 	defer func() { _ = b.Close(t.Context()) }()
 	sb := open(t, b, spec("gvisor"))
-	if got := output(t, sb, "pwd; ls /run; id -u; touch /x 2>/dev/null || echo read-only; touch /run/program/x 2>/dev/null || echo kept"); got != "/mnt/data\nbridge\nprogram\n1000\nread-only\nkept\n" {
+	if got := output(t, sb, "pwd; ls /run; test $(id -u) -gt 1000 && echo apart; touch /x 2>/dev/null || echo read-only; touch /run/program/x 2>/dev/null || echo kept"); got != "/mnt/data\nbridge\nprogram\napart\nread-only\nkept\n" {
 		t.Errorf("got %q", got)
 	}
 	iso, err := sb.Isolation(t.Context())
