@@ -2,16 +2,12 @@
 
 package docker
 
-import (
-	"log/slog"
-
-	"github.com/sandboxmcp/sandboxmcp/backend"
-)
+import "github.com/sandboxmcp/sandboxmcp/backend"
 
 // limitGroup is the engine's control group of a container, which this system does not see.
 type limitGroup struct{}
 
-func limit(*slog.Logger, bool, int, backend.Spec, int) (limitGroup, error) { return limitGroup{}, nil }
+func limit(Config, string, int, backend.Spec) (limitGroup, error) { return limitGroup{}, nil }
 
 func (limitGroup) held() (walls, weak []string) { return nil, nil }
 func (limitGroup) read() bool                   { return false }

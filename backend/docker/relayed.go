@@ -424,7 +424,7 @@ func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, er
 			return nil, errors.Join(e.failure("start a container", err), line.Close())
 		}
 	}
-	x.group, err = limit(x.b.cfg.Logger, e.cfg.local(), state.Container.State.Pid, x.spec, x.b.cfg.runtimeTasks())
+	x.group, err = limit(x.b.cfg, x.id, state.Container.State.Pid, x.spec)
 	if err != nil {
 		return nil, errors.Join(e.failure("limit a container", err), line.Close())
 	}
