@@ -197,11 +197,22 @@ func processConfig(c *config.Config, logger *slog.Logger, env []string) process.
 // dockerDir holds what containers need of their servers while they start. Only root uses it.
 const dockerDir = "/run/sandboxmcp/docker"
 
+// dockerCerts returns the directory of certificates that the clients of Docker use.
+func dockerCerts(env []string) string {
+	if config.Lookup(env, "DOCKER_TLS_VERIFY") == "" {
+		return ""
+	}
+	if dir := config.Lookup(env, "DOCKER_CERT_PATH"); dir != "" {
+		return dir
+	}
+	return filepath.Join(config.Lookup(env, "HOME"), ".docker")
+}
+
 func dockerConfig(c *config.Config, host process.Config, env []string) docker.Config {
 	host.Root = "" // the image is the root file system
 	return docker.Config{
 		Process: host, Runtime: c.DockerRuntime, Image: c.ContainerImage(), Dir: dockerDir, Idle: c.DefaultBackend != docker.Name, Logger: host.Logger,
-		Host: cmp.Or(c.DockerHost, config.Lookup(env, "DOCKER_HOST")),
+		Host: cmp.Or(c.DockerHost, config.Lookup(env, "DOCKER_HOST")), Certs: dockerCerts(env),
 	}
 }
 

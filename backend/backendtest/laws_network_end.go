@@ -142,7 +142,7 @@ import time; time.sleep(60)
 func networkFlood(t *testing.T, s *suite) {
 	before := CountBeside(t, s.b)
 	count := "10000"
-	if testing.Short() || s.o.Tier == sandboxmcp.TierL4 { // there each connection costs several round trips through the engine
+	if testing.Short() || s.o.Tier == sandboxmcp.TierL4 || s.o.Contained { // there each connection costs several round trips through the engine
 		count = "1000"
 	}
 	func() {

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -39,7 +40,7 @@ func checks(ctx context.Context, b backend.Backend, e *Engine) []sandboxmcp.Chec
 	}
 	list := []sandboxmcp.Check{
 		{Name: "docker", Needed: true, OK: true, Detail: "an engine answers at " + e.cfg.Host + "; image " + strings.Join(e.imageNames(), ", ") + ", runtime " + e.runtimeName()},
-		{Name: "docker tier", Needed: true, OK: iso.Tier.AtLeast(sandboxmcp.TierL2), Detail: string(iso.Tier) + " on Linux " + iso.Kernel, Fix: fix},
+		{Name: "docker tier", Needed: true, OK: iso.Tier.AtLeast(cmp.Or(e.cfg.Process.MinTier, sandboxmcp.TierL2)), Detail: string(iso.Tier) + " on Linux " + iso.Kernel, Fix: fix},
 	}
 	for _, w := range iso.Walls {
 		list = append(list, sandboxmcp.Check{Name: "docker: " + w, OK: true, Detail: "stood around the trial container"})

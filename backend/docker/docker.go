@@ -17,6 +17,7 @@ const Name = "docker"
 type Config struct {
 	Process process.Config // of the sandboxes; Containers is set by New
 	Host    string         // the engine's address, such as unix:///var/run/docker.sock; empty: that one
+	Certs   string         // directory with ca.pem, cert.pem and key.pem, by which an engine over TCP and its client know each other; empty: no TLS
 	Runtime string         // of containers; empty: runc. Others have a kernel of their own, such as runsc and kata-runtime
 	Image   string         // image of every container; empty: the first of image.Names that the engine has, or those of image.Usual
 	Dir     string         // directory for the doors of containers, of the server alone; made if missing

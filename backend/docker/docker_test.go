@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -90,18 +89,7 @@ func open(t *testing.T, b backend.Backend, s backend.Spec) backend.Sandbox {
 // output runs a shell script in a sandbox.
 func output(t *testing.T, sb backend.Sandbox, script string) string {
 	t.Helper()
-	var out strings.Builder
-	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, Stderr: &out})
-	if err == nil {
-		_, err = r.Wait(t.Context())
-	}
-	if err == nil {
-		err = r.Drain(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
+	return backendtest.Output(t, sb, "/bin/sh", "-c", script)
 }
 
 // TestContainerIsTheImage: programs see the image, as its ordinary user, and nothing of this machine.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -16,8 +17,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
-// DefaultHost is the address of an engine that is installed from a package.
-const DefaultHost = "unix:///var/run/docker.sock"
+// DefaultHost is the address of an engine that is installed from a package: a unix socket, or a named
+// pipe on Windows.
+const DefaultHost = client.DefaultDockerHost
 
 // Engine starts containers. It connects when it is first used, and again after a failure.
 type Engine struct {
@@ -36,6 +38,7 @@ type Engine struct {
 
 	arch       seccomp.Arch // of the engine's machine
 	runtimes   []string     // that the engine offers, sorted
+	maps       bool         // users of containers are mapped to others of the machine
 	program    sync.Mutex   // held while programDir is made
 	programDir string       // holds the relay; empty: not made yet
 }
@@ -62,11 +65,16 @@ func (e *Engine) connect(ctx context.Context) (*client.Client, images, error) {
 	if e.api != nil {
 		return e.api, e.images, nil
 	}
-	if !e.local() && !e.cfg.relays() {
-		return nil, images{}, sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s is not on this machine", sandboxmcp.Quote(e.cfg.Host)).
-			WithHint("set docker_host to the unix socket of an engine on this machine, such as " + DefaultHost)
+	how := []client.Opt{
+		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}),
+		client.WithHost(e.cfg.Host),
 	}
-	api, err := client.New(client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}), client.WithHost(e.cfg.Host), client.WithScheme("http"))
+	if dir := e.cfg.Certs; dir != "" && strings.HasPrefix(e.cfg.Host, "tcp://") {
+		how = append(how, client.WithTLSClientConfig(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")), client.WithScheme("https"))
+	} else {
+		how = append(how, client.WithScheme("http"))
+	}
+	api, err := client.New(how...)
 	if err != nil {
 		return nil, images{}, e.failure("connect", err)
 	}

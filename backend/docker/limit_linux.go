@@ -2,8 +2,9 @@ package docker
 
 import (
 	"errors"
-	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
@@ -15,22 +16,23 @@ type limitGroup struct {
 	ooms *cgroup.OOMs // nil: the kernel has no such events
 }
 
-// runtimeTasks are tasks of a runtime with a kernel of its own: each task of a program may need
-// several of this machine.
-const runtimeTasks = 512
-
-// limit reads the limits of a container back from the control group, if this process may read it.
-func limit(log *slog.Logger, local bool, pid int, spec backend.Spec) (limitGroup, error) {
-	if !local || os.Geteuid() != 0 || pid <= 0 {
+// limit reads the limits of a container back from its control group, if this process may read it. A process
+// id of an engine elsewhere is that of another process here, whose group has not the container's name.
+func limit(c Config, id string, pid int, spec backend.Spec) (limitGroup, error) {
+	if !c.local() || pid <= 0 {
 		return limitGroup{}, nil
 	}
-	g, err := cgroup.Adopt(cgroup.Config{Logger: log}, pid, cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + runtimeTasks})
+	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil || !strings.Contains(string(groups), id) {
+		return limitGroup{}, nil //nolint:nilerr // the container is elsewhere, or has ended
+	}
+	g, err := cgroup.Adopt(cgroup.Config{Logger: c.Logger}, pid, cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + c.runtimeTasks()})
 	if err != nil {
 		return limitGroup{}, err
 	}
 	ooms, err := g.OOMs()
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		log.Warn("a container that ends because of its memory may not be told", "error", err)
+		c.Logger.Warn("the end of a container for its memory may be reported without the reason", "error", err)
 	}
 	return limitGroup{g, ooms}, nil
 }
@@ -39,9 +41,12 @@ func limit(log *slog.Logger, local bool, pid int, spec backend.Spec) (limitGroup
 // called once.
 func (l limitGroup) ended() bool { return l.ooms != nil && l.ooms.Any() }
 
+// read reports whether the control group is read.
+func (l limitGroup) read() bool { return l.g != nil }
+
 func (l limitGroup) held() (walls, weak []string) {
 	if l.g == nil {
-		return nil, []string{weakUnread}
+		return nil, nil
 	}
 	return l.g.Walls(), nil
 }

@@ -2,25 +2,44 @@ package docker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
 	"github.com/moby/moby/client"
 )
 
-// Labels of containers. An owner is the server's process: the machine's boot, the pid namespace, the
-// process id in it, and the time at which it was started. No later process has the same.
+// Labels of containers. An owner is the server's process: its machine, the machine's boot, the pid namespace,
+// the process id in it, and the time at which it was started. No later process has the same.
 const (
 	labelOwner   = "sandboxmcp.owner"
 	labelSandbox = "sandboxmcp.sandbox"
 )
 
-// self returns this process as an owner.
-func self() (string, error) { return ownerOf(strconv.Itoa(os.Getpid())) }
+// self returns this process as an owner. Where there is no /proc, no other process knows whether it has ended.
+func self() (string, error) {
+	if runtime.GOOS != "linux" {
+		return machine() + "/" + runtime.GOOS + "/" + strconv.Itoa(os.Getpid()), nil
+	}
+	return ownerOf(strconv.Itoa(os.Getpid()))
+}
+
+// machine returns a name of this machine that other machines which use the same engine do not have.
+func machine() string {
+	id, err := os.ReadFile("/etc/machine-id")
+	if err != nil || len(strings.TrimSpace(string(id))) == 0 {
+		host, _ := os.Hostname() // an empty one is shared by machines whose names are not known
+		id = []byte("host " + host)
+	}
+	sum := sha256.Sum256([]byte("sandboxmcp " + strings.TrimSpace(string(id)))) // the id itself is not for others
+	return hex.EncodeToString(sum[:8])
+}
 
 func ownerOf(pid string) (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -41,23 +60,24 @@ func ownerOf(pid string) (string, error) {
 	if len(f) <= startTime {
 		return "", errors.New("/proc has no start time of a process")
 	}
-	return strings.TrimSpace(string(boot)) + "/" + space + "/" + pid + "/" + f[startTime], nil
+	return strings.Join([]string{machine(), strings.TrimSpace(string(boot)), space, pid, f[startTime]}, "/"), nil
 }
 
 // dead reports whether an owner has certainly ended. It returns false if that is not known, as for a
-// server in another pid namespace. No container lives from an earlier boot to this one.
-func dead(owner string) bool {
+// server on another machine or in another pid namespace. here says that the engine is on this machine: none of
+// its containers lives from an earlier boot to this one.
+func dead(owner string, here bool) bool {
 	us, err := self()
 	f, own := strings.Split(owner, "/"), strings.Split(us, "/")
 	switch {
-	case err != nil || len(f) != 4 || len(own) != 4:
+	case err != nil || len(f) != 5 || len(own) != 5 || f[0] != own[0]:
 		return false
-	case f[0] != own[0]:
-		return true
 	case f[1] != own[1]:
+		return here
+	case f[2] != own[2]:
 		return false
 	}
-	now, err := ownerOf(f[2])
+	now, err := ownerOf(f[3])
 	return errors.Is(err, fs.ErrNotExist) || err == nil && now != owner
 }
 
@@ -69,7 +89,7 @@ func (e *Engine) sweep(ctx context.Context, api *client.Client) {
 		return
 	}
 	for _, c := range list.Items {
-		if !dead(c.Labels[labelOwner]) {
+		if !dead(c.Labels[labelOwner], e.cfg.local()) {
 			continue
 		}
 		_, err := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,9 +56,16 @@ func For(cfg Config) Checker {
 	return New(cfg)
 }
 
-// relays reports whether containers need the relay.
-func (c Config) relays() bool {
-	return c.Runtime != "" && c.Runtime != runc || c.Host != "" && !strings.HasPrefix(c.Host, "unix://")
+// relays reports whether containers need the relay: their kernel is not this machine's, or this process
+// may not use that it is.
+func (c Config) relays() bool { return c.ownKernel() || !c.local() }
+
+// ownKernel reports whether the runtime may have a kernel of its own.
+func (c Config) ownKernel() bool { return c.Runtime != "" && c.Runtime != runc }
+
+// local reports whether the engine shares this machine's kernel and files, and this process may use that.
+func (c Config) local() bool {
+	return runtime.GOOS == "linux" && (c.Host == "" || strings.HasPrefix(c.Host, "unix://")) && os.Geteuid() == 0
 }
 
 const runc = "runc"
@@ -215,14 +224,11 @@ func (b *Relayed) Close(ctx context.Context) error {
 	return errors.Join(append(errs, b.engine.removeProgram())...)
 }
 
-// relayedUID is the user of programs. A kernel of its own has no other users.
-const relayedUID = 1000
-
 // relayedOptions returns the container of a sandbox whose first process is the relay.
-func (b *Relayed) relayedOptions(spec backend.Spec, image string) (client.ContainerCreateOptions, error) {
-	o := options(containerSpec(spec, relayedUID), image, b.engine.owner, b.engine.programDir, "")
+func (b *Relayed) relayedOptions(spec backend.Spec, image string, uid int) (client.ContainerCreateOptions, error) {
+	o := options(b.containerSpec(spec, uid), image, b.engine.owner, b.engine.programDir, "")
 	trees := append(slices.Clone(spec.Trees), b.shown(spec)...)
-	if len(trees) > 0 && !b.engine.local() {
+	if len(trees) > 0 && !b.engine.cfg.local() {
 		return o, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "directories of this machine cannot be shown by the engine at %s", b.cfg.Host).WithHint("use an engine on this machine, or leave packages and workspace_path out")
 	}
 	if bad := missing(trees); bad != "" {
@@ -232,13 +238,13 @@ func (b *Relayed) relayedOptions(spec backend.Spec, image string) (client.Contai
 	c.User, c.OpenStdin, c.StdinOnce, c.AttachStdin, c.AttachStdout, c.AttachStderr = "0:0", true, true, true, true, true
 	c.Entrypoint = []string{relayProgram}
 	h.Runtime, h.CapAdd, h.SecurityOpt, h.DNS = b.runtime(), relay.Capabilities(), []string{"no-new-privileges"}, addresses("127.0.0.1")
-	if !b.engine.local() {
+	if !b.engine.cfg.local() {
 		c.Entrypoint, c.Cmd, h.Mounts = []string{"/bin/sh", "-c", bootstrap}, []string{}, nil
 	}
 	for _, t := range trees {
 		h.Mounts = append(h.Mounts, bind(t.Host, t.At()))
 	}
-	if b.runtime() != runc { // its kernel has none of these, and it has no second network to guard
+	if b.cfg.ownKernel() { // it has none of these, and no second network to guard
 		h.Sysctls = nil
 	}
 	return o, nil
@@ -293,12 +299,13 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 	if err = e.offers(b.runtime()); err != nil {
 		return nil, err
 	}
-	if e.local() {
+	if e.cfg.local() {
 		if err = e.provideProgram(); err != nil {
 			return nil, e.failure("make a directory in "+b.cfg.Dir, err)
 		}
 	}
-	wanted, err := b.relayedOptions(spec, has.id(spec.Image))
+	uid := e.user()
+	wanted, err := b.relayedOptions(spec, has.id(spec.Image), uid)
 	if err != nil {
 		return nil, err
 	}
@@ -312,11 +319,14 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 		e.lost(api, err)
 		return nil, e.failure("create a container", err)
 	}
-	box := &box{b: b, id: made.ID, spec: spec, kernel: machine.Info.KernelVersion, ended: make(chan struct{})}
+	box := &box{b: b, id: made.ID, spec: spec, uid: uid, kernel: machine.Info.KernelVersion, ended: make(chan struct{})}
 	sb, err := box.enter(ctx, api)
 	if err != nil {
 		e.lost(api, err)
 		return nil, errors.Join(err, box.remove()) //nolint:contextcheck // it is removed also when ctx has ended
+	}
+	if box.meter != nil {
+		box.meter.begin(ctx)
 	}
 	s := &relayedSandbox{Sandbox: sb, b: b}
 	if s.iso, err = sb.Isolation(ctx); err != nil {
@@ -333,8 +343,10 @@ type box struct {
 	b      *Relayed
 	id     string
 	spec   backend.Spec
+	uid    int    // of programs
 	kernel string // release of the engine's machine
 	group  limitGroup
+	meter  *meter // nil: group is read
 
 	gone  <-chan struct{} // closed when it has ended
 	ended chan struct{}   // closed when last is what the container had used at its end
@@ -342,14 +354,17 @@ type box struct {
 }
 
 // usage returns the usage of the container. A container that has ended has no control group any more.
-func (x *box) usage() backend.Usage {
+func (x *box) usage(ctx context.Context, killed bool) backend.Usage {
 	select {
 	case <-x.gone:
 		<-x.ended
 		return x.last
 	default:
-		return x.group.usage()
 	}
+	if x.meter != nil {
+		return x.meter.usage(ctx, killed)
+	}
+	return x.group.usage()
 }
 
 // atEnd reads the control group at the container's end, before the engine removes it. If memory runs
@@ -366,7 +381,12 @@ func (x *box) atEnd(closing <-chan struct{}, api *client.Client) {
 		return
 	default:
 	}
-	if x.last = x.group.usage(); x.last.OOMKills > 0 {
+	if x.meter != nil {
+		x.last = x.meter.seen()
+	} else {
+		x.last = x.group.usage()
+	}
+	if x.last.OOMKills > 0 {
 		return
 	}
 	if x.group.ended() { // the engine has removed the group meanwhile
@@ -399,25 +419,28 @@ func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, er
 	if err != nil || state.Container.State == nil {
 		return nil, errors.Join(e.failure("look at a container", err), line.Close())
 	}
-	if !e.local() {
+	if !e.cfg.local() {
 		if err = line.bootstrap(relay.Program(e.arch)); err != nil {
 			return nil, errors.Join(e.failure("start a container", err), line.Close())
 		}
 	}
-	x.group, err = limit(x.b.cfg.Logger, e.local(), state.Container.State.Pid, x.spec)
+	x.group, err = limit(x.b.cfg, x.id, state.Container.State.Pid, x.spec)
 	if err != nil {
 		return nil, errors.Join(e.failure("limit a container", err), line.Close())
 	}
+	if !x.group.read() {
+		x.meter = &meter{api: api, id: x.id, since: state.Container.State.StartedAt, limit: x.spec.MemoryBytes, log: x.b.cfg.Logger}
+	}
 	program := relayProgram
-	if !e.local() {
+	if !e.cfg.local() {
 		program = bootstrapped
 	}
 	sb, err := relay.Open(ctx, relay.Config{
-		Stream: line, Arch: e.arch, Program: program, Spec: x.spec, UID: relayedUID,
+		Stream: line, Arch: e.arch, Program: program, Spec: x.spec, UID: x.uid,
 		Isolation: func(_ context.Context, seen relay.Seen) (sandboxmcp.Isolation, error) {
 			return x.isolation(seen, state.Container), nil
 		},
-		Usage:  func(context.Context) (backend.Usage, error) { return x.usage(), nil },
+		Usage:  func(ctx context.Context, killed bool) (backend.Usage, error) { return x.usage(ctx, killed), nil },
 		Remove: x.remove,
 	})
 	if err != nil {
@@ -443,17 +466,19 @@ const weakFiles = "disk quota: of bytes; the number of files is bounded by memor
 // isolation reports the observed walls of the sandbox and the kernel that holds them.
 func (x *box) isolation(seen relay.Seen, c container.InspectResponse) sandboxmcp.Isolation {
 	held, weak := x.group.held()
-	runtime := ""
-	if c.HostConfig != nil {
-		runtime = c.HostConfig.Runtime
+	if x.meter != nil {
+		held, weak = x.meter.walls(x.spec.MaxTasks + x.b.cfg.runtimeTasks())
 	}
-	return x.report(seen, runtime, held, weak)
+	named := ""
+	if c.HostConfig != nil {
+		named = c.HostConfig.Runtime
+	}
+	return x.report(seen, named, held, weak)
 }
 
-// report reports what was observed, for a runtime that the engine names and the limits that it holds. On
-// the kernel of the engine's machine the tier is L1, because programs have no Landlock and their
-// namespaces are not observed.
-func (x *box) report(seen relay.Seen, runtime string, held, weak []string) sandboxmcp.Isolation {
+// report reports the observed walls, for the runtime that the engine names and the limits that it holds. On
+// the kernel of the engine's machine the tier is L1, because namespaces are not observed.
+func (x *box) report(seen relay.Seen, named string, held, weak []string) sandboxmcp.Isolation {
 	e := x.b.engine
 	release, _, _ := strings.Cut(seen.Kernel, " ")
 	iso := sandboxmcp.Isolation{Backend: Name, Kernel: release, Tier: sandboxmcp.TierL1, PolicySHA256: e.policy(x.b.runtime()), Weak: []string{}}
@@ -462,13 +487,16 @@ func (x *box) report(seen relay.Seen, runtime string, held, weak []string) sandb
 	e.mu.Lock()
 	iso.Weak = append(iso.Weak, e.weak...)
 	e.mu.Unlock()
-	if runtime == x.b.runtime() && runtime != runc && release != "" && x.kernel != "" && release != x.kernel {
+	if named == x.b.runtime() && x.b.cfg.ownKernel() && release != "" && x.kernel != "" && release != x.kernel {
 		iso.Tier = sandboxmcp.TierL4
 		iso.Walls = append(iso.Walls, "kernel of its own ("+seen.Kernel+")")
 		iso.Weak = append(iso.Weak, "tasks: the container's kernel counts its own tasks, and only what they need of this machine is held", "landlock: the container's kernel has none", weakFiles)
 		return iso
 	}
-	iso.Weak = append(iso.Weak, "landlock: none", "namespaces: the runtime's, not observed")
+	if seen.Landlock == 0 {
+		iso.Weak = append(iso.Weak, "landlock: none")
+	}
+	iso.Weak = append(iso.Weak, "namespaces: the runtime's, not observed", "file locks, connections, queued datagrams: not counted")
 	if _, files := seen.Bounded(x.spec); !files {
 		iso.Weak = append(iso.Weak, weakFiles)
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,13 +18,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
-
-const weakUnread = "memory, tasks, cpu: limits of the engine that cannot be read back from here"
-
-// local reports whether the engine shares this machine's kernel and files, and this process may use that.
-func (e *Engine) local() bool {
-	return runtime.GOOS == "linux" && strings.HasPrefix(e.cfg.Host, "unix://") && os.Geteuid() == 0
-}
 
 // lookAround learns of the engine's machine. It is called with mu held.
 func (e *Engine) lookAround(ctx context.Context, api *client.Client) error {
@@ -39,6 +31,7 @@ func (e *Engine) lookAround(ctx context.Context, api *client.Client) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "the engine's machine is a %s, for which there is no system call filter", sandboxmcp.Quote(info.Info.Architecture))
 	}
 	e.arch = arch
+	e.maps = slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
 	return nil
 }
 

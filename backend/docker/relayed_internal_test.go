@@ -17,8 +17,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
-// TestTiersOfRuntimes: only a kernel of its own makes L4. On the kernel of the engine's machine the tier is
-// L1, whatever the engine's control group holds, because there is no Landlock and namespaces are not observed.
+// TestTiersOfRuntimes: a container with a kernel of its own has tier L4. A container on the kernel of the
+// engine's machine has tier L1, also if its control group holds all limits.
 func TestTiersOfRuntimes(t *testing.T) {
 	held := []string{"memory", "tasks", "cpu"}
 	const lacking = "landlock: none, namespaces: the runtime's, not observed"

@@ -1,6 +1,8 @@
 package docker
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 
@@ -19,6 +21,10 @@ const (
 	wallNoCaps  = "no capabilities"
 	wallUnpriv  = "not the host's root"
 	wallQuota   = "disk quota"
+
+	wallLandlock = "landlock"
+	wallMemory   = "memory limit"
+	wallTasks    = "task limit"
 )
 
 const workspaceDir = process.WorkspaceDir
@@ -32,7 +38,7 @@ func seenWalls(seen relay.Seen, spec backend.Spec) []string {
 		}
 	}
 	add(wallNoCaps, seen.NoRights())
-	add(wallUnpriv, seen.Unprivileged(relayedUID))
+	add(wallUnpriv, seen.Unprivileged(seen.UID))
 	add(wallNNP, seen.NoNewPrivs)
 	add(wallSeccomp, seen.Filtered && seen.Refused)
 	add(wallNoVsock, seen.NoVsock)
@@ -40,6 +46,9 @@ func seenWalls(seen relay.Seen, spec backend.Spec) []string {
 	bytes, _ := seen.Bounded(spec)
 	add(wallQuota, bytes)
 	add(seen.Network, seen.NoInterface)
+	if seen.Landlock > 0 {
+		add(fmt.Sprintf("%s (ABI %d)", wallLandlock, seen.Landlock), true)
+	}
 	return walls
 }
 
@@ -66,9 +75,29 @@ func addresses(list ...string) []netip.Addr {
 
 // containerSpec describes the container of a sandbox of the relay. /run and the directory of the
 // server's files are root's, and the others belong to programs.
-func containerSpec(spec backend.Spec, uid int) process.ContainerSpec {
+func (b *Relayed) containerSpec(spec backend.Spec, uid int) process.ContainerSpec {
 	return process.ContainerSpec{
-		ID: spec.ID, UID: uid, MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + runtimeTasks,
+		ID: spec.ID, UID: uid, MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + b.cfg.runtimeTasks(),
 		Tmpfs: relay.Tmpfs(spec, uid),
 	}
+}
+
+// runtimeTasks are tasks of a container besides those of its programs: the relay. A runtime with a kernel of
+// its own needs several tasks of the machine for each of a program.
+func (c Config) runtimeTasks() int {
+	if c.ownKernel() {
+		return 512
+	}
+	return 1
+}
+
+// user returns the user of the programs of a sandbox. Probably no other process of the engine's machine has
+// it: a kernel that sandboxes share counts some objects by user. An engine that maps users has only the
+// first 65,536.
+func (e *Engine) user() int {
+	const firstMapped, first = 2000, 1 << 30
+	if e.maps {
+		return firstMapped + rand.IntN(1<<16-1-firstMapped) //nolint:gosec // it is no secret
+	}
+	return first + rand.IntN(first) //nolint:gosec // as before
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
@@ -68,26 +69,10 @@ func sharing(t *testing.T, dir string, change ...func(*backend.Spec)) backend.Sa
 	return sb
 }
 
-// told runs a program and returns what it prints.
-func told(t *testing.T, sb backend.Sandbox, argv ...string) string {
-	t.Helper()
-	var out bytes.Buffer
-	r, err := sb.Start(t.Context(), backend.Process{Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, Stderr: &out})
-	if err == nil {
-		_, err = r.Wait(t.Context())
-	}
-	if err == nil {
-		err = r.Drain(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
-}
-
+// sh runs a shell script in a sandbox.
 func sh(t *testing.T, sb backend.Sandbox, script string) string {
 	t.Helper()
-	return told(t, sb, "/bin/sh", "-c", script)
+	return backendtest.Output(t, sb, "/bin/sh", "-c", script)
 }
 
 // TestTheWorkspaceCanBeWritten: what programs write is on the host and belongs to an ordinary
@@ -222,7 +207,7 @@ os.mkdir("d", 0o6755)
 os.chmod("f", 0o1777)
 print("tried")
 `
-	if got, want := told(t, sb, python(), "-c", program), "tried\n"; got != want {
+	if got, want := backendtest.Output(t, sb, python(), "-c", program), "tried\n"; got != want {
 		t.Errorf("in the sandbox: got %q, want %q", got, want)
 	}
 	found := 0
@@ -269,7 +254,7 @@ for name in "whole", "renamed":
     if os.path.lexists(name): print(name, oct(os.lstat(name).st_mode)) if not stat.S_ISREG(os.lstat(name).st_mode) else os.unlink(name)
 print(sorted(os.listdir(".")), os.path.samefile("..", "/"))
 `
-	if got, want := told(t, sb, python(), "-c", program), "[] True\n"; got != want {
+	if got, want := backendtest.Output(t, sb, python(), "-c", program), "[] True\n"; got != want {
 		t.Errorf("in the sandbox: got %q, want %q", got, want)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
@@ -371,7 +356,7 @@ func TestTierL1ReadsTheWorkspaceAtItsOwnPath(t *testing.T) {
 		if err != nil {
 			testkit.Sandbox(t, false, err.Error())
 		}
-		if got := told(t, sb, "/bin/sh", "-c", "cat $0/file 2> /dev/null || echo refused; (echo x > $0/made) 2> /dev/null || :", dir); got != want {
+		if got := backendtest.Output(t, sb, "/bin/sh", "-c", "cat $0/file 2> /dev/null || echo refused; (echo x > $0/made) 2> /dev/null || :", dir); got != want {
 			t.Errorf("apart %v: got %q, want %q", apart, got, want)
 		}
 		if err := sb.Close(t.Context()); err != nil {

@@ -45,6 +45,10 @@ func TestScript(t *testing.T) {
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("got %d scripts and %v, want some", len(scripts), err)
 	}
+	elsewhere := ""
+	if os.Getenv("ENGINE_RUNTIMES") != "" {
+		elsewhere = testkit.OverTCP(t, os.Getenv("DOCKER_HOST"))
+	}
 	testscript.Run(t, testscript.Params{
 		Files:               scripts,
 		RequireExplicitExec: true,
@@ -55,6 +59,7 @@ func TestScript(t *testing.T) {
 			e.Setenv("DOCKER_HOST", "unix://"+e.WorkDir+"/none.sock")
 			e.Setenv("ENGINE", os.Getenv("DOCKER_HOST"))
 			e.Setenv("ENGINE_RUNTIMES", os.Getenv("ENGINE_RUNTIMES"))
+			e.Setenv("ENGINE_TCP", elsewhere)
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"wheels": wheels},

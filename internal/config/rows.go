@@ -215,7 +215,7 @@ func checkRows(c *Config) []row {
 func dockerRows(c *Config) []row {
 	return []row{
 		{key: "image", env: "SANDBOXMCP_IMAGE", into: text(&c.Image, wordOK, "an image name"), doc: "Image of every container, with the interpreters of all languages. It is not downloaded. Not set: sandbox_image, or that of `sandboxmcp image build`, which is sandboxmcp/sandbox:latest, llm-sandbox:latest or sandboxmcp/sandbox:minimal. If the engine has none of these: python:3.11-slim, node:20-slim and ubuntu:22.04, each for its language."},
-		{key: "docker_host", env: "SANDBOXMCP_DOCKER_HOST", into: text(&c.DockerHost, wordOK, "the address of an engine"), doc: "Address of a Docker engine, such as unix:///run/docker.sock, or tcp://127.0.0.1:2375 for one in a virtual machine. Not set: DOCKER_HOST, or unix:///var/run/docker.sock."},
+		{key: "docker_host", env: "SANDBOXMCP_DOCKER_HOST", into: text(&c.DockerHost, wordOK, "the address of an engine"), doc: "Address of a Docker engine, such as unix:///run/docker.sock, tcp://127.0.0.1:2375 for one in a virtual machine, or npipe:////./pipe/docker_engine on Windows. Not set: DOCKER_HOST, or unix:///var/run/docker.sock."},
 		{key: "docker_runtime", env: "SANDBOXMCP_DOCKER_RUNTIME", into: text(&c.DockerRuntime, wordOK, "a runtime of the engine"), doc: "Runtime of containers, by its name in the engine, such as runsc (gVisor) or kata-runtime. Not set: runc."},
 	}
 }

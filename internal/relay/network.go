@@ -53,9 +53,9 @@ type network struct {
 	out    *backend.Network
 }
 
-// addresses gives the container's loopback the addresses that represent names (package egress) and
-// all others, as far as the relay may, and takes the ports of the server before a program can. If the runtime refuses them, the
-// sandbox has no network.
+// addresses gives the container's loopback the addresses that represent names (package egress) and all
+// others, as far as the relay may. It takes the ports of the server before a program can. If the runtime
+// refuses them, the sandbox has no network.
 func (s *Sandbox) addresses() error {
 	n := &s.network
 	n.bound = map[int]int{}
@@ -65,9 +65,10 @@ func (s *Sandbox) addresses() error {
 	} else {
 		err = s.newAddress([4]byte{198, 18, 0, 1}, 15)
 	}
-	for _, half := range []byte{1, 129} { // all other addresses, so that attempts reach the server
+	for prefix := byte(1); prefix <= 8; prefix++ { // all other addresses, so that attempts reach the server
 		if err == nil && !s.standing.shared && !s.cfg.Routed {
-			err = s.newAddress([4]byte{half, 0, 0, 1}, 1)
+			// 128/1, 64/2, … and 1/8: Linux makes no route for 0/1.
+			err = s.newAddress([4]byte{1 << (8 - prefix), 0, 0, 1}, prefix)
 		}
 	}
 	bind := func(kind int, addr [4]byte, port int) int {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -28,9 +30,10 @@ type running struct {
 	outputs []*output
 	pairs   []*channel
 
-	done chan struct{} // closed when the process has ended
-	once sync.Once
-	exit backend.Exit // once done is closed
+	killed atomic.Bool   // the server has sent SIGKILL
+	done   chan struct{} // closed when the process has ended
+	once   sync.Once
+	exit   backend.Exit // once done is closed
 }
 
 // finish says how the process ended. Only the first call has an effect.
@@ -135,24 +138,28 @@ func (s *Sandbox) start(p backend.Process) (*running, error) {
 	return r, nil
 }
 
-// signal sends a signal to the process, or with a negative pid to its group.
+// signal sends a signal to the process, or with a negative pid to its group. If the process has ended,
+// it fails with [os.ErrProcessDone].
 func (r *running) signal(ctx context.Context, pid, number int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	select {
 	case <-r.done:
-		return nil
+		return os.ErrProcessDone
 	default:
+	}
+	if number == sigKILL {
+		r.killed.Store(true)
 	}
 	l := r.s.c.list()
 	l.try("kill", num(pid), num(number))
 	a, err := r.s.c.run(l)
 	if err != nil {
-		return nil //nolint:nilerr // the process has ended with its container
+		return os.ErrProcessDone // it has ended with its container
 	}
 	if _, err = a.value(0); errors.Is(err, syscall.ESRCH) {
-		return nil
+		return os.ErrProcessDone
 	}
 	return err
 }

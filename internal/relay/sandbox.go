@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -62,8 +63,9 @@ type Config struct {
 	// Isolation adds facts of the container to the observation of the sandbox.
 	Isolation func(ctx context.Context, seen Seen) (sandboxmcp.Isolation, error)
 
-	// Usage returns what the container has used.
-	Usage func(ctx context.Context) (backend.Usage, error)
+	// Usage returns what the container has used. killed reports whether a process has ended by a SIGKILL
+	// that the server did not send, since the last call.
+	Usage func(ctx context.Context, killed bool) (backend.Usage, error)
 
 	// Remove ends and removes the container. Its waits are bounded.
 	Remove func() error
@@ -85,6 +87,8 @@ type Sandbox struct {
 	all     []*running       // whose streams may be open
 	killed  bool
 	watches int
+
+	slain atomic.Bool // a process has ended by a SIGKILL that the server did not send, or by its exit status
 
 	observing sync.Mutex // held while first is made
 	first     *Seen      // the walls, observed before a program was started; nil: not yet
@@ -129,7 +133,11 @@ func (s *Sandbox) ended(e exit) {
 		s.effort.Pace(backend.CostExit)
 		return
 	}
-	r.finish(exitOf(e.status, killed))
+	end := exitOf(e.status, killed)
+	if (end.Signal == sigKILL || end.Code == 128+sigKILL) && !r.killed.Load() {
+		s.slain.Store(true)
+	}
+	r.finish(end)
 }
 
 // live returns fs.ErrClosed after Kill and Close.
@@ -272,6 +280,11 @@ func (s *Sandbox) Clear(ctx context.Context) error {
 
 // clear ends all processes. Their ends are reported before it returns.
 func (s *Sandbox) clear() error {
+	s.mu.Lock()
+	for _, r := range s.running {
+		r.killed.Store(true)
+	}
+	s.mu.Unlock()
 	_, q, err := s.c.ask(nil, func(tag uint32) ([]byte, error) { return words(12, 'C', tag), nil })
 	if err != nil {
 		return err
@@ -334,7 +347,7 @@ func (s *Sandbox) Usage(ctx context.Context) (backend.Usage, error) {
 	case <-s.closed:
 		return backend.Usage{}, fs.ErrClosed
 	default:
-		return s.cfg.Usage(ctx)
+		return s.cfg.Usage(ctx, s.slain.Swap(false))
 	}
 }
 

@@ -72,7 +72,7 @@ const relayRights = 1<<capDACReadOther | 1<<capKill | 1<<capSetGID | 1<<capSetUI
 type standing struct {
 	shared   bool // the relay has the user of programs, and no capabilities
 	uid      int  // of programs
-	landlock int  // version of the kernel's Landlock, if programs get it; 0: they do not
+	landlock int  // version of the kernel's Landlock, behind which programs are; 0: it has none
 }
 
 // observeStanding finds out what the relay has.
@@ -88,9 +88,7 @@ func (s *Sandbox) observeStanding() error {
 	if uid := int(r.results[user]); uid != 0 {
 		s.standing = standing{shared: true, uid: uid}
 	}
-	if s.standing.shared || s.cfg.Routed { // others have no directories that Landlock would keep
-		s.standing.landlock = max(int(r.results[abi]), 0)
-	}
+	s.standing.landlock = max(int(r.results[abi]), 0)
 	return nil
 }
 

@@ -1,0 +1,139 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// meter asks the engine for the usage of a container whose control group this process cannot read.
+type meter struct {
+	api   *client.Client
+	id    string
+	since string // the container's start, by the engine's clock
+	limit int64  // of memory, in bytes
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	before time.Duration // processor time of the container's start
+	held   [2]uint64     // limits of memory and tasks, as the engine has read them from the control group
+	last   backend.Usage
+	full   bool // memory has reached its limit
+	warned bool
+}
+
+const (
+	meterLimit = 3 * time.Second // bounds one question
+	killWait   = time.Second     // how long after a kill the engine's event may come
+	hitWait    = killWait / 10   // the same if memory has reached its limit for the first time
+	mostStats  = 1 << 20         // bytes of an answer
+)
+
+// seen returns the last usage, without asking.
+func (m *meter) seen() backend.Usage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}
+
+// begin leaves what the container's start has used out of its usage.
+func (m *meter) begin(ctx context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, err := m.stats(ctx); err == nil {
+		m.before = time.Duration(s.CPUStats.CPUUsage.TotalUsage)
+		m.held = [2]uint64{s.MemoryStats.Limit, s.PidsStats.Limit}
+	}
+}
+
+// walls returns the limits that the engine has read back, and those that it does not tell.
+func (m *meter) walls(tasks int) (walls, weak []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	const page = 64 << 10 // the kernel rounds
+	for _, l := range []struct {
+		name, short string
+		got, want   uint64
+	}{{wallMemory, "memory", m.held[0], uint64(m.limit) + page}, {wallTasks, "tasks", m.held[1], uint64(tasks)}} {
+		if l.got > 0 && l.got <= l.want {
+			walls = append(walls, l.name+" (read by the engine)")
+		} else {
+			weak = append(weak, l.short+": a limit of the engine that cannot be read back from here")
+		}
+	}
+	return walls, append(weak, "cpu: a limit of the engine that cannot be read back from here")
+}
+
+// usage returns the usage of the container. If the engine does not answer, it is that of the last answer.
+// killed reports whether a process has ended as if memory had run out.
+func (m *meter) usage(ctx context.Context, killed bool) backend.Usage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, err := m.stats(ctx)
+	if err != nil {
+		if ctx.Err() == nil && !m.warned {
+			m.warned = true
+			m.log.Warn("the engine does not tell what a container has used", "container", m.id, "error", err)
+		}
+		return m.last
+	}
+	m.last.CPU = max(m.last.CPU, time.Duration(s.CPUStats.CPUUsage.TotalUsage)-m.before)
+	m.last.PeakMemory = max(m.last.PeakMemory, int64(max(s.MemoryStats.Usage, s.MemoryStats.MaxUsage)))
+	m.last.PeakTasks = max(m.last.PeakTasks, 1, int(s.PidsStats.Current)-1) // the relay is no program
+	if killed || m.last.PeakMemory >= m.limit {
+		wait := killWait
+		if !killed {
+			wait = hitWait
+			if m.full {
+				wait = 0
+			}
+		}
+		m.full = m.last.PeakMemory >= m.limit
+		m.last.OOMKills = max(m.last.OOMKills, m.kills(ctx, s.Read.Add(wait)))
+	}
+	if m.last.OOMKills > 0 {
+		m.last.PeakMemory = max(m.last.PeakMemory, m.limit)
+	}
+	return m.last
+}
+
+// stats asks for one sample. Control groups of version 1 have a maximum, those of version 2 only the
+// present usage.
+func (m *meter) stats(ctx context.Context) (s container.StatsResponse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, meterLimit)
+	defer cancel()
+	answer, err := m.api.ContainerStats(ctx, m.id, client.ContainerStatsOptions{})
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	return s, json.NewDecoder(io.LimitReader(answer.Body, mostStats)).Decode(&s)
+}
+
+// kills returns how many events of exhausted memory the engine has of the container. It waits for the next
+// one until a time by the engine's clock, because an event may come after the end of a process.
+func (m *meter) kills(ctx context.Context, until time.Time) int {
+	ctx, cancel := context.WithTimeout(ctx, meterLimit)
+	defer cancel()
+	filters := make(client.Filters).Add("type", "container").Add("event", "oom").Add("container", m.id)
+	events := m.api.Events(ctx, client.EventsListOptions{Since: m.since, Until: until.Format(time.RFC3339Nano), Filters: filters})
+	n := 0
+	for {
+		select {
+		case <-events.Messages:
+			if n++; n > m.last.OOMKills {
+				return n
+			}
+		case <-events.Err:
+			return n
+		}
+	}
+}
