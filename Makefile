@@ -56,6 +56,8 @@ test-all:
 	@TEST_ALL=1 $(MAKE) --no-print-directory test
 	@scripts/setup.sh engine
 	@TEST_ALL=1 scripts/engine-test.sh || [ $$? = 77 ]
+	@scripts/setup.sh kube
+	@scripts/kube-test.sh -count=1 || [ $$? = 77 ]
 
 # Stock MCP clients against the program: installs them, and fails without them.
 test-clients:

@@ -112,8 +112,8 @@ func TestOrphansOfDeadServers(t *testing.T) {
 	}
 	f := strings.Split(live, "/")
 	for name, owner := range map[string]string{
-		"dead-boot": "other/" + strings.Join(f[1:], "/"), "dead-pid": f[0] + "/" + f[1] + "/4194305/1", "dead-reused": f[0] + "/" + f[1] + "/1/1",
-		"live": live, "elsewhere": f[0] + "/pid:[1]/4194305/1", "foreign": "x",
+		"dead-boot": f[0] + "/other/" + strings.Join(f[2:], "/"), "dead-pid": strings.Join(f[:3], "/") + "/4194305/1", "dead-reused": strings.Join(f[:3], "/") + "/1/1",
+		"live": live, "elsewhere": strings.Join(f[:2], "/") + "/pid:[1]/4194305/1", "machine": "other/" + strings.Join(f[1:3], "/") + "/4194305/1", "foreign": "x",
 	} {
 		made, err := api.ContainerCreate(t.Context(), docker.Unstarted(anImage(t, api), owner, name))
 		if err != nil {
@@ -129,7 +129,7 @@ func TestOrphansOfDeadServers(t *testing.T) {
 			t.Errorf("%s: the container is left", name)
 		}
 	}
-	for _, name := range []string{"live", "elsewhere", "foreign"} {
+	for _, name := range []string{"live", "elsewhere", "machine", "foreign"} {
 		if ids := containers(t, api, name); len(ids) != 1 {
 			t.Errorf("%s: the container was removed", name)
 		}

@@ -132,7 +132,7 @@ func (m *meter) kills(ctx context.Context, until time.Time) int {
 			if n++; n > m.last.OOMKills {
 				return n
 			}
-		case <-events.Err:
+		case <-events.Err: //nolint:errcheck // the end of the events, or of the time
 			return n
 		}
 	}

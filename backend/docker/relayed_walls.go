@@ -1,8 +1,9 @@
 package docker
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 
@@ -96,8 +97,11 @@ func (c Config) runtimeTasks() int {
 // first 65,536.
 func (e *Engine) user() int {
 	const firstMapped, first = 2000, 1 << 30
+	var b [4]byte
+	rand.Read(b[:]) // never fails
+	n := int(binary.LittleEndian.Uint32(b[:]) % first)
 	if e.maps {
-		return firstMapped + rand.IntN(1<<16-1-firstMapped) //nolint:gosec // it is no secret
+		return firstMapped + n%(1<<16-1-firstMapped)
 	}
-	return first + rand.IntN(first) //nolint:gosec // as before
+	return first + n
 }

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"net"
@@ -42,7 +43,8 @@ func OverTLS(t testing.TB, socket string, config *tls.Config) string {
 // forward connects a connection with a socket until both directions have ended.
 func forward(c net.Conn, socket string) {
 	defer func() { _ = c.Close() }()
-	up, err := net.Dial("unix", socket)
+	var d net.Dialer
+	up, err := d.DialContext(context.Background(), "unix", socket)
 	if err != nil {
 		return
 	}

@@ -37,7 +37,7 @@ func gateway(t *testing.T) (bucket, dir string) {
 	}
 	address := l.Addr().String()
 	l.Close()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	c := exec.CommandContext(ctx, program, "--port", address, "--access", "key", "--secret", "secret-of-the-test", "posix", dir)
 	var log bytes.Buffer
 	c.Stdout, c.Stderr = &log, &log
@@ -134,12 +134,14 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := b.Get(ctx, "ab/0"); done <- err }()
 	cancel()
+	late := time.NewTimer(20 * time.Second)
+	defer late.Stop()
 	select {
 	case err := <-done:
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want canceled", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-late.C:
 		t.Fatal("Get does not return after its context has ended")
 	}
 }
