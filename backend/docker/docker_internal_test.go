@@ -1,9 +1,13 @@
 package docker
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
+
+	"github.com/moby/moby/client"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -61,5 +65,26 @@ func TestParseInterpreters(t *testing.T) {
 		if r.Path != want || r.Available != (want != "") || (r.Hint == "") != r.Available {
 			t.Errorf("%s: got %+v, want %q", r.Language, r, want)
 		}
+	}
+}
+
+// opener refuses to open a sandbox.
+type opener struct{}
+
+var errOpener = sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "no sandbox is opened")
+
+func (opener) Open(context.Context, backend.Spec) (backend.Sandbox, error) { return nil, errOpener }
+
+// TestInterpretersFollowTheImages: after an engine has got other images, the interpreters are looked for again.
+func TestInterpretersFollowTheImages(t *testing.T) {
+	e := newEngine(Config{})
+	e.api, e.images = &client.Client{}, images{name: "a", ids: map[string]string{"a": "1"}}
+	found := interpreters{rows: []sandboxmcp.Runtime{{Language: sandboxmcp.Languages()[0]}}, images: e.images}
+	if rows, err := found.in(t.Context(), opener{}, e); err != nil || len(rows) != 1 {
+		t.Errorf("the same images: got %v, %v, want the row that is known", rows, err)
+	}
+	e.images = images{name: "a", ids: map[string]string{"a": "2"}}
+	if rows, err := found.in(t.Context(), opener{}, e); !errors.Is(err, errOpener) {
+		t.Errorf("another image: got %v, %v, want it looked at", rows, err)
 	}
 }

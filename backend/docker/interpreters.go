@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -11,8 +12,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// interpreters are those of the images, which do not change while a backend lives. The first call
-// looks for them in a sandbox of each image.
+// interpreters are those of the images. They are looked for in a sandbox of each image, and again if the
+// engine has other images.
 type interpreters struct {
 	mu     sync.Mutex
 	rows   []sandboxmcp.Runtime
@@ -25,11 +26,11 @@ func (i *interpreters) in(ctx context.Context, b backend.Opener, e *Engine) ([]s
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.rows == nil {
-		_, has, err := e.connect(ctx)
-		if err != nil {
-			return nil, err
-		}
+	_, has, err := e.connect(ctx)
+	if err != nil && i.rows == nil {
+		return nil, err
+	}
+	if err == nil && (i.rows == nil || !maps.Equal(has.ids, i.images.ids)) {
 		out := map[string]map[sandboxmcp.Language]backend.Interpreter{} // what was found, by image
 		for _, name := range has.names() {
 			if out[name], err = backend.FindInterpreters(ctx, b, name); err != nil {

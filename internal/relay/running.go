@@ -244,11 +244,15 @@ func (r *running) Drain(ctx context.Context) error {
 		}
 	}
 	err := errors.Join(r.outputs[0].failed(), r.outputs[1].failed())
-	if errors.Is(err, errGone) {
-		r.finish(lost) // unless its end was reported
-		if r.exit.Lost {
-			return nil
+	select {
+	case <-r.s.c.gone:
+		if errors.Is(err, errGone) {
+			r.finish(lost) // unless its end was reported
+			if r.exit.Lost {
+				return nil
+			}
 		}
+	default: // the container lives, so a stream was cut off
 	}
 	return err
 }
