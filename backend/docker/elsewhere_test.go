@@ -179,3 +179,21 @@ var lacksElsewhere = map[string]string{
 	"OwnServersAreReached":                "as before",
 	"NamesAreAnsweredFromTheAddressAsked": "the resolver is at 127.0.0.1 alone, as resolv.conf says",
 }
+
+// TestKillsElsewhereAreOfOneRun: a run that memory has ended many times leaves nothing for the next one.
+func TestKillsElsewhereAreOfOneRun(t *testing.T) {
+	b := newElsewhere(t, testkit.OverTCP(t, engineHost(t)))
+	defer func() { _ = b.Close(t.Context()) }()
+	s := spec("kills")
+	s.MemoryBytes = 64 << 20
+	sb := open(t, b, s)
+	output(t, sb, "for i in 1 2 3 4 5 6 7 8; do python3 -c 'bytearray(200 << 20)'; done")
+	before, err := sb.Usage(t.Context())
+	if err != nil || before.OOMKills < 8 {
+		t.Errorf("got %+v, %v, want 8 kills", before, err)
+	}
+	output(t, sb, "exit 3")
+	if after, err := sb.Usage(t.Context()); err != nil || after.OOMKills != before.OOMKills {
+		t.Errorf("after another program: got %d kills, %v, want %d as before", after.OOMKills, err, before.OOMKills)
+	}
+}

@@ -119,19 +119,24 @@ func (m *meter) stats(ctx context.Context) (s container.StatsResponse, err error
 }
 
 // kills returns how many events of exhausted memory the engine has of the container. It waits for the next
-// one until a time by the engine's clock, because an event may come after the end of a process.
+// one until a time by the engine's clock, because an event may come after the end of a process. After a new one
+// it waits until there are no more, so that a later run is not blamed for one of them.
 func (m *meter) kills(ctx context.Context, until time.Time) int {
 	ctx, cancel := context.WithTimeout(ctx, meterLimit)
 	defer cancel()
 	filters := make(client.Filters).Add("type", "container").Add("event", "oom").Add("container", m.id)
 	events := m.api.Events(ctx, client.EventsListOptions{Since: m.since, Until: until.Format(time.RFC3339Nano), Filters: filters})
+	quiet := time.NewTimer(meterLimit)
+	defer quiet.Stop()
 	n := 0
 	for {
 		select {
 		case <-events.Messages:
 			if n++; n > m.last.OOMKills {
-				return n
+				quiet.Reset(hitWait)
 			}
+		case <-quiet.C:
+			return n
 		case <-events.Err: //nolint:errcheck // the end of the events, or of the time
 			return n
 		}
