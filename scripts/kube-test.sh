@@ -17,10 +17,13 @@ left() { # prints what a cluster can leave on the machine
 	[ ! -e "$KUBE_DIR" ] || echo "$KUBE_DIR"
 }
 
+parameters() { sysctl vm.overcommit_memory kernel.panic_on_oops kernel.panic; }
+before=$(parameters)
+
 stop() {
 	local status=$? rest
 	"$cluster" down || status=1
-	rest=$(left)
+	rest=$(left; [ "$before" = "$(parameters)" ] || parameters)
 	if [ -n "$rest" ]; then
 		printf 'kube: left behind:\n%s\n' "$rest" >&2
 		status=1

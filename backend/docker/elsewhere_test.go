@@ -168,6 +168,7 @@ var lacksElsewhere = map[string]string{
 	"OpenShowsReadOnlyDirs":               "no directory of this machine is shown",
 	"OpenShowsADirectoryElsewhere":        "as before",
 	"CPUQuotaHolds":                       "the engine does not tell the quota; weak says so",
+	"TimeThatNobodyWaitsForIsUsed":        "the relay sees the time of processes that it or a program has waited for",
 	"LocksAreCounted":                     "the objects are of the engine's machine, which the server does not see",
 	"ConnectionsAreCounted":               "as before",
 	"udp":                                 "datagrams that nothing reads are memory that the kernel does not count; weak says so",

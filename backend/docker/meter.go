@@ -12,6 +12,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
 // meter asks the engine for the usage of a container whose control group this process cannot read.
@@ -21,19 +22,17 @@ type meter struct {
 	since string // the container's start, by the engine's clock
 	limit int64  // of memory, in bytes
 	log   *slog.Logger
+	ahead time.Duration // of the engine's clock
 
-	mu     sync.Mutex
-	before time.Duration // processor time of the container's start
-	held   [2]uint64     // limits of memory and tasks, as the engine has read them from the control group
-	last   backend.Usage
-	full   bool // memory has reached its limit
-	warned bool
+	mu   sync.Mutex
+	held [2]uint64 // limits of memory and tasks, as the engine has read them from the control group
+	last backend.Usage
 }
 
 const (
 	meterLimit = 3 * time.Second // bounds one question
 	killWait   = time.Second     // how long after a kill the engine's event may come
-	hitWait    = killWait / 10   // the same if memory has reached its limit for the first time
+	quietTime  = killWait / 10   // the time without an event after which there are no more
 	mostStats  = 1 << 20         // bytes of an answer
 )
 
@@ -44,12 +43,14 @@ func (m *meter) seen() backend.Usage {
 	return m.last
 }
 
-// begin leaves what the container's start has used out of its usage.
+// begin asks which limits the engine has read back.
 func (m *meter) begin(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s, err := m.stats(ctx); err == nil {
-		m.before = time.Duration(s.CPUStats.CPUUsage.TotalUsage)
+	s, err := m.stats(ctx)
+	if err != nil {
+		m.log.Warn("the engine does not tell the limits of a container", "container", m.id, "error", err)
+	} else {
 		m.held = [2]uint64{s.MemoryStats.Limit, s.PidsStats.Limit}
 	}
 }
@@ -72,41 +73,33 @@ func (m *meter) walls(tasks int) (walls, weak []string) {
 	return walls, append(weak, "cpu: a limit of the engine that cannot be read back from here")
 }
 
-// usage returns the usage of the container. If the engine does not answer, it is that of the last answer.
-// killed reports whether a process has ended as if memory had run out.
-func (m *meter) usage(ctx context.Context, killed bool) backend.Usage {
+// usage returns the usage of the container: what the relay has seen of its processes, and the engine's events of
+// exhausted memory. The engine's own statistics take a second.
+func (m *meter) usage(ctx context.Context, seen relay.Spent) backend.Usage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s, err := m.stats(ctx)
-	if err != nil {
-		if ctx.Err() == nil && !m.warned {
-			m.warned = true
-			m.log.Warn("the engine does not tell what a container has used", "container", m.id, "error", err)
-		}
-		return m.last
+	m.last.CPU, m.last.PeakMemory, m.last.PeakTasks = max(m.last.CPU, seen.CPU), max(m.last.PeakMemory, min(seen.Memory, m.limit)), max(m.last.PeakTasks, seen.Tasks, 1)
+	until := time.Now().Add(m.ahead)
+	if seen.Killed {
+		until = until.Add(killWait)
 	}
-	m.last.CPU = max(m.last.CPU, time.Duration(s.CPUStats.CPUUsage.TotalUsage)-m.before)
-	m.last.PeakMemory = max(m.last.PeakMemory, int64(max(s.MemoryStats.Usage, s.MemoryStats.MaxUsage)))
-	m.last.PeakTasks = max(m.last.PeakTasks, 1, int(s.PidsStats.Current)-1) // the relay is no program
-	if killed || m.last.PeakMemory >= m.limit {
-		wait := killWait
-		if !killed {
-			wait = hitWait
-			if m.full {
-				wait = 0
-			}
-		}
-		m.full = m.last.PeakMemory >= m.limit
-		m.last.OOMKills = max(m.last.OOMKills, m.kills(ctx, s.Read.Add(wait)))
-	}
+	m.last.OOMKills = max(m.last.OOMKills, m.kills(ctx, until))
 	if m.last.OOMKills > 0 {
 		m.last.PeakMemory = max(m.last.PeakMemory, m.limit)
 	}
 	return m.last
 }
 
-// stats asks for one sample. Control groups of version 1 have a maximum, those of version 2 only the
-// present usage.
+// ahead returns how far an engine's clock is ahead of this machine's.
+func ahead(clock string) time.Duration {
+	t, err := time.Parse(time.RFC3339Nano, clock)
+	if err != nil {
+		return 0
+	}
+	return time.Until(t)
+}
+
+// stats asks for one sample, which takes up to a second.
 func (m *meter) stats(ctx context.Context) (s container.StatsResponse, err error) {
 	ctx, cancel := context.WithTimeout(ctx, meterLimit)
 	defer cancel()
@@ -133,7 +126,7 @@ func (m *meter) kills(ctx context.Context, until time.Time) int {
 		select {
 		case <-events.Messages:
 			if n++; n > m.last.OOMKills {
-				quiet.Reset(hitWait)
+				quiet.Reset(quietTime)
 			}
 		case <-quiet.C:
 			return n

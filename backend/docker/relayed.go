@@ -319,7 +319,7 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 		e.lost(api, err)
 		return nil, e.failure("create a container", err)
 	}
-	box := &box{b: b, id: made.ID, spec: spec, uid: uid, kernel: machine.Info.KernelVersion, ended: make(chan struct{})}
+	box := &box{b: b, id: made.ID, spec: spec, uid: uid, kernel: machine.Info.KernelVersion, ahead: ahead(machine.Info.SystemTime), ended: make(chan struct{})}
 	sb, err := box.enter(ctx, api)
 	if err != nil {
 		e.lost(api, err)
@@ -343,8 +343,9 @@ type box struct {
 	b      *Relayed
 	id     string
 	spec   backend.Spec
-	uid    int    // of programs
-	kernel string // release of the engine's machine
+	uid    int           // of programs
+	kernel string        // release of the engine's machine
+	ahead  time.Duration // of the engine's clock
 	group  limitGroup
 	meter  *meter // nil: group is read
 
@@ -354,7 +355,7 @@ type box struct {
 }
 
 // usage returns the usage of the container. A container that has ended has no control group any more.
-func (x *box) usage(ctx context.Context, killed bool) backend.Usage {
+func (x *box) usage(ctx context.Context, seen relay.Spent) backend.Usage {
 	select {
 	case <-x.gone:
 		<-x.ended
@@ -362,7 +363,7 @@ func (x *box) usage(ctx context.Context, killed bool) backend.Usage {
 	default:
 	}
 	if x.meter != nil {
-		return x.meter.usage(ctx, killed)
+		return x.meter.usage(ctx, seen)
 	}
 	return x.group.usage()
 }
@@ -429,7 +430,7 @@ func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, er
 		return nil, errors.Join(e.failure("limit a container", err), line.Close())
 	}
 	if !x.group.read() {
-		x.meter = &meter{api: api, id: x.id, since: state.Container.State.StartedAt, limit: x.spec.MemoryBytes, log: x.b.cfg.Logger}
+		x.meter = &meter{api: api, id: x.id, since: state.Container.State.StartedAt, limit: x.spec.MemoryBytes, log: x.b.cfg.Logger, ahead: x.ahead}
 	}
 	program := relayProgram
 	if !e.cfg.local() {
@@ -440,7 +441,7 @@ func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, er
 		Isolation: func(_ context.Context, seen relay.Seen) (sandboxmcp.Isolation, error) {
 			return x.isolation(seen, state.Container), nil
 		},
-		Usage:  func(ctx context.Context, killed bool) (backend.Usage, error) { return x.usage(ctx, killed), nil },
+		Usage:  func(ctx context.Context, seen relay.Spent) (backend.Usage, error) { return x.usage(ctx, seen), nil },
 		Remove: x.remove,
 	})
 	if err != nil {

@@ -142,7 +142,7 @@ func (b *Backend) kernelOf(ctx context.Context, node string) string {
 const usageLimit = 5 * time.Second
 
 // usage returns what the pod has used.
-func (x *box) usage(ctx context.Context, _ bool) (backend.Usage, error) {
+func (x *box) usage(ctx context.Context, _ relay.Spent) (backend.Usage, error) {
 	select {
 	case <-x.sandbox.Gone():
 		x.mu.Lock()
@@ -157,7 +157,7 @@ func (x *box) usage(ctx context.Context, _ bool) (backend.Usage, error) {
 	if err != nil {
 		select {
 		case <-x.sandbox.Gone():
-			return x.usage(ctx, false)
+			return x.usage(ctx, relay.Spent{})
 		default:
 			return u, fmt.Errorf("usage of a pod: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
@@ -188,6 +189,35 @@ func (c *conn) text(name string) (string, error) {
 	l.finally("close", result(fd))
 	r, err := c.run(l)
 	return string(r.bytes), err
+}
+
+// tick is the unit of processor time in /proc.
+const tick = 10 * time.Millisecond
+
+// living returns the processor time of a process and of the children that it has waited for, and the most
+// memory that it has held. It returns 0 for a process that has ended.
+func (c *conn) living(pid int) (cpu time.Duration, memory int64) {
+	dir := "/proc/" + strconv.Itoa(pid) + "/"
+	stat, err := c.text(dir + "stat")
+	if err != nil {
+		return 0, 0
+	}
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	for i := 11; i < 15 && i < len(f); i++ { // fields 14 to 17 of proc_pid_stat(5), counted after the name
+		n, _ := strconv.ParseInt(f[i], 10, 64) // 0 for a text of a guest that is no number
+		cpu += time.Duration(max(n, 0)) * tick
+	}
+	status, err := c.text(dir + "status")
+	if err != nil {
+		return cpu, 0
+	}
+	for line := range strings.Lines(status) {
+		if kib, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kib), "kB")), 10, 53)
+			memory = max(n, 0) << 10
+		}
+	}
+	return cpu, memory
 }
 
 // NoRights reports whether a program has no capabilities and can get none.

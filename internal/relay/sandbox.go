@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -63,12 +64,19 @@ type Config struct {
 	// Isolation adds facts of the container to the observation of the sandbox.
 	Isolation func(ctx context.Context, seen Seen) (sandboxmcp.Isolation, error)
 
-	// Usage returns what the container has used. killed reports whether a process has ended by a SIGKILL
-	// that the server did not send, since the last call.
-	Usage func(ctx context.Context, killed bool) (backend.Usage, error)
+	// Usage returns what the container has used. The relay reports what it has seen of the processes.
+	Usage func(ctx context.Context, seen Spent) (backend.Usage, error)
 
 	// Remove ends and removes the container. Its waits are bounded.
 	Remove func() error
+}
+
+// Spent is what the relay has seen of the processes that it started.
+type Spent struct {
+	CPU    time.Duration // of ended processes and those that they waited for, and of living ones
+	Memory int64         // the most that one process has held, in bytes
+	Tasks  int           // the most processes that lived at a time
+	Killed bool          // since the last call, a process has ended by a SIGKILL that the server did not send
 }
 
 // Sandbox is a sandbox in a container.
@@ -88,6 +96,7 @@ type Sandbox struct {
 	killed  bool
 	watches int
 
+	spent Spent       // of ended processes
 	slain atomic.Bool // a process has ended by a SIGKILL that the server did not send, or by its exit status
 
 	observing sync.Mutex // held while first is made
@@ -126,6 +135,9 @@ func Open(ctx context.Context, cfg Config) (*Sandbox, error) {
 // ended is called for each process that has ended.
 func (s *Sandbox) ended(e exit) {
 	s.mu.Lock()
+	s.spent.CPU += e.cpu
+	s.spent.Memory = max(s.spent.Memory, e.memory)
+	s.spent.Tasks = max(s.spent.Tasks, len(s.running))
 	r, killed := s.running[e.pid], s.killed
 	delete(s.running, e.pid)
 	s.mu.Unlock()
@@ -347,8 +359,23 @@ func (s *Sandbox) Usage(ctx context.Context) (backend.Usage, error) {
 	case <-s.closed:
 		return backend.Usage{}, fs.ErrClosed
 	default:
-		return s.cfg.Usage(ctx, s.slain.Swap(false))
+		return s.cfg.Usage(ctx, s.spend())
 	}
+}
+
+// spend returns what was seen of the processes until now.
+func (s *Sandbox) spend() Spent {
+	s.mu.Lock()
+	s.spent.Tasks = max(s.spent.Tasks, len(s.running))
+	seen, living := s.spent, slices.Collect(maps.Keys(s.running))
+	s.mu.Unlock()
+	seen.Killed = s.slain.Swap(false)
+	for _, pid := range living {
+		cpu, memory := s.c.living(pid)
+		seen.CPU += cpu
+		seen.Memory = max(seen.Memory, memory)
+	}
+	return seen
 }
 
 // drainLimit is how long a closing sandbox waits for a slow reader of its output.

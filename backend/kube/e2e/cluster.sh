@@ -75,11 +75,15 @@ remove_groups() { # remove_groups N
 	done
 }
 
+# A kubelet sets these kernel parameters of the machine, and the tests of the product depend on some of them.
+parameters=(vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys kernel.keys.root_maxbytes net.ipv4.ip_forward)
+
 down() {
 	local i
 	for i in $(seq $nodes); do end_node "$i"; done
 	for i in agent-sandbox kube-scheduler kube-controller-manager kube-apiserver etcd; do end "$i"; done
 	ip link del "$bridge" 2>/dev/null || true
+	[ ! -s "$dir/parameters" ] || sysctl -q -p "$dir/parameters" || true
 	rm -rf --one-file-system "$dir"
 }
 
@@ -281,6 +285,7 @@ up() {
 	[ ! -e "$dir" ] || { say "$dir is there; take it down first"; exit 1; }
 	[ ! -e "/sys/class/net/$bridge" ] || { say "$net is taken"; exit 1; }
 	mkdir -m 755 "$dir"
+	sysctl "${parameters[@]}" >"$dir/parameters" 2>/dev/null || true
 	trap 'status=$?; [ $status = 0 ] || [ -n "${KUBE_KEEP-}" ] || { tail -n 3 "$dir"/*.log >&2; down; }' EXIT
 	trap 'exit 143' TERM INT HUP
 	ln -s "$bin" "$dir/bin"
