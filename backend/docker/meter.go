@@ -78,9 +78,10 @@ func (m *meter) walls(tasks int) (walls, weak []string) {
 func (m *meter) usage(ctx context.Context, seen relay.Spent) backend.Usage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	near := seen.Memory > m.last.PeakMemory && seen.Memory >= m.limit/4*3 // a child may have been killed
 	m.last.CPU, m.last.PeakMemory, m.last.PeakTasks = max(m.last.CPU, seen.CPU), max(m.last.PeakMemory, min(seen.Memory, m.limit)), max(m.last.PeakTasks, seen.Tasks, 1)
 	until := time.Now().Add(m.ahead)
-	if seen.Killed {
+	if seen.Killed || near {
 		until = until.Add(killWait)
 	}
 	m.last.OOMKills = max(m.last.OOMKills, m.kills(ctx, until))
