@@ -31,7 +31,7 @@ func (i *interpreters) in(ctx context.Context, b backend.Opener, e *Engine) ([]s
 		return nil, err
 	}
 	if err == nil && (i.rows == nil || !maps.Equal(has.ids, i.images.ids)) {
-		out := map[string]map[sandboxmcp.Language]backend.Interpreter{} // what was found, by image
+		out := map[string]map[sandboxmcp.Language]backend.Interpreter{} // the found interpreters, by image
 		for _, name := range has.names() {
 			if out[name], err = backend.FindInterpreters(ctx, b, name); err != nil {
 				if known, ok := errors.AsType[*sandboxmcp.Error](err); ok {
@@ -67,7 +67,7 @@ func (i *interpreters) interpreter(ctx context.Context, b backend.Opener, e *Eng
 		WithHint("set image to one that has it, or run `sandboxmcp image build`")
 }
 
-// runtimes returns a row for each language, from what was found in each image.
+// runtimes returns a row for each language, from the interpreters found in each image.
 func (i images) runtimes(out map[string]map[sandboxmcp.Language]backend.Interpreter) []sandboxmcp.Runtime {
 	rows := []sandboxmcp.Runtime{}
 	for _, l := range sandboxmcp.Languages() {

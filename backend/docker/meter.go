@@ -63,7 +63,7 @@ func (m *meter) walls(tasks int) (walls, weak []string) {
 	for _, l := range []struct {
 		name, short string
 		got, want   uint64
-	}{{wallMemory, "memory", m.held[0], uint64(m.limit) + page}, {wallTasks, "tasks", m.held[1], uint64(tasks)}} {
+	}{{relay.WallMemory, "memory", m.held[0], uint64(m.limit) + page}, {relay.WallTasks, "tasks", m.held[1], uint64(tasks)}} {
 		if l.got > 0 && l.got <= l.want {
 			walls = append(walls, l.name+" (read by the engine)")
 		} else {

@@ -207,18 +207,7 @@ func (b *Relayed) Close(ctx context.Context) error {
 		live = append(live, s)
 	}
 	b.mu.Unlock()
-	errs := []error{b.ready.Close()}
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	for _, s := range live {
-		all.Go(func() {
-			err := s.Close(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-		})
-	}
-	all.Wait()
+	errs := []error{b.ready.Close(), backend.CloseAll(ctx, live)}
 	b.builds.Wait() // what they make is closed by them
 	b.engine.close()
 	return errors.Join(append(errs, b.engine.removeProgram())...)
@@ -462,8 +451,6 @@ func (x *box) remove() error {
 	return errors.Join(x.group.close(), x.b.engine.remove(ctx, x.id))
 }
 
-const weakFiles = "disk quota: of bytes; the number of files is bounded by memory alone"
-
 // isolation reports the observed walls of the sandbox and the kernel that holds them.
 func (x *box) isolation(seen relay.Seen, c container.InspectResponse) sandboxmcp.Isolation {
 	held, weak := x.group.held()
@@ -491,7 +478,7 @@ func (x *box) report(seen relay.Seen, named string, held, weak []string) sandbox
 	if named == x.b.runtime() && x.b.cfg.ownKernel() && release != "" && x.kernel != "" && release != x.kernel {
 		iso.Tier = sandboxmcp.TierL4
 		iso.Walls = append(iso.Walls, "kernel of its own ("+seen.Kernel+")")
-		iso.Weak = append(iso.Weak, "tasks: the container's kernel counts its own tasks, and only what they need of this machine is held", "landlock: the container's kernel has none", weakFiles)
+		iso.Weak = append(iso.Weak, "tasks: the container's kernel counts its own tasks, and only what they need of this machine is held", "landlock: the container's kernel has none", relay.WeakFiles)
 		return iso
 	}
 	if seen.Landlock == 0 {
@@ -499,7 +486,7 @@ func (x *box) report(seen relay.Seen, named string, held, weak []string) sandbox
 	}
 	iso.Weak = append(iso.Weak, "namespaces: the runtime's, not observed", "file locks, connections, queued datagrams: not counted")
 	if _, files := seen.Bounded(x.spec); !files {
-		iso.Weak = append(iso.Weak, weakFiles)
+		iso.Weak = append(iso.Weak, relay.WeakFiles)
 	}
 	return iso
 }

@@ -56,13 +56,13 @@ func TestTiersOfRuntimes(t *testing.T) {
 func TestQuotaNeedsEachPlace(t *testing.T) {
 	spec := backend.Spec{MemoryBytes: 1 << 30, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20}
 	full := []relay.Size{{Bytes: 1 << 20}, {Bytes: 1 << 20}, {Bytes: 1 << 20}, {Bytes: 8 << 20}}
-	if got := seenWalls(relay.Seen{Sizes: full}, spec); !slices.Contains(got, wallQuota) {
-		t.Errorf("got %q, want %s", got, wallQuota)
+	if got := seenWalls(relay.Seen{Sizes: full}, spec); !slices.Contains(got, relay.WallQuota) {
+		t.Errorf("got %q, want %s", got, relay.WallQuota)
 	}
 	for i := range full {
 		sizes := slices.Clone(full)
 		sizes[i].Bytes = 1 << 40
-		if got := seenWalls(relay.Seen{Sizes: sizes}, spec); slices.Contains(got, wallQuota) {
+		if got := seenWalls(relay.Seen{Sizes: sizes}, spec); slices.Contains(got, relay.WallQuota) {
 			t.Errorf("place %d is not bounded: got %q", i, got)
 		}
 	}

@@ -13,21 +13,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
-// Walls that a program of the relay can see itself, by the names of package jail.
-const (
-	wallRoot    = "read-only root"
-	wallSeccomp = "seccomp"
-	wallNoVsock = "no vsock"
-	wallNNP     = "no_new_privs"
-	wallNoCaps  = "no capabilities"
-	wallUnpriv  = "not the host's root"
-	wallQuota   = "disk quota"
-
-	wallLandlock = "landlock"
-	wallMemory   = "memory limit"
-	wallTasks    = "task limit"
-)
-
 const workspaceDir = process.WorkspaceDir
 
 // seenWalls returns the walls that were seen from inside.
@@ -38,24 +23,24 @@ func seenWalls(seen relay.Seen, spec backend.Spec) []string {
 			walls = append(walls, wall)
 		}
 	}
-	add(wallNoCaps, seen.NoRights())
-	add(wallUnpriv, seen.Unprivileged(seen.UID))
-	add(wallNNP, seen.NoNewPrivs)
-	add(wallSeccomp, seen.Filtered && seen.Refused)
-	add(wallNoVsock, seen.NoVsock)
-	add(wallRoot, seen.ReadOnly)
+	add(relay.WallNoCaps, seen.NoRights())
+	add(relay.WallUnpriv, seen.Unprivileged(seen.UID))
+	add(relay.WallNNP, seen.NoNewPrivs)
+	add(relay.WallSeccomp, seen.Filtered && seen.Refused)
+	add(relay.WallNoVsock, seen.NoVsock)
+	add(relay.WallRoot, seen.ReadOnly)
 	bytes, _ := seen.Bounded(spec)
-	add(wallQuota, bytes)
+	add(relay.WallQuota, bytes)
 	add(seen.Network, seen.NoInterface)
 	if seen.Landlock > 0 {
-		add(fmt.Sprintf("%s (ABI %d)", wallLandlock, seen.Landlock), true)
+		add(fmt.Sprintf("%s (ABI %d)", relay.WallLandlock, seen.Landlock), true)
 	}
 	return walls
 }
 
 // lacks returns a wall that every sandbox needs and this one does not have.
 func lacks(walls []string) string {
-	for _, w := range []string{wallNoCaps, wallUnpriv, wallNNP, wallSeccomp, wallNoVsock, wallRoot, wallQuota} {
+	for _, w := range []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay.WallSeccomp, relay.WallNoVsock, relay.WallRoot, relay.WallQuota} {
 		if !slices.Contains(walls, w) {
 			return w
 		}

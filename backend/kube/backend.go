@@ -245,18 +245,7 @@ func (b *Backend) Close(ctx context.Context) error {
 		live = append(live, x)
 	}
 	b.mu.Unlock()
-	var errs []error
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	for _, x := range live {
-		all.Go(func() {
-			err := x.Close(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-		})
-	}
-	all.Wait()
+	errs := []error{backend.CloseAll(ctx, live)}
 	b.opens.Wait()
 	b.connecting.Lock()
 	defer b.connecting.Unlock()

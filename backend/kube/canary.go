@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
-// closed says what is known of a pod's network.
+// closed is the observed state of a pod's network.
 type closed int
 
 const (

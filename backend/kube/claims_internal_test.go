@@ -147,7 +147,7 @@ func TestClaimsThatFail(t *testing.T) {
 	}
 }
 
-// TestADeletedClaimIsGivenUp: a claim that somebody deletes while it waits ends the wait.
+// TestADeletedClaimIsGivenUp: if an operator deletes a claim, Open stops waiting for it.
 func TestADeletedClaimIsGivenUp(t *testing.T) {
 	b, objects := newPooled(t, nil)
 	done := make(chan error, 1)
@@ -193,7 +193,7 @@ func TestAPoolNeedsAgentSandbox(t *testing.T) {
 	}
 }
 
-// TestStartedPods: only a pod whose container runs is started, whatever its phase says.
+// TestStartedPods: a pod counts as started only if its container runs. Its phase is not enough.
 func TestStartedPods(t *testing.T) {
 	p := podOf("x", nil)
 	if ok, err := started(p); !ok || err != nil {

@@ -80,7 +80,7 @@ func TestNodeLoss(t *testing.T) {
 	}
 }
 
-// TestLossOfADeletedPod: a pod that somebody deletes takes its sandbox with it.
+// TestLossOfADeletedPod: if an operator deletes a pod, its sandbox is lost.
 func TestLossOfADeletedPod(t *testing.T) {
 	needClosed(t)
 	var cfg kube.Config

@@ -17,28 +17,17 @@ import (
 
 // Walls that are observed in a pod, by the names of package jail and package cgroup.
 const (
-	wallRoot     = "read-only root"
-	wallSeccomp  = "seccomp"
-	wallNoVsock  = "no vsock"
-	wallNNP      = "no_new_privs"
-	wallNoCaps   = "no capabilities"
-	wallUnpriv   = "not the host's root"
-	wallQuota    = "disk quota"
-	wallLandlock = "landlock"
-	wallUserNS   = "user namespace"
-	wallMemory   = "memory limit"
-	wallTasks    = "task limit"
-	wallCPU      = "cpu quota"
-	wallRlimit   = "task limit (rlimit)"
+	wallUserNS = "user namespace"
+	wallCPU    = "cpu quota"
+	wallRlimit = "task limit (rlimit)"
 )
 
 // required lists the walls that every sandbox needs.
-var required = []string{wallNoCaps, wallUnpriv, wallNNP, wallSeccomp, wallNoVsock, wallRoot}
+var required = []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay.WallSeccomp, relay.WallNoVsock, relay.WallRoot}
 
 const (
 	weakOpen     = "network: the pod's network is open; no NetworkPolicy holds it"
 	weakUnproven = "network: that it is closed could not be shown, because the server reaches no address to try"
-	weakFiles    = "disk quota: of bytes; the number of files is bounded by memory alone"
 	weakProgram  = "program files: programs can change them, because the kernel has no Landlock"
 	weakProxy    = "egress: only programs that use the proxy variables reach open hosts"
 	weakTasks    = "tasks: not limited by the sandbox, because other pods may have its user; the kubelet's podPidsLimit holds"
@@ -107,10 +96,10 @@ func (l limits) walls(spec backend.Spec) (walls, weak []string) {
 		}
 	}
 	const page = 64 << 10 // the kernel rounds
-	holds(wallMemory, "memory", l.memory > 0 && l.memory <= spec.MemoryBytes+page)
+	holds(relay.WallMemory, "memory", l.memory > 0 && l.memory <= spec.MemoryBytes+page)
 	holds(wallCPU, "cpu", l.cpu > 0 && l.cpu <= spec.CPUCores+0.01)
 	if l.tasks > 0 && l.tasks <= int64(spec.MaxTasks)+8 {
-		walls = append(walls, fmt.Sprintf("%s (cgroup v%d)", wallTasks, l.version))
+		walls = append(walls, fmt.Sprintf("%s (cgroup v%d)", relay.WallTasks, l.version))
 	}
 	return walls, weak
 }
@@ -167,16 +156,16 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 		}
 	}
 	own := x.ownUsers(ctx)
-	add(wallNoCaps, seen.NoRights())
-	add(wallUnpriv, seen.Unprivileged(seen.UID) && seen.UID != 0)
-	add(wallNNP, seen.NoNewPrivs)
-	add(wallSeccomp, seen.Filtered && seen.Refused)
-	add(wallNoVsock, seen.NoVsock)
-	add(wallRoot, seen.ReadOnly)
+	add(relay.WallNoCaps, seen.NoRights())
+	add(relay.WallUnpriv, seen.Unprivileged(seen.UID) && seen.UID != 0)
+	add(relay.WallNNP, seen.NoNewPrivs)
+	add(relay.WallSeccomp, seen.Filtered && seen.Refused)
+	add(relay.WallNoVsock, seen.NoVsock)
+	add(relay.WallRoot, seen.ReadOnly)
 	add(wallUserNS, own)
-	add(fmt.Sprintf("%s (ABI %d)", wallLandlock, seen.Landlock), seen.Landlock > 0)
+	add(fmt.Sprintf("%s (ABI %d)", relay.WallLandlock, seen.Landlock), seen.Landlock > 0)
 	bytes, files := seen.Bounded(spec)
-	add(wallQuota, bytes)
+	add(relay.WallQuota, bytes)
 	add(seen.Network, x.closed == closedSeen)
 	held, lacking := x.limits.walls(spec)
 	iso.Walls = append(iso.Walls, held...)
@@ -190,7 +179,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	weak(weakProxy+" (the pod lends no right to make addresses)", seen.UID != programUser || !x.b.cfg.OwnUsers)
 	weak(weakUser, !x.b.cfg.OwnUsers)
 	weak(weakQuota, !bytes)
-	weak(weakFiles, bytes && !files)
+	weak(relay.WeakFiles, bytes && !files)
 	weak(weakObjects, true)
 	switch x.kernelOfItsOwn(seen) {
 	case kernelOwn:

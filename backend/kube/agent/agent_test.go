@@ -224,7 +224,7 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// TestBytesBeforeTheAnswerAreRefused: what follows a request at once could be a packet of somebody else's.
+// TestBytesBeforeTheAnswerAreRefused: bytes directly behind a request could be a packet of another sender.
 func TestBytesBeforeTheAnswerAreRefused(t *testing.T) {
 	key := newKey(t)
 	s := serve(t, key)

@@ -157,8 +157,8 @@ func (b *Bucket) Put(ctx context.Context, name string, r io.ReadSeeker, size int
 	return b.explain(err)
 }
 
-// Get opens an object for reading. The caller closes it. If there is none of that name, the error is
-// [fs.ErrNotExist].
+// Get opens an object for reading. The caller closes it. If the bucket has no object of that name, Get
+// fails with [fs.ErrNotExist].
 func (b *Bucket) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	core := minio.Core{Client: b.client}
 	r, _, _, err := core.GetObject(ctx, b.where.Bucket, b.key(name), minio.GetObjectOptions{})

@@ -121,7 +121,7 @@ func TestWrongKeysAndBuckets(t *testing.T) {
 	}
 }
 
-// A store that does not answer, or answers without end, holds nobody longer than the caller's context.
+// A call returns when its context ends, even if the store does not answer.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	held := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-held }))

@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// pause holds the namespaces of a pod, and reaps what is left to it.
+// pause holds the namespaces of a pod, and reaps its orphaned processes.
 func pause() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
