@@ -86,11 +86,11 @@ var rooms = map[string][]string{
 		"internal/vault", "internal/redact", "internal/run", "internal/note", "internal/validate", "internal/web", "internal/browser", "internal/pdf", "internal/packages", "internal/resolver", "internal/installed",
 	},
 	"internal/app": {
-		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/config",
+		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/config",
 		"internal/api", "internal/door", "internal/listen", "internal/oauth", "internal/server", "internal/plainfile", "internal/probe",
 	},
 	"internal/cli": {
-		".", "internal/app", "internal/store", "internal/sign", "internal/audit", "internal/environment", "internal/config",
+		".", "internal/app", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/environment", "internal/config",
 		"internal/api", "internal/plainfile", "internal/terminal", "internal/enroll", "internal/image",
 	},
 	"cmd/sandboxmcp":   {"internal/cli"},

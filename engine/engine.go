@@ -315,13 +315,19 @@ func (e *Engine) warm() {
 func (e *Engine) openRecords(ctx context.Context) error {
 	cfg := e.cfg
 	var err error
-	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, Postgres: cfg.Postgres, Objects: cfg.Objects, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now})
+	e.store, err = store.Open(ctx, store.Config{
+		Dir: cfg.StateDir, Postgres: cfg.Postgres, Objects: cfg.Objects, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous,
+		Notes: store.Makers(audit.Notes(), artifact.Notes()), Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now,
+	})
 	if err != nil {
 		return err
 	}
 	e.key, err = sign.Open(e.store.Dir())
 	if err != nil {
 		return errors.Join(err, e.store.Close())
+	}
+	if err := e.store.Recover(ctx); err != nil { // whoever reads the records gets the error
+		e.log.Error("bring the records of a killed server into the database", "error", err)
 	}
 	if e.audit, err = e.openAudit(); err != nil {
 		return errors.Join(err, e.store.Close())

@@ -35,6 +35,7 @@ type order struct {
 	extras     []backend.ProgramFile // program files of a helper besides its text
 	helps      bool                  // a helper: it is not counted as a run
 	anew       bool                  // an expired id may be used again
+	named      bool                  // the caller chose the id
 }
 
 // execution is one request from begin to finish.
@@ -66,6 +67,7 @@ type execution struct {
 // enters the queue here, because its caller is told its place at once. begin has no
 // effect outside the engine.
 func (e *Engine) begin(ctx context.Context, o order) (*execution, error) {
+	o.named = o.req.ID != ""
 	x := &execution{order: o, done: make(chan struct{}), received: e.cfg.Now()}
 	if err := e.validate(ctx, x); err != nil {
 		return nil, err
@@ -78,7 +80,7 @@ func (e *Engine) begin(ctx context.Context, o order) (*execution, error) {
 	if err := e.store.CheckSpace(); err != nil {
 		return nil, err
 	}
-	if o.req.ID != "" { // the caller chose it: a stored run may have it
+	if o.named { // a stored run may have the id
 		if _, err := e.keeper.Load(ctx, x.who.Namespace, o.req.ID, false); err == nil {
 			return nil, takenError(o.req.ID)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
@@ -170,11 +171,14 @@ func timeUp(t *testing.T, d time.Duration) <-chan time.Time {
 // rows reads the audit of a namespace, oldest first, as another process would.
 func rows(t *testing.T, dir string, ns sandboxmcp.Namespace) []sandboxmcp.AuditEntry {
 	t.Helper()
-	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir, Notes: store.Makers(audit.Notes(), artifact.Notes())}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	if err := s.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	page, err := audit.List(t.Context(), s.DB(), ns, sandboxmcp.AuditQuery{Limit: audit.MaxLimit})
 	if err != nil {
 		t.Fatal(err)
@@ -186,9 +190,14 @@ func rows(t *testing.T, dir string, ns sandboxmcp.Namespace) []sandboxmcp.AuditE
 	return list
 }
 
-// database opens the database of a state directory behind the engine's back.
+// direct lets the engine write each record to the database before it goes on.
+func direct(c *engine.Config) { c.Synchronous = store.SynchronousFull }
+
+// database opens the database of a state directory behind the engine's back, after it has all
+// records.
 func database(t *testing.T, dir string) *sql.DB {
 	t.Helper()
+	rows(t, dir, "default")
 	if storetest.Postgres() { // for reading only; see do
 		v, err := store.Look(t.Context(), storetest.On(store.Config{Dir: dir}))
 		if err != nil || v == nil {

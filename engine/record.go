@@ -40,11 +40,10 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 func (e *Engine) intend(x *execution) error {
 	entry := x.entries().Intent(x.req.Code, x.codeSHA256, x.req.Backend, x.limits)
 	x.network.Describe(entry)
-	ops := []store.Op{e.audit.Op(entry), x.secrets.Use()}
-	if grants := x.network.Openings(x.entries().Like); grants != nil {
-		ops = append(ops, e.audit.Op(grants))
+	secrets, err := x.secrets.Use(x.ctx)
+	if err == nil {
+		err = e.keep(x.ctx, entry, secrets, x.network.Openings(x.entries().Like))
 	}
-	err := e.store.Update(x.ctx, ops...)
 	if err != nil && x.ctx.Err() != nil {
 		return cancelledError(x.ctx)
 	}
@@ -54,13 +53,34 @@ func (e *Engine) intend(x *execution) error {
 	return err
 }
 
+// keep records audit entries together. Those that are nil are left out.
+func (e *Engine) keep(ctx context.Context, entries ...*sandboxmcp.AuditEntry) error {
+	notes, err := e.notes(entries)
+	if err != nil {
+		return err
+	}
+	return e.store.Keep(ctx, notes...)
+}
+
+func (e *Engine) notes(entries []*sandboxmcp.AuditEntry) ([]store.Note, error) {
+	notes := make([]store.Note, 0, len(entries)+1)
+	for _, entry := range entries {
+		if entry == nil {
+			continue
+		}
+		n, err := e.audit.Note(entry)
+		if err != nil {
+			return nil, err
+		}
+		notes = append(notes, n)
+	}
+	return notes, nil
+}
+
 // recordFailure records that a run with a recorded intent failed without a result.
 func (e *Engine) recordFailure(x *execution, cause error) {
-	ops := []store.Op{e.audit.Op(x.entries().Failed(sandboxmcp.CodeOf(cause)))}
-	for _, n := range gateway.Refusals(x.network.Refused(), x.entries().Like) {
-		ops = append(ops, e.audit.Op(n))
-	}
-	if err := e.store.Update(context.WithoutCancel(x.ctx), ops...); err != nil {
+	entries := append([]*sandboxmcp.AuditEntry{x.entries().Failed(sandboxmcp.CodeOf(cause))}, gateway.Refusals(x.network.Refused(), x.entries().Like)...)
+	if err := e.keep(context.WithoutCancel(x.ctx), entries...); err != nil {
 		e.log.Error("record failure", "request", x.req.ID, "error", err)
 	}
 }
@@ -120,18 +140,21 @@ func (e *Engine) sign(x *execution, o *run.Outcome, res *sandboxmcp.Result) (out
 	return out, err
 }
 
-// recordOutcome stores the result and records the outcome, in one transaction.
+// recordOutcome stores the result and records the outcome, together.
 func (e *Engine) recordOutcome(x *execution, o *run.Outcome, out audit.Output, res *sandboxmcp.Result) error {
 	ctx := context.WithoutCancel(x.ctx)
 	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: o.Ended}, e.noteDropped)
 	if err != nil {
 		return unkept(err)
 	}
-	ops := []store.Op{save}
-	for _, n := range append(x.entries().Ended(res, out, x.limits), gateway.Refusals(res.Network.Denied, x.entries().Like)...) {
-		ops = append(ops, e.audit.Op(n))
+	if x.named { // another server may store a result under the same id
+		save.Kind = ""
 	}
-	if err := e.store.Update(ctx, ops...); err != nil {
+	notes, err := e.notes(append(x.entries().Ended(res, out, x.limits), gateway.Refusals(res.Network.Denied, x.entries().Like)...))
+	if err == nil {
+		err = e.store.Keep(ctx, append(notes, save)...)
+	}
+	if err != nil {
 		return unkept(err)
 	}
 	if err := e.keeper.Discard(ctx); err != nil { // the next sweep removes them

@@ -65,7 +65,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 	x.admitted = e.cfg.Now()
 
-	// intent, interpreter and sandbox: the audit intent is committed while the interpreter is found and the sandbox is
+	// intent, interpreter and sandbox: the audit intent is recorded while the interpreter is found and the sandbox is
 	// built. Nothing runs in the sandbox before all three succeed, so no run is missing in the audit log.
 	x.secrets = e.secretsOf(x)
 	intent := e.recordIntent(x)
@@ -118,7 +118,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err != nil {
 		return res, err
 	}
-	// audit: store the result and the outcome in one transaction, committed before the caller gets the result
+	// audit: record the result and the outcome together, before the caller gets the result
 	if err = e.recordOutcome(x, o, out, &res); err != nil {
 		return res, err
 	}

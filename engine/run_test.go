@@ -62,7 +62,7 @@ func TestStages(t *testing.T) {
 func TestIntentComesFirst(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{}
-	e := open(t, f, at(dir))
+	e := open(t, f, at(dir), direct)
 	execute(t, e, shell("warm"))
 	db := database(t, dir)
 	do(t, db, `BEGIN IMMEDIATE`)
@@ -82,7 +82,7 @@ func TestNoIntentNoRun(t *testing.T) {
 	t.Parallel() // it waits for the store's patience of 5 s
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{files: map[string]string{"a": "A"}}
-	e := open(t, f, at(dir))
+	e := open(t, f, at(dir), direct)
 	db := database(t, dir)
 	do(t, db, `BEGIN IMMEDIATE`)
 	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true"))
@@ -116,7 +116,7 @@ func TestOneTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "state")
 			f := &fake{files: map[string]string{"a": "A", "b": "B"}}
-			e := open(t, f, at(dir))
+			e := open(t, f, at(dir), direct)
 			db := database(t, dir)
 			do(t, db, trigger)
 			res, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true"))

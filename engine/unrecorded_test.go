@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // TestLockedRecord: while another process keeps the database locked for longer than the busy
@@ -19,7 +21,7 @@ func TestLockedRecord(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{}
-	e := open(t, f, at(dir))
+	e := open(t, f, at(dir), direct)
 	execute(t, e, shell("true"))
 	before, _ := f.starts()
 	db := database(t, dir)
@@ -60,7 +62,7 @@ func TestUnwritableRecord(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{}
-	e := open(t, f, at(dir))
+	e := open(t, f, at(dir), direct)
 	if _, err := database(t, dir).ExecContext(t.Context(), `CREATE TRIGGER never BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'not today'); END`); err != nil {
 		t.Fatal(err)
 	}
@@ -76,13 +78,69 @@ func TestUnwritableRecord(t *testing.T) {
 	eventually(t, "no sandbox is left", func() bool { _, left := f.starts(); return left == 0 })
 }
 
+// Records that wait for the database are not lost if it takes none: from then on no program runs
+// until they are in.
+func TestRecordsThatDoNotReachTheDatabase(t *testing.T) {
+	t.Parallel()
+	storetest.SQLite(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	f := &fake{}
+	e := open(t, f, at(dir))
+	db := database(t, dir)
+	do(t, db, `CREATE TRIGGER never BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'not today'); END`)
+	ran := 0
+	eventually(t, "a run is refused", func() bool {
+		_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true"))
+		if err == nil {
+			ran++
+			return false
+		}
+		wantCode(t, err, sandboxmcp.CodeBackendUnavailable)
+		return true
+	})
+	if started, _ := f.starts(); started < ran || started > ran+1 {
+		t.Errorf("programs started: got %d for %d results", started, ran)
+	}
+	if _, err := e.Audit(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{}); err == nil {
+		t.Error("the audit without its newest entries: got no error, want one")
+	}
+	do(t, db, `DROP TRIGGER never`)
+	execute(t, e, shell("true"))
+	done := 0
+	for _, r := range rows(t, dir, "default") {
+		if r.Success != nil && *r.Success {
+			done++
+		}
+	}
+	if done != ran+1 {
+		t.Errorf("outcomes on record: got %d, want %d", done, ran+1)
+	}
+}
+
+// If the file for records cannot be written, no program runs.
+func TestNoFileForRecords(t *testing.T) {
+	t.Parallel()
+	storetest.SQLite(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	f := &fake{}
+	e := open(t, f, at(dir))
+	if err := os.WriteFile(filepath.Join(dir, "sandboxmcp.db-notes"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true"))
+	wantCode(t, err, sandboxmcp.CodeBackendUnavailable)
+	if started, _ := f.starts(); started != 0 {
+		t.Errorf("programs started: got %d, want none", started)
+	}
+}
+
 // A run whose result cannot be kept fails, and the failure says that the program ran: a
 // caller that repeats the request runs it twice.
 func TestAFailureAfterTheRunSaysThatItRan(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{}
-	e := open(t, f, at(dir))
+	e := open(t, f, at(dir), direct)
 	if _, err := database(t, dir).ExecContext(t.Context(), `CREATE TRIGGER never BEFORE INSERT ON executions BEGIN SELECT RAISE(ABORT, 'not today'); END`); err != nil {
 		t.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func TestRequestIDTwice(t *testing.T) {
 func TestErrors(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{}
-	e := open(t, f, at(dir))
+	e := open(t, f, at(dir), direct)
 	db := database(t, dir)
 	do(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON executions BEGIN SELECT RAISE(ABORT, 'a cause'); END`)
 	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x"))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
@@ -51,7 +52,7 @@ func (s Record) List(ctx context.Context, q sandboxmcp.AuditQuery) (page sandbox
 
 // storeOf returns the settings of the database that is kept on disk or on a server.
 func storeOf(cfg *config.Config) store.Config {
-	return store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Postgres: cfg.DatabaseURL.Reveal()}
+	return store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Postgres: cfg.DatabaseURL.Reveal(), Notes: store.Makers(audit.Notes(), artifact.Notes())}
 }
 
 // lookAt opens the database of the state directory for reading. It returns nil if the

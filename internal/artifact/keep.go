@@ -35,59 +35,122 @@ type Record struct {
 // the request has a record already.
 //
 // If the results of the namespace then exceed MaxBytes, the step drops the oldest. For each
-// of them it runs the step that note returns. After the commit the caller calls
+// of them it runs the step that drop returns. After the commit the caller calls
 // [Keeper.Discard], which removes their content.
-func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.Op) (store.Op, error) {
+//
+// The step can be kept as a note unless the record has content of its own, which must not
+// wait in memory.
+func (k *Keeper) Save(ctx context.Context, rec Record, drop func(Dropped) store.Op) (store.Note, error) {
 	r := rec.Result
 	stdout, err := k.output(ctx, r.Stdout)
 	if err != nil {
-		return nil, err
+		return store.Note{}, err
 	}
 	stderr, err := k.output(ctx, r.Stderr)
 	if err != nil {
-		return nil, err
+		return store.Note{}, err
 	}
-	var receipt sql.NullString
-	if r.Receipt != nil {
-		text, rerr := json.Marshal(r.Receipt)
-		if rerr != nil {
-			return nil, fmt.Errorf("encode receipt: %w", rerr)
+	content := contents(r, stdout, stderr)
+	rows, err := newRows(rec, stdout, stderr)
+	if err != nil {
+		return store.Note{}, err
+	}
+	n := store.Note{Op: func(ctx context.Context, tx *sql.Tx) error {
+		// A sweep may have discarded these blobs, because no row referred to them yet.
+		if err := k.restore(ctx, content); err != nil {
+			return err
 		}
-		receipt = sql.NullString{String: string(text), Valid: true}
+		if err := rows.insert(ctx, tx); err != nil {
+			return err
+		}
+		if k.hasRoom(rows.Namespace, rows.Bytes) {
+			return nil
+		}
+		return k.makeRoom(ctx, tx, rows.Namespace, rows.RequestID, drop)
+	}}
+	if len(content) > 0 {
+		return n, nil
 	}
-	artifacts, content := r.Artifacts, contents(r, stdout, stderr)
+	n.Kind = noteKind
+	n.Data, err = json.Marshal(rows)
+	return n, err
+}
+
+// noteKind is the kind of the notes of [Keeper.Save].
+const noteKind = "result"
+
+// Notes makes the steps of results that another process has kept. They drop no other result;
+// the next Save and Sweep of the namespace do.
+func Notes() store.NoteMakers {
+	return store.NoteMakers{noteKind: func(data []byte) (store.Op, error) {
+		var r rows
+		if err := json.Unmarshal(data, &r); err != nil {
+			return nil, fmt.Errorf("keep result: %w", err)
+		}
+		return r.insert, nil
+	}}
+}
+
+// rows are the rows of a record, as they are stored.
+type rows struct {
+	RequestID        sandboxmcp.RequestID
+	Namespace        sandboxmcp.Namespace
+	SessionID        *sandboxmcp.SessionID
+	Language         sandboxmcp.Language
+	Status           sandboxmcp.Status
+	ExitCode         int
+	Created, Ended   string
+	Result           string // JSON
+	Stdout, Stderr   []byte
+	OutBlob, ErrBlob sql.NullString
+	Receipt          sql.NullString // JSON
+	Artifacts        []sandboxmcp.Artifact
+	Bytes            int64 // of the record, with its content
+}
+
+func newRows(rec Record, stdout, stderr output) (*rows, error) {
+	r := rec.Result
+	n := &rows{
+		RequestID: r.RequestID, Namespace: r.Namespace, SessionID: r.SessionID, Language: r.Language, Status: r.Status, ExitCode: r.ExitCode,
+		Created: store.FormatTime(rec.CreatedAt), Ended: store.FormatTime(rec.EndedAt),
+		Stdout: stdout.inline, Stderr: stderr.inline, OutBlob: stdout.blob, ErrBlob: stderr.blob, Artifacts: r.Artifacts,
+	}
+	if r.Receipt != nil {
+		text, err := json.Marshal(r.Receipt)
+		if err != nil {
+			return nil, fmt.Errorf("encode receipt: %w", err)
+		}
+		n.Receipt = sql.NullString{String: string(text), Valid: true}
+	}
 	r.Stdout, r.Stderr, r.Artifacts, r.Receipt = "", "", nil, nil
 	result, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode result: %w", err)
 	}
-	size := stdout.size + stderr.size + int64(len(result)+len(receipt.String)) + rowBytes
-	for _, a := range artifacts {
-		size += a.SizeBytes + int64(len(a.Name)+len(a.Path)+len(a.MIMEType)+len(a.Signature)) + rowBytes
+	n.Result = string(result)
+	n.Bytes = stdout.size + stderr.size + int64(len(result)+len(n.Receipt.String)) + rowBytes
+	for _, a := range n.Artifacts {
+		n.Bytes += a.SizeBytes + int64(len(a.Name)+len(a.Path)+len(a.MIMEType)+len(a.Signature)) + rowBytes
 	}
-	return func(ctx context.Context, tx *sql.Tx) error {
-		// A sweep may have discarded these blobs, because no row referred to them yet.
-		if err := k.restore(ctx, content); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, insertExecution,
-			r.RequestID, r.Namespace, r.SessionID, r.Language, r.Status, r.ExitCode, store.FormatTime(rec.CreatedAt), store.FormatTime(rec.EndedAt),
-			string(result), stdout.inline, stderr.inline, stdout.blob, stderr.blob, receipt, size)
+	return n, nil
+}
+
+// insert adds the rows, as a step of an Update.
+func (r *rows) insert(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, insertExecution,
+		r.RequestID, r.Namespace, r.SessionID, r.Language, r.Status, r.ExitCode, r.Created, r.Ended,
+		r.Result, r.Stdout, r.Stderr, r.OutBlob, r.ErrBlob, r.Receipt, r.Bytes)
+	if err != nil {
+		return fmt.Errorf("keep result: %w", err)
+	}
+	for _, a := range r.Artifacts {
+		_, err := tx.ExecContext(ctx, insertArtifact,
+			r.RequestID, a.Name, a.Path, a.MIMEType, a.SizeBytes, a.SHA256, a.Signature, store.FormatTime(a.CreatedAt))
 		if err != nil {
-			return fmt.Errorf("keep result: %w", err)
+			return fmt.Errorf("keep artifact: %w", err)
 		}
-		for _, a := range artifacts {
-			_, err := tx.ExecContext(ctx, insertArtifact,
-				r.RequestID, a.Name, a.Path, a.MIMEType, a.SizeBytes, a.SHA256, a.Signature, store.FormatTime(a.CreatedAt))
-			if err != nil {
-				return fmt.Errorf("keep artifact: %w", err)
-			}
-		}
-		if k.hasRoom(r.Namespace, size) {
-			return nil
-		}
-		return k.makeRoom(ctx, tx, r.Namespace, r.RequestID, note)
-	}, nil
+	}
+	return nil
 }
 
 // rowBytes is the assumed size of a row without its texts.
@@ -156,6 +219,9 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 		defer func() { <-k.loading }()
 	case <-ctx.Done():
 		return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "loading the result was cancelled").WithCause(context.Cause(ctx))
+	}
+	if err := k.store.Settle(ctx); err != nil {
+		return sandboxmcp.Result{}, err
 	}
 	var text []byte
 	var out, errs output
@@ -262,6 +328,9 @@ func (k *Keeper) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	if !ok {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "stream %s is neither stdout nor stderr", sandboxmcp.Quote(stream))
 	}
+	if err := k.store.Settle(ctx); err != nil {
+		return nil, err
+	}
 	var o output
 	err := k.store.DB().QueryRowContext(ctx, query, id, ns).Scan(&o.inline, &o.blob)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -276,6 +345,9 @@ func (k *Keeper) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 // Content returns one artifact with its content. name is its path below /mnt/data. If the
 // request has no artifact of that name, Content fails with not_found.
 func (k *Keeper) Content(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, name string) (sandboxmcp.Artifact, error) {
+	if err := k.store.Settle(ctx); err != nil {
+		return sandboxmcp.Artifact{}, err
+	}
 	r := sandboxmcp.Result{RequestID: id}
 	err := k.store.DB().QueryRowContext(ctx, selectSession, id, ns).Scan(&r.SessionID)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -301,6 +373,9 @@ func (k *Keeper) Content(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 // OfSession returns the newest artifact of that name among the runs of a session, with its
 // content. If there is none, it fails with not_found.
 func (k *Keeper) OfSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, name string) (sandboxmcp.Artifact, error) {
+	if err := k.store.Settle(ctx); err != nil {
+		return sandboxmcp.Artifact{}, err
+	}
 	var newest sandboxmcp.RequestID
 	err := k.store.DB().QueryRowContext(ctx, selectNewestOf, ns, id, name).Scan(&newest)
 	if errors.Is(err, sql.ErrNoRows) {

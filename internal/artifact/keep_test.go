@@ -24,11 +24,11 @@ func (k *kit) save(t *testing.T, r sandboxmcp.Result, files map[string]string) s
 	for i := range r.Artifacts {
 		r.Artifacts[i].Signature = "c2ln"
 	}
-	op, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now.Add(time.Second)}, k.dropped.note)
+	save, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now.Add(time.Second)}, k.dropped.note)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.store.Update(t.Context(), op); err != nil {
+	if err := k.store.Update(t.Context(), save.Op); err != nil {
 		t.Fatal(err)
 	}
 	if err := k.Discard(t.Context()); err != nil {
@@ -81,7 +81,7 @@ func TestSaveAndLoad(t *testing.T) {
 	if d := cmp.Diff(want.Artifacts[1], a); err != nil || d != "" {
 		t.Error(err, d)
 	}
-	if op, err := k.Save(t.Context(), artifact.Record{Result: r}, new(notes).note); err != nil || k.store.Update(t.Context(), op) == nil {
+	if save, err := k.Save(t.Context(), artifact.Record{Result: r}, new(notes).note); err != nil || k.store.Update(t.Context(), save.Op) == nil {
 		t.Error("keeping a request twice: got no error, want one")
 	}
 }

@@ -33,6 +33,9 @@ type Dropped struct {
 // referred to for ten minutes. It checks a bounded part of all content; the next Sweep
 // continues from there. If ctx ends, the results dropped so far stay dropped.
 func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
+	if err := k.store.Settle(ctx); err != nil {
+		return err
+	}
 	due, err := k.due(ctx)
 	if err != nil {
 		return err

@@ -313,7 +313,7 @@ func TestContentThatIsDiscardedBeforeItsRowIsPutBack(t *testing.T) {
 	r := result("ns", "r1")
 	r.Stdout = strings.Repeat("o", 70<<10)
 	r.Artifacts = k.collect(t, artifact.Source{Files: &dir{root: root}, RequestID: "r1"}).Artifacts
-	op, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now}, k.dropped.note)
+	save, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now}, k.dropped.note)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestContentThatIsDiscardedBeforeItsRowIsPutBack(t *testing.T) {
 	if n := len(k.blobFiles(t)); n != 0 {
 		t.Fatalf("got %d blobs left, want none", n)
 	}
-	if err := k.store.Update(t.Context(), op); err != nil {
+	if err := k.store.Update(t.Context(), save.Op); err != nil {
 		t.Fatal(err)
 	}
 	got, err := k.Load(t.Context(), "ns", "r1", true)
@@ -338,12 +338,12 @@ func TestDropsThatAreUndoneLeaveTheContent(t *testing.T) {
 	k.now = k.now.Add(time.Second)
 	r := result("ns", "r2")
 	r.Stdout = strings.Repeat("o", 8<<10)
-	op, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now}, k.dropped.note)
+	save, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now}, k.dropped.note)
 	if err != nil {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	if err := k.store.Update(t.Context(), op, func(context.Context, *sql.Tx) error { return broken }); !errors.Is(err, broken) {
+	if err := k.store.Update(t.Context(), save.Op, func(context.Context, *sql.Tx) error { return broken }); !errors.Is(err, broken) {
 		t.Fatalf("got %v, want %v", err, broken)
 	}
 	if err := k.Discard(t.Context()); err != nil {
@@ -394,11 +394,11 @@ func TestProcessesTogetherKeepWithinTheBound(t *testing.T) {
 	for n := range 200 {
 		r := result("default", sandboxmcp.RequestID(fmt.Sprintf("r%d", n)))
 		r.Stdout = strings.Repeat("x", 12_000+n)
-		op, err := keepers[n/3%len(keepers)].Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now}, k.dropped.note)
+		save, err := keepers[n/3%len(keepers)].Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now}, k.dropped.note)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := k.store.Update(t.Context(), op); err != nil {
+		if err := k.store.Update(t.Context(), save.Op); err != nil {
 			t.Fatal(err)
 		}
 		var kept int64

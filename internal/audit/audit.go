@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,7 +75,7 @@ func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 	r, err := newRow(e)
 	return func(ctx context.Context, tx *sql.Tx) error {
 		if err != nil {
-			return fmt.Errorf("append to the audit: %w", err)
+			return appendError(err)
 		}
 		at := e.Timestamp
 		if at.IsZero() {
@@ -82,16 +83,66 @@ func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 		}
 		at = at.UTC().Round(0)
 		r.Timestamp = formatTime(at)
-		position, err := l.ends.append(ctx, tx, r)
-		if err == nil && l.sealer != nil {
-			err = l.sealer.appended(ctx, tx, position, &l.ends)
-		}
-		if err != nil {
-			return fmt.Errorf("append to the audit: %w", err)
+		if err := l.append(ctx, tx, r); err != nil {
+			return err
 		}
 		e.ID, e.Seq, e.Timestamp, e.Prev, e.Hash = r.ID, r.Seq, at, r.Prev, r.Hash
 		return nil
 	}
+}
+
+// append appends a row and seals the record if that is due.
+func (l *Log) append(ctx context.Context, tx *sql.Tx, r *row) error {
+	position, err := l.ends.append(ctx, tx, r)
+	if err == nil && l.sealer != nil {
+		err = l.sealer.appended(ctx, tx, position, &l.ends)
+	}
+	return appendError(err)
+}
+
+func appendError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("append to the audit: %w", err)
+}
+
+// Note is [Log.Op] as a note, whose entry gets its place in the chain later. The entry's time
+// is that of the call. Note fails where the step of Op would.
+func (l *Log) Note(e *sandboxmcp.AuditEntry) (store.Note, error) {
+	r, err := newRow(e)
+	if err != nil {
+		return store.Note{}, appendError(err)
+	}
+	at := e.Timestamp
+	if at.IsZero() {
+		at = l.now()
+	}
+	r.Timestamp = formatTime(at.UTC().Round(0))
+	data, err := json.Marshal(r)
+	if err != nil {
+		return store.Note{}, appendError(err)
+	}
+	op := func(ctx context.Context, tx *sql.Tx) error { return l.append(ctx, tx, r) }
+	return store.Note{Op: op, Kind: noteKind, Data: data}, nil
+}
+
+// noteKind is the kind of the notes of [Log.Note].
+const noteKind = "audit"
+
+// Notes makes the steps of entries that another process has kept. A later append signs them.
+func Notes() store.NoteMakers {
+	return store.NoteMakers{noteKind: func(data []byte) (store.Op, error) {
+		var r row
+		if err := json.Unmarshal(data, &r); err != nil {
+			return nil, appendError(err)
+		}
+		r.prepare()
+		return func(ctx context.Context, tx *sql.Tx) error {
+			_, err := new(ends).append(ctx, tx, &r)
+			return appendError(err)
+		}, nil
+	}}
 }
 
 // Append appends e in a separate Update and returns the recorded entry. See [Log.Op].

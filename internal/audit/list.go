@@ -20,6 +20,9 @@ const (
 // List returns the entries of a namespace that match q, newest first unless q.OldestFirst
 // is set. The page also has the total number of matches and the newest checkpoint.
 func (l *Log) List(ctx context.Context, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
+	if err := l.store.Settle(ctx); err != nil {
+		return sandboxmcp.AuditPage{}, err
+	}
 	return List(ctx, l.store.DB(), ns, q)
 }
 

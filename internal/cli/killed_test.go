@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -174,7 +175,7 @@ func (k *killed) check() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	at := store.Config{Dir: k.state, Postgres: k.url}
+	at := store.Config{Dir: k.state, Postgres: k.url, Notes: store.Makers(audit.Notes(), artifact.Notes())}
 	v, err := store.Look(k.t.Context(), at)
 	if err != nil || v == nil {
 		k.t.Fatalf("got %v and %v for the database, want it open", v, err)

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,7 +12,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
-	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
@@ -43,13 +43,13 @@ type Run struct {
 // NewRun returns the secrets of a run. It has none before Use and Open.
 func (g *Guard) NewRun(r Request) *Run { return &Run{guard: g, req: r} }
 
-// Use returns a step for the transaction that records the run's intent. The step chooses the run's
-// secrets. If there are any, it appends the audit entry that lists them. If the request names a
-// secret that it cannot get, the step fails with access_denied or invalid_argument.
-func (r *Run) Use() store.Op {
-	var use store.Op
-	use, r.opened = r.guard.cfg.Vault.Use(r.req.Like.Namespace, r.choose)
-	return use
+// Use chooses the run's secrets. It returns the audit entry that lists them, to be recorded with the
+// run's intent, or nil if there are none. If the request names a secret that it cannot get, the
+// error is access_denied or invalid_argument.
+func (r *Run) Use(ctx context.Context) (entry *sandboxmcp.AuditEntry, err error) {
+	entry, open, err := r.guard.cfg.Vault.Use(ctx, r.req.Like.Namespace, r.choose)
+	r.opened = open
+	return entry, err
 }
 
 // choose selects the secrets that a run gets. It returns the audit entry that lists them, or nil if

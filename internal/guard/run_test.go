@@ -26,7 +26,7 @@ type kit struct {
 	*guard.Guard
 
 	vault *vault.Vault
-	store *store.Store
+	audit *audit.Log
 }
 
 const valueA, valueB = "Kit-0123456789/a", "Kit-9876543210/b"
@@ -45,7 +45,7 @@ func open(t *testing.T, c guard.Config) *kit {
 		log.Close(context.WithoutCancel(t.Context()))
 		_ = s.Close()
 	})
-	k := &kit{store: s}
+	k := &kit{audit: log}
 	if k.vault, err = vault.Open(vault.Config{Kind: vault.Memory, Store: s, Audit: log, Check: guard.CheckSecret}); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,11 @@ func (k *kit) add(t *testing.T, key, value string) {
 func (k *kit) run(t *testing.T, env map[string]string, none bool, had *guard.Had) (*guard.Run, map[string]string, error) {
 	t.Helper()
 	r := k.NewRun(guard.Request{Env: env, None: none, Like: sandboxmcp.AuditEntry{RequestID: "r1", Namespace: "ns", Actor: "tester"}})
-	if err := k.store.Update(t.Context(), r.Use()); err != nil {
+	e, err := r.Use(t.Context())
+	if err == nil && e != nil {
+		_, err = k.audit.Append(t.Context(), *e)
+	}
+	if err != nil {
 		return r, nil, err
 	}
 	r.Open()

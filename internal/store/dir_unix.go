@@ -27,6 +27,9 @@ func writable(path string) error {
 	return nil
 }
 
+// canLease is whether the system has leases.
+const canLease = true
+
 // openLease opens the file or directory of a lease. If it does not exist, openLease makes a
 // file. It never blocks, even if the path is a FIFO or a device.
 func openLease(path string) (f *os.File, err error) {

@@ -131,6 +131,65 @@ func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
 	}
 }
 
+// A note that was kept on a disk that fills up is in the database once there is room, and one
+// that was refused is not.
+func TestNotesOnAFullDisk(t *testing.T) {
+	storetest.SQLite(t)
+	disk := onSmallDisk(t, "3m")
+	if disk == "" {
+		return
+	}
+	dir := filepath.Join(disk, "state")
+	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ballast := filepath.Join(disk, "ballast")
+	var mu sync.Mutex
+	told, refused := map[string]bool{}, 0
+	for round := range 4 {
+		if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); err != nil && !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for w := range 4 {
+			wg.Go(func() {
+				for i := range 100 {
+					id := fmt.Sprintf("%d.%d.%d", round, w, i)
+					n := note(id)
+					n.Data = append(n.Data, make([]byte, 8000)...)
+					err := s.Keep(t.Context(), n)
+					if err != nil && sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+						t.Errorf("got %v, want backend_unavailable", err)
+					}
+					mu.Lock()
+					if err == nil {
+						told[id] = true
+					} else {
+						refused++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		_ = os.Remove(ballast)
+		if err := s.Settle(t.Context()); err != nil {
+			t.Fatalf("with room again: got %v, want nil", err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: got %v, want nil", err)
+	}
+	if refused == 0 || len(told) == 0 {
+		t.Fatalf("got %d notes kept and %d refused, want some of both", len(told), refused)
+	}
+	t.Logf("%d were kept, %d refused", len(told), refused)
+	if n := countServers(t, open(t, store.Config{Dir: dir})); n != len(told) {
+		t.Errorf("got %d rows, want %d", n, len(told))
+	}
+}
+
 // TestCloseUnderWriters: a store that is closed while many write has every update that
 // succeeded, and all callers return.
 func TestCloseUnderWriters(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 )
 
 // View is a database that is opened for reading only. It creates and writes no file, does
-// not migrate, and never delays a writer.
+// not migrate, and never delays a writer. Only notes that other processes have kept are
+// carried out before, if [Config] Notes is set.
 type View struct {
 	s       *Store
 	version int
@@ -52,7 +53,26 @@ func Look(ctx context.Context, cfg Config) (*View, error) {
 	if v.version == 0 { // another process is creating it
 		return nil, v.Close()
 	}
+	if err = v.settle(ctx, cfg); err != nil {
+		return nil, errors.Join(err, v.Close())
+	}
 	return v, nil
+}
+
+// settle carries out the notes of other processes, if there are any.
+func (v *View) settle(ctx context.Context, cfg Config) error {
+	if cfg.Notes == nil || !v.Current() || !canLease {
+		return nil
+	}
+	v.s.notes.dir = notesDir(v.s.real)
+	if others, err := v.s.unsettled(ctx, v.s.reader); err != nil || len(others) == 0 {
+		return v.s.explainRead(err)
+	}
+	s, err := Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Settle(ctx), s.Close())
 }
 
 // lookPostgres is Look for a PostgreSQL database.
@@ -80,6 +100,7 @@ func (v *View) open(ctx context.Context) error {
 	if err = d.resolve(); err != nil {
 		return err
 	}
+	v.s.real = d.real
 	if v.s.reader, err = d.reader(); err != nil {
 		return err
 	}

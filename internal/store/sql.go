@@ -41,6 +41,14 @@ const (
 	moveTheLog = `PRAGMA wal_checkpoint(PASSIVE)`
 )
 
+// Used in notes.go and notes_file.go. A row says how many bytes of a file are carried out.
+const (
+	// file
+	selectApplied = `SELECT applied FROM notes WHERE file = ?`
+	deleteApplied = `DELETE FROM notes WHERE file = ?`
+	setApplied    = `INSERT INTO notes (file, applied) VALUES (?, ?) ON CONFLICT (file) DO UPDATE SET applied = excluded.applied`
+)
+
 // Used in look.go.
 const countByStatus = `SELECT status, count(*) FROM executions GROUP BY status`
 

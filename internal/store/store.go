@@ -3,7 +3,8 @@
 // which the servers of several machines share; then the directory has the blobs.
 //
 // Within a process one goroutine writes at a time ([Store.Update]). It runs all waiting
-// Updates in its transaction. Between processes the database's own lock decides. Any number
+// Updates in its transaction. [Store.Keep] writes to a file instead and lets a later transaction
+// do the rest. Between processes the database's own lock decides. Any number
 // of servers and commands may have the directory open at once. Each sees what the others
 // have committed, and none waits longer than the busy timeout.
 //
@@ -62,6 +63,7 @@ type Config struct {
 	Synchronous string             // SynchronousNormal (the default) or SynchronousFull
 	BusyTimeout time.Duration      // 0: DefaultBusyTimeout
 	Logger      *slog.Logger       // nil: nothing is logged
+	Notes       NoteMakers         // make the steps of notes that other processes have kept; nil: such notes are left alone
 
 	Free FreeSpace        // nil: the kernel's answer
 	Now  func() time.Time // nil: time.Now
@@ -80,9 +82,10 @@ type Store struct {
 	conn   *sql.Conn // SQLite: the writer's only connection; used by the goroutine that has the turn
 
 	line    line
-	turn    chan struct{}  // full while a goroutine writes
-	untidy  int            // transactions since the last tidy; used by the goroutine that has the turn
-	tidying atomic.Bool    // tidy is running
+	turn    chan struct{} // full while a goroutine writes
+	untidy  int           // transactions since the last tidy; used by the goroutine that has the turn
+	tidying atomic.Bool   // tidy is running
+	notes   notes
 	work    sync.WaitGroup // running Updates and tidy
 	close   func() error
 
@@ -133,6 +136,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 		}
 	}
 	s.full = durability == SynchronousFull
+	s.notes.direct = s.full || cfg.Postgres != "" || Path(cfg) == MemoryPath || !canLease
 	if err := prepareDir(s.dir); err != nil {
 		return err
 	}
@@ -153,7 +157,9 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if err = d.resolve(); err != nil {
 		return err
 	}
-	s.real, s.blobs.passing = d.real, d.memory()
+	if s.real, s.blobs.passing = d.real, d.memory(); !d.memory() && canLease {
+		s.notes.dir, s.notes.makers = notesDir(d.real), cfg.Notes
+	}
 	if s.blobs.dir, err = d.blobsOf(s.dir); err != nil {
 		return err
 	}
@@ -223,8 +229,8 @@ func (s *Store) Dir() string { return s.dir }
 func (s *Store) Path() string { return s.path }
 
 // DB returns the database for reading. Statements that write fail; use [Store.Update]. A
-// query sees every Update that returned before it. The connection is opened when it is
-// first used.
+// query sees every Update that returned before it; before reading what notes make, call
+// [Store.Settle]. The connection is opened when it is first used.
 func (s *Store) DB() *sql.DB { return s.reader }
 
 // Sync returns once everything that was committed before is on the disk. With
@@ -252,8 +258,9 @@ func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
 	s.line.close()
+	s.hurryNotes()
 	s.work.Wait()
-	if err := errors.Join(s.shutDatabase(), s.blobs.close()); err != nil {
+	if err := errors.Join(s.closeNotes(), s.shutDatabase(), s.blobs.close()); err != nil {
 		return fmt.Errorf("close the state directory %s: %w", s.dir, err)
 	}
 	return nil
@@ -283,6 +290,14 @@ func (s *Store) shutDatabase() error {
 func (s *Store) explain(verb string, err error) error {
 	if _, ok := errors.AsType[*sandboxmcp.Error](err); ok {
 		return err
+	}
+	if stuck, ok := errors.AsType[*stuckError](err); ok {
+		return &sandboxmcp.Error{
+			Code:    sandboxmcp.CodeBackendUnavailable,
+			Message: fmt.Sprintf("the records in %s cannot be brought into the database: %s", stuck.file, stuck.error),
+			Hint:    "read the server's log; to go on without these records, end the server and move the file away",
+			Err:     err,
+		}
 	}
 	if o, ok := errors.AsType[*objectError](err); ok {
 		return &sandboxmcp.Error{Code: sandboxmcp.CodeBackendUnavailable, Message: fmt.Sprintf("a file cannot be %s: %s", verb, o.error), Hint: "check blob_url, the key of the object store, and that the store answers", Err: err}

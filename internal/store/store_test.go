@@ -24,7 +24,7 @@ import (
 )
 
 // childEnv makes the test binary a second process: "<dir> <name> <rows>". Of the names
-// "change" and "hold" rows counts changes of a topic, and nothing.
+// "change", "keep" and "hold" rows counts changes of a topic, notes, and nothing.
 const childEnv = "STORE_TEST_CHILD"
 
 func TestMain(m *testing.M) { os.Exit(testkit.RunOrChild(m, childEnv, child)) }
@@ -43,8 +43,11 @@ func child(args string) (err error) {
 	}
 	fmt.Println("opened in", time.Since(start))
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if name == "hold" {
+	switch name {
+	case "hold":
 		return holdLease(s)
+	case "keep":
+		return keepNotes(s, n)
 	}
 	for i := range n {
 		add := addServer(name + strconv.Itoa(i))

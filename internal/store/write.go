@@ -101,6 +101,24 @@ func (l *line) join(j *job) bool {
 	return true
 }
 
+// enter counts work as in progress, unless the line is closed.
+func (l *line) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.work.Add(1)
+	return true
+}
+
+// ended reports whether the line is closed.
+func (l *line) ended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
 // close refuses further jobs.
 func (l *line) close() {
 	l.mu.Lock()
@@ -145,6 +163,10 @@ func (s *Store) write(ctx context.Context) {
 	}
 	base := context.WithoutCancel(ctx)
 	tx, err := s.begin(ctx, time.Until(first.since.Add(s.busy)))
+	var notes int
+	if err == nil {
+		notes, err = s.carryOut(base, tx)
+	}
 	if err != nil {
 		if ctx.Err() == nil && first.take() {
 			first.done <- s.explain("written", err)
@@ -152,13 +174,17 @@ func (s *Store) write(ctx context.Context) {
 		return
 	}
 	batch := s.line.take(maxBatch)
+	committed := false
 	switch len(batch) {
 	case 0: // the caller's own job was withdrawn
 		_ = s.undo(tx, nil)
 	case 1:
-		s.writeOne(tx, batch[0])
+		committed = s.writeOne(tx, batch[0])
 	default:
-		s.writeMany(base, tx, batch)
+		committed = s.writeMany(base, tx, batch)
+	}
+	if committed {
+		s.notes.finish(notes)
 	}
 	s.tidy(base)
 }
@@ -185,7 +211,7 @@ const tidyAfter = 64
 // Writers can continue meanwhile. The caller has the turn.
 func (s *Store) tidy(ctx context.Context) {
 	s.untidy++
-	if s.untidy < tidyAfter || s.path == MemoryPath || s.pg != nil || !s.tidying.CompareAndSwap(false, true) {
+	if s.untidy < tidyAfter || s.path == MemoryPath || s.pg != nil || s.line.ended() || !s.tidying.CompareAndSwap(false, true) {
 		return
 	}
 	s.untidy = 0
@@ -197,22 +223,23 @@ func (s *Store) tidy(ctx context.Context) {
 	})
 }
 
-func (s *Store) writeOne(tx *sql.Tx, j *job) {
+func (s *Store) writeOne(tx *sql.Tx, j *job) (committed bool) {
 	err := j.run(tx)
 	if err == nil {
 		if err = tx.Commit(); err != nil {
 			j.done <- s.explain("written", err)
-			return
+			return false
 		}
 		j.done <- nil
-		return
+		return true
 	}
 	j.done <- s.outcome(s.undo(tx, err))
+	return false
 }
 
 // writeMany runs each job in a savepoint. If the transaction itself fails, all jobs fail
 // and nothing is written.
-func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) {
+func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) (committed bool) {
 	errs := make([]error, len(batch))
 	var broken error
 	for i, j := range batch {
@@ -245,6 +272,7 @@ func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) {
 			j.done <- s.outcome(errs[i])
 		}
 	}
+	return broken == nil
 }
 
 // undo rolls back and returns err. The transaction may have been rolled back before.

@@ -15,7 +15,6 @@ package vault
 
 import (
 	"context"
-	"database/sql"
 	"slices"
 	"strings"
 	"sync"
@@ -222,29 +221,20 @@ func (v *Vault) Current(ctx context.Context, ns sandboxmcp.Namespace) (*Set, err
 	return open()
 }
 
-// Use returns a step for the transaction of a run's intent. The step looks up the secrets
-// of the namespace and calls record with their keys. It appends the audit entry that record
-// returns; nil means that the run gets no secrets. An error of record fails the
-// transaction. After the commit the second function returns the secrets.
-func (v *Vault) Use(ns sandboxmcp.Namespace, record func(keys []string) (*sandboxmcp.AuditEntry, error)) (store.Op, func() (*Set, error)) {
-	opened := func() (*Set, error) { return nil, unavailable("its step was not run", nil) }
-	op := func(ctx context.Context, tx *sql.Tx) error {
-		items, open, err := v.look(ctx, tx, ns)
-		if err != nil {
-			return err
-		}
-		opened = open
-		keys := make([]string, len(items))
-		for i := range items {
-			keys[i] = items[i].Key
-		}
-		e, err := record(keys)
-		if err != nil || e == nil {
-			return err
-		}
-		return v.cfg.Audit.Op(e)(ctx, tx)
+// Use looks up the secrets of the namespace and calls choose with their keys. It returns the
+// audit entry that choose returns, which the caller records before it opens the secrets; nil
+// means that the run gets none. open returns the secrets.
+func (v *Vault) Use(ctx context.Context, ns sandboxmcp.Namespace, choose func(keys []string) (*sandboxmcp.AuditEntry, error)) (e *sandboxmcp.AuditEntry, open func() (*Set, error), err error) {
+	items, open, err := v.look(ctx, v.cfg.Store.DB(), ns)
+	if err != nil {
+		return nil, nil, err
 	}
-	return op, func() (*Set, error) { return opened() }
+	keys := make([]string, len(items))
+	for i := range items {
+		keys[i] = items[i].Key
+	}
+	e, err = choose(keys)
+	return e, open, err
 }
 
 // look returns the secrets of a namespace without values. open returns them with values.

@@ -1,0 +1,292 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"maps"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Note is a step of an Update that can be carried out after the caller of [Store.Keep] has its
+// answer, and by another process if this one ends before. The step must not be able to fail
+// because of what another process has written: it would be tried again for ever.
+type Note struct {
+	Op   Op
+	Kind string // name of the function in [Config] Notes that makes the step again from Data; empty: the step cannot wait
+	Data []byte
+}
+
+// NoteMakers make the steps of notes that another process has kept, by their kind.
+type NoteMakers map[string]func(data []byte) (Op, error)
+
+// Makers joins the makers of several packages.
+func Makers(of ...NoteMakers) NoteMakers {
+	all := NoteMakers{}
+	for _, m := range of {
+		maps.Copy(all, m)
+	}
+	return all
+}
+
+const (
+	// notesWait is how long a note waits for others, with which it shares a transaction. An
+	// Update, a [Store.Settle] and Close do not wait.
+	notesWait = 50 * time.Millisecond
+	// notesAtOnce is the number of waiting notes that do not wait longer.
+	notesAtOnce = 64
+	// notesMost and notesMostBytes bound the waiting notes. Beyond that, Keep is an Update.
+	notesMost      = 512
+	notesMostBytes = 4 << 20
+	// notesFile is the size in bytes from which a file is replaced by a new one.
+	notesFile = 1 << 20
+)
+
+// notes is a file to which this process appends steps before they are in the database.
+//
+// The order is: the file has the note, Keep returns, a transaction carries the note out and
+// stores how many bytes of the file are done. So each note is carried out once, whoever does
+// it. This process does it from memory. If it was killed, another one reads the file.
+type notes struct {
+	dir    string     // directory of the files of all processes; empty: there are none
+	direct bool       // this process makes no file: Keep is Update
+	makers NoteMakers // nil: the notes of other processes are left alone
+
+	mu      sync.Mutex
+	file    *Lease // nil: none was made yet
+	name    string
+	size    int64 // bytes of the file that hold notes
+	waiting []waitingNotes
+	bytes   int64       // of waiting
+	stuck   bool        // they could not be carried out
+	due     *time.Timer // flushes; nil: none is scheduled
+	gone    []string    // files of this process that were removed and have a row
+}
+
+// waitingNotes are the notes of one Keep.
+type waitingNotes struct {
+	ctx context.Context //nolint:containedctx // of the call, which has returned; the steps get its values
+	ops []Op
+	end int64 // bytes of the file up to here
+	len int64
+}
+
+// Keep records notes, either all or none, and returns once a killed process would not lose
+// them. It is Update for notes whose result nobody waits for. The database has them soon; a
+// later Update and a [Store.Settle] of this process see them in any case. If the disk is full
+// or the notes before are stuck, the error is that of Update and nothing was kept.
+//
+// With [SynchronousFull], for a database in memory and in PostgreSQL, Keep is Update.
+func (s *Store) Keep(ctx context.Context, all ...Note) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ops := make([]Op, len(all))
+	for i := range all {
+		ops[i] = all[i].Op
+	}
+	if n := &s.notes; !n.direct {
+		if !s.line.enter() {
+			return s.closedError()
+		}
+		defer s.work.Done()
+		if taken, err := n.take(ctx, s, all, ops); taken || err != nil {
+			return err
+		}
+	}
+	return s.Update(ctx, ops...)
+}
+
+// take appends notes to the file and schedules the transaction that carries them out. It takes
+// none if too many wait or these are too large.
+func (n *notes) take(ctx context.Context, s *Store, all []Note, ops []Op) (taken bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stuck || len(n.waiting) >= notesMost || n.bytes >= notesMostBytes {
+		return false, nil
+	}
+	frame, fits, err := n.append(all)
+	if err != nil {
+		return false, s.explain("written", err)
+	}
+	if !fits {
+		return false, nil
+	}
+	n.waiting = append(n.waiting, waitingNotes{context.WithoutCancel(ctx), ops, n.size, frame})
+	n.bytes += frame
+	if n.due == nil {
+		s.scheduleFlush(notesWait)
+	} else if len(n.waiting) == notesAtOnce {
+		s.work.Go(s.flush)
+	}
+	return true, nil
+}
+
+// scheduleFlush schedules a flush. The caller holds the lock of the notes and has s.work.
+func (s *Store) scheduleFlush(after time.Duration) {
+	s.work.Add(1)
+	s.notes.due = time.AfterFunc(after, func() {
+		defer s.work.Done()
+		s.flush()
+	})
+}
+
+// hurryNotes cancels a scheduled flush, because Close carries out the notes.
+func (s *Store) hurryNotes() {
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	if s.notes.due != nil && s.notes.due.Stop() {
+		s.work.Done()
+	}
+}
+
+// has reports whether notes wait.
+func (n *notes) has() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.waiting) > 0
+}
+
+// flush carries out the notes that wait, and tries again later if that fails.
+func (s *Store) flush() {
+	n := &s.notes
+	n.mu.Lock()
+	n.due = nil
+	n.mu.Unlock()
+	err := s.bringIn(context.Background())
+	if err == nil {
+		return
+	}
+	s.log.Warn("the newest records are in their file and not in the database; trying again", "error", err)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.due == nil && !s.line.ended() {
+		s.scheduleFlush(s.busy)
+	}
+}
+
+// bringIn carries out the notes that wait, in a transaction of their own.
+func (s *Store) bringIn(ctx context.Context) error {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	if !s.notes.has() {
+		return nil
+	}
+	tx, err := s.begin(ctx, s.busy)
+	if err != nil {
+		s.notes.fail()
+		return s.explain("written", err)
+	}
+	done, err := s.carryOut(ctx, tx)
+	if err != nil {
+		return s.explain("written", err)
+	}
+	if err = tx.Commit(); err != nil {
+		return s.explain("written", err)
+	}
+	s.notes.finish(done)
+	s.tidy(ctx)
+	return nil
+}
+
+// carryOut carries out the notes that wait, at the beginning of a transaction. It returns how
+// many there were, for [notes.finish] after the commit. On an error the transaction is undone.
+// The notes then wait on, and so does their file: what was acknowledged is not dropped.
+func (s *Store) carryOut(ctx context.Context, tx *sql.Tx) (done int, err error) {
+	n := &s.notes
+	n.mu.Lock()
+	all, name, gone := n.waiting[:len(n.waiting):len(n.waiting)], n.name, n.gone
+	n.mu.Unlock()
+	if len(all) == 0 {
+		return 0, nil
+	}
+	if err = runNotes(ctx, tx, all, name, gone); err != nil {
+		n.fail()
+		return 0, s.undo(tx, n.explain(name, err))
+	}
+	return len(all), nil
+}
+
+func runNotes(ctx context.Context, tx *sql.Tx, all []waitingNotes, name string, gone []string) error {
+	var applied int64
+	err := tx.QueryRowContext(ctx, selectApplied, name).Scan(&applied)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	for _, w := range all {
+		if w.end <= applied { // another process was faster
+			continue
+		}
+		j := job{ctx: w.ctx, ops: w.ops}
+		if err = j.run(tx); err != nil {
+			return err
+		}
+	}
+	for _, old := range gone {
+		if _, err = tx.ExecContext(ctx, deleteApplied, old); err != nil {
+			return err
+		}
+	}
+	_, err = tx.ExecContext(ctx, setApplied, name, max(applied, all[len(all)-1].end))
+	return err
+}
+
+// fail makes every Keep an Update, which reports why the notes before it are stuck, until they
+// are carried out.
+func (n *notes) fail() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stuck = true
+}
+
+// stuckError means that notes cannot be carried out although the database works.
+type stuckError struct {
+	file string
+	error
+}
+
+func (e *stuckError) Unwrap() error { return e.error }
+
+// explain adds the file to an error of a step.
+func (n *notes) explain(name string, err error) error {
+	if err == nil || unusable(err) {
+		return err
+	}
+	return &stuckError{filepath.Join(n.dir, name), err}
+}
+
+// finish forgets the first count waiting notes, which are committed, and removes a large file
+// once all of its notes are.
+func (n *notes) finish(count int) {
+	if count == 0 {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, w := range n.waiting[:count] {
+		n.bytes -= w.len
+	}
+	n.waiting = append(n.waiting[:0], n.waiting[count:]...)
+	clear(n.waiting[len(n.waiting):cap(n.waiting)])
+	n.gone, n.stuck = nil, false
+	if len(n.waiting) == 0 && n.size > notesFile {
+		_ = n.discard() // a file that stays is read by another process, which finds it done
+	}
+}
+
+// closeNotes carries out what waits and removes the file. No Keep runs any more.
+func (s *Store) closeNotes() error {
+	err := s.bringIn(context.Background())
+	n := &s.notes
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.file == nil {
+		return err
+	}
+	if err != nil { // the next process reads the file
+		return errors.Join(err, n.file.Release())
+	}
+	return n.discard()
+}
