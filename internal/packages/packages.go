@@ -123,6 +123,8 @@ type Installed struct {
 	Path    string `json:"path,omitempty"`   // node: its directory, such as node_modules/a/node_modules/b
 	Script  bool   `json:"script,omitempty"` // node: it has an install script, which was not run
 	Direct  bool   `json:"direct,omitempty"` // it was asked for by name
+
+	Bundled []string `json:"bundled,omitempty"` // node: names of the packages that its tarball contains, sorted
 }
 
 // Rejected is a package, or some versions of it, that the gateway did not offer.
