@@ -163,7 +163,7 @@ func (e *Engine) FindApproval(ctx context.Context, c sandboxmcp.Caller, id strin
 // decision that cannot be recorded has no effect. An MCP tool may call it only with an
 // answer that the client got from a person.
 func (e *Engine) DecideEgress(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
-	c, err := e.decider(c, d)
+	c, err := e.decider(ctx, c, d)
 	if err != nil {
 		return sandboxmcp.AccessAnswer{}, err
 	}

@@ -327,6 +327,23 @@ func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp
 	return found, err
 }
 
+// Lives returns nil if a session of the id is live, in this process or another one. It does not restart
+// its lifetime. It fails with session_not_found.
+func (t *Table) Lives(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
+	t.mu.Lock()
+	s := t.live[key{ns, id}]
+	here := s != nil && s.room != nil && !t.overdueLocked(s)
+	t.mu.Unlock()
+	if here {
+		return nil
+	}
+	elsewhere, err := t.elsewhere(ctx, key{ns, id})
+	if err == nil && !elsewhere {
+		err = notFound(id)
+	}
+	return err
+}
+
 // idsLocked returns the ids of a namespace's live sessions, in their order. t.mu is held.
 func (t *Table) idsLocked(ns sandboxmcp.Namespace) []sandboxmcp.SessionID {
 	ids := []sandboxmcp.SessionID{}
