@@ -346,7 +346,7 @@ func (w *Gateway) Closed() (egress.Verdict, bool) {
 	case p.narrowed, p.granted:
 		return notListed, true
 	}
-	if open, err := w.e.gate.Open(w.e.ctx, p.who); err == nil && len(open) > 0 {
+	if open, err := w.e.gate.Open(w.e.ctx, w.e.who(p)); err == nil && len(open) > 0 {
 		return egress.Verdict{}, false
 	}
 	return egress.Verdict{Reason: notOpened, Recourse: w.e.recourse(p.asks)}, true
@@ -363,7 +363,7 @@ func (w *Gateway) open(ctx context.Context, p policy, ask egress.Ask) (string, b
 	if p.own {
 		return "", false
 	}
-	rule, ok, err := w.e.gate.Allows(ctx, p.who, func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
+	rule, ok, err := w.e.gate.Allows(ctx, w.e.who(p), func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
 	if err != nil {
 		w.e.cfg.Logger.Error("look up what is open", "error", err)
 		return "", false
@@ -427,7 +427,7 @@ func (w *Gateway) Name(h sandboxmcp.Host) egress.Verdict {
 	case p.granted:
 		return notListed
 	}
-	open, err := w.e.gate.Open(w.e.ctx, p.who)
+	open, err := w.e.gate.Open(w.e.ctx, w.e.who(p))
 	if err != nil || !in(open) {
 		return w.refusal(w.e.ctx, p, h, 0)
 	}

@@ -196,7 +196,7 @@ func TestAnswersAndNoticesHoldCommandsToPaste(t *testing.T) {
 	var notices strings.Builder
 	how := sandboxmcp.Invocation{Program: "/opt/sandboxmcp", StateDir: "/it's"}
 	e := open(t, nil, func(c *gateway.Config) { c.Notices, c.Invocation = &notices, how })
-	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: "*.new.test"}, time.Time{})
+	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: "*.new.test"}, time.Time{}, "process")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestAskMasksTheReasonAndRefusesSecretDomains(t *testing.T) {
 	m := redact.New([]redact.Secret{{Name: "TOKEN", Value: secret}}, false)
 	e := open(t, nil)
 	ask := func(domain, reason string) (sandboxmcp.AccessAnswer, error) {
-		q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain, Reason: reason}, time.Time{})
+		q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain, Reason: reason}, time.Time{}, "process")
 		if err != nil || q.Answered {
 			t.Fatalf("got %+v, %v; want a question that a person answers", q, err)
 		}
@@ -378,7 +378,7 @@ func TestAttemptsWithNothingOpen(t *testing.T) {
 
 func deny(t *testing.T, e *gateway.Egress, domain string) {
 	t.Helper()
-	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain}, time.Time{})
+	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain}, time.Time{}, "process")
 	if err != nil {
 		t.Fatal(err)
 	}
