@@ -112,7 +112,7 @@ func (e *Engine) reportNetwork(x *execution, res *sandboxmcp.Result) {
 		iso := *res.Isolation
 		iso.Walls = slices.Clone(iso.Walls)
 		for i, w := range iso.Walls {
-			if w == sandboxmcp.WallNoNetwork || w == sandboxmcp.WallTold {
+			if w == sandboxmcp.WallNoNetwork || w == sandboxmcp.WallTold || w == sandboxmcp.WallToldNames {
 				iso.Walls[i] = wall
 			}
 		}

@@ -36,6 +36,7 @@ type Gateway struct {
 	link    *egress.Link      // nil: no socket has been made
 	over    bool              // Close was called
 	leadOut bool              // connections may lead out of the sandbox
+	hears   bool              // the sandbox reports attempts to reach addresses
 	env     map[string]string // environment variables that describe the network; nil: it does not lead out
 	ports   []int
 	at      policy   // policy of the current run, or of a session between two runs
@@ -84,6 +85,7 @@ const refuseLimit = 5 * time.Second
 func (w *Gateway) serve(n *backend.Network) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.hears = n.Refused != nil
 	switch {
 	case w.over, w.e.ctx.Err() != nil:
 		_ = n.Close() // the sandbox is being closed, which closes them as well
@@ -130,6 +132,21 @@ func (w *Gateway) extend(ctx context.Context, ports []int) (beyond int, err erro
 	defer w.mu.Unlock()
 	w.ports, w.env, w.leadOut = append(w.ports, missing...), env, true
 	return beyond, nil
+}
+
+// wall returns the wall that the gateway has made; "" if it has made none.
+func (w *Gateway) wall() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.leadOut:
+		return sandboxmcp.WallEgress
+	case w.link == nil:
+		return ""
+	case w.hears:
+		return sandboxmcp.WallTold
+	}
+	return sandboxmcp.WallToldNames
 }
 
 func (w *Gateway) leadsOut() bool {
