@@ -446,7 +446,7 @@ func (g *Gateway) unpack(u *unpacker, p pin) (Installed, error) {
 	}
 	for _, name := range one.Bundled {
 		if denied := g.ask.possible(name); err == nil && denied != nil {
-			err = unfit("it contains %s", sandboxmcp.AsError(denied).Message)
+			err = unfit("it contains %s, and %s", sandboxmcp.Quote(name), sandboxmcp.AsError(denied).Message)
 		}
 	}
 	if bad, ok := errors.AsType[*unfitError](err); ok {
