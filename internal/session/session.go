@@ -288,6 +288,13 @@ func (s *Session) Room() Room {
 	return s.room
 }
 
+// Gone reports whether the session has ended, or is about to.
+func (s *Session) Gone() bool {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	return s.gone
+}
+
 // Info describes the session.
 func (s *Session) Info() sandboxmcp.Session {
 	s.t.mu.Lock()
