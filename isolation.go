@@ -24,8 +24,9 @@ func (t Tier) AtLeast(minimum Tier) bool {
 // Walls of a sandbox that has no network interface. Each of them replaces the one before.
 const (
 	WallNoNetwork = "no network"
-	WallTold      = "no network (attempts are refused and told)" // the server has sockets in the sandbox that refuse everything
-	WallEgress    = "no network but egress"                      // open hosts can be reached through the server
+	WallTold      = "no network (attempts are refused and told)"         // the server has sockets in the sandbox that refuse everything
+	WallToldNames = "no network (attempts by name are refused and told)" // the same, where the server does not hear of attempts to reach addresses
+	WallEgress    = "no network but egress"                              // open hosts can be reached through the server
 )
 
 // Isolation lists the walls of a run, as observed on the running sandbox.

@@ -34,8 +34,9 @@ type Networker interface {
 
 	// Refuse is like Network, but for a sandbox whose programs may reach no host. It opens no TCP
 	// port besides DNS and the proxy, so the sandbox's kernel refuses connections to addresses. The
-	// caller refuses DNS and proxy requests, and reports the hosts in them. Isolation then reports the wall "no network
-	// (attempts are refused and told)". After a call of Network it reports "no network but egress".
+	// caller refuses DNS and proxy requests, and reports the hosts in them. Isolation then reports
+	// sandboxmcp.WallTold, or WallToldNames if Network.Refused is nil. After a call of Network it reports
+	// WallEgress.
 	Refuse(ctx context.Context) (*Network, error)
 
 	// BeforeSockets has f called before a program of the sandbox makes its first network socket,

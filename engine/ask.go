@@ -116,13 +116,9 @@ func (e *Engine) PackageAccess(ctx context.Context, c sandboxmcp.Caller) (sandbo
 // DecidePackage carries out a person's decision on a package. An MCP tool never calls it. It
 // accepts EveryNamespace for a decision with an ID.
 func (e *Engine) DecidePackage(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
-	if c.Namespace != sandboxmcp.EveryNamespace || d.ID == "" {
-		var err error
-		if c, err = e.caller(c); err != nil {
-			return sandboxmcp.AccessAnswer{}, err
-		}
-	} else if c.Actor == "" {
-		c.Actor = e.cfg.Actor
+	c, err := e.decider(ctx, c, d)
+	if err != nil {
+		return sandboxmcp.AccessAnswer{}, err
 	}
 	a, _, err := e.asks.Decide(ctx, c, d)
 	return a, err

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -25,12 +26,33 @@ func (e *Engine) caller(c sandboxmcp.Caller) (sandboxmcp.Caller, error) {
 }
 
 // decider is [Engine.caller] for a decision. One with an ID may come from a caller that holds
-// every namespace.
-func (e *Engine) decider(c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.Caller, error) {
+// every namespace. decider fails with session_not_found if the decision is for a session that is not
+// live: its grant would open nothing, also to a later session of the same id.
+func (e *Engine) decider(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.Caller, error) {
 	if c.Namespace != sandboxmcp.EveryNamespace || d.ID == "" {
-		return e.caller(c)
+		var err error
+		if c, err = e.caller(c); err != nil {
+			return c, err
+		}
 	}
 	c.Actor = cmp.Or(c.Actor, e.cfg.Actor)
+	if d.Scope != sandboxmcp.GrantSession || d.Deny {
+		return c, nil
+	}
+	ns, id := c.Namespace, d.SessionID
+	if d.ID != "" {
+		a, err := e.FindApproval(ctx, c, d.ID)
+		if err != nil || a.Status != sandboxmcp.ApprovalPending {
+			return c, nil //nolint:nilerr // the gate has the answer
+		}
+		ns, id = a.Namespace, cmp.Or(id, a.SessionID)
+	}
+	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
+		return c, err
+	}
+	if err := e.sessions.Lives(ctx, ns, id); err != nil {
+		return c, sandboxmcp.AsError(err).WithHint("name a live session of namespace " + string(ns) + "; see `sandboxmcp session list`")
+	}
 	return c, nil
 }
 

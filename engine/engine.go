@@ -91,14 +91,15 @@ type Config struct {
 
 	Warm []sandboxmcp.Language // languages for which the default backend is prepared while the engine opens
 
-	Network    bool                                 // open Operator, and count refused names even if no domain is open
-	Operator   []sandboxmcp.Domain                  // domains open to every run if Network is set
-	NoAsking   bool                                 // turn approvals off: persons are not asked and cannot open domains
-	Hold       time.Duration                        // how long a connection to a domain that is not open waits for a person; 0: it is refused at once
-	Private    []sandboxmcp.Domain                  // domains that may have a private address; they must be opened like any other
-	Detours    map[sandboxmcp.Domain]netip.AddrPort // for tests: addresses used in place of those of a name; reported in isolation.weak
-	Resolver   netip.AddrPort                       // for tests: the resolver of all other names; reported in isolation.weak
-	Invocation sandboxmcp.Invocation                // how persons call the program sandboxmcp, for commands in notes and notices
+	Network         bool                                 // open Operator, and count refused names even if no domain is open
+	Operator        []sandboxmcp.Domain                  // domains open to every run if Network is set
+	NetworkBackends []string                             // Network is for the runs of these backends; nil: of all
+	NoAsking        bool                                 // turn approvals off: persons are not asked and cannot open domains
+	Hold            time.Duration                        // how long a connection to a domain that is not open waits for a person; 0: it is refused at once
+	Private         []sandboxmcp.Domain                  // domains that may have a private address; they must be opened like any other
+	Detours         map[sandboxmcp.Domain]netip.AddrPort // for tests: addresses used in place of those of a name; reported in isolation.weak
+	Resolver        netip.AddrPort                       // for tests: the resolver of all other names; reported in isolation.weak
+	Invocation      sandboxmcp.Invocation                // how persons call the program sandboxmcp, for commands in notes and notices
 
 	Notices io.Writer // gets a bell and a line for each new approval; nil: they are logged
 

@@ -94,7 +94,7 @@ func (e *Engine) RequestHostAccess(ctx context.Context, c sandboxmcp.Caller, ask
 // DecideHostAccess carries out a decision of a person about a command. No MCP tool may call
 // it. It accepts EveryNamespace for a decision with an ID.
 func (e *Engine) DecideHostAccess(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
-	c, err := e.decider(c, d)
+	c, err := e.decider(ctx, c, d)
 	if err != nil {
 		return sandboxmcp.AccessAnswer{}, err
 	}

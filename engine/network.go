@@ -22,7 +22,7 @@ func (e *Engine) openEgress() {
 
 // networkRules are what a configuration says about the network.
 func networkRules(c *Config) gateway.Rules {
-	return gateway.Rules{Network: c.Network, Operator: c.Operator, NoAsking: c.NoAsking, Hold: c.Hold, Private: c.Private}
+	return gateway.Rules{Network: c.Network, Backends: c.NetworkBackends, Operator: c.Operator, NoAsking: c.NoAsking, Hold: c.Hold, Private: c.Private}
 }
 
 // mayReach is the gate: it returns which hosts a run may reach. It fails if the request
@@ -112,7 +112,7 @@ func (e *Engine) reportNetwork(x *execution, res *sandboxmcp.Result) {
 		iso := *res.Isolation
 		iso.Walls = slices.Clone(iso.Walls)
 		for i, w := range iso.Walls {
-			if w == sandboxmcp.WallNoNetwork || w == sandboxmcp.WallTold {
+			if w == sandboxmcp.WallNoNetwork || w == sandboxmcp.WallTold || w == sandboxmcp.WallToldNames {
 				iso.Walls[i] = wall
 			}
 		}
@@ -135,7 +135,7 @@ func (e *Engine) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask san
 	if err != nil {
 		return sandboxmcp.AccessAnswer{}, err
 	}
-	q, err := e.egress.Question(ctx, c, ask, e.born(c.Namespace, ask.SessionID))
+	q, err := e.egress.Question(ctx, c, ask, e.born(c.Namespace, ask.SessionID), e.backendOf(ctx, c.Namespace, ask.SessionID))
 	if err != nil || q.Answered {
 		return q.Answer, err
 	}
@@ -163,7 +163,7 @@ func (e *Engine) FindApproval(ctx context.Context, c sandboxmcp.Caller, id strin
 // decision that cannot be recorded has no effect. An MCP tool may call it only with an
 // answer that the client got from a person.
 func (e *Engine) DecideEgress(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
-	c, err := e.decider(c, d)
+	c, err := e.decider(ctx, c, d)
 	if err != nil {
 		return sandboxmcp.AccessAnswer{}, err
 	}
@@ -194,8 +194,18 @@ func (e *Engine) egressState(ctx context.Context, ns sandboxmcp.Namespace, id sa
 			if r, ok := s.Room().(*liveSession); ok && r.offline {
 				return gateway.NoState(), nil
 			}
-			return e.egress.State(ctx, ns, id, s.Info().CreatedAt)
+			return e.egress.State(ctx, ns, id, s.Info().CreatedAt, s.Info().Backend)
 		}
 	}
-	return e.egress.State(ctx, ns, "", time.Time{})
+	return e.egress.State(ctx, ns, "", time.Time{}, e.cfg.DefaultBackend)
+}
+
+// backendOf returns the backend of a live session; without one, that of runs which name none.
+func (e *Engine) backendOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) string {
+	if id != "" {
+		if s, err := e.sessions.Find(ctx, ns, id); err == nil {
+			return s.Info().Backend
+		}
+	}
+	return e.cfg.DefaultBackend
 }

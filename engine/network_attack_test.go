@@ -185,6 +185,7 @@ func TestRealPortsOfSession(t *testing.T) {
 // The caller that asked learns that a grant is for one session only.
 func TestApprovedForOneSession(t *testing.T) {
 	e := open(t, connected(t))
+	create(t, e, sandboxmcp.SessionSpec{ID: "s"})
 	wait := background(t, func() (sandboxmcp.AccessAnswer, error) {
 		return e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
 	})

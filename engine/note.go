@@ -19,7 +19,7 @@ func (e *Engine) noteOf(x *execution, res *sandboxmcp.Result) string {
 		Session: x.session != nil, Keeps: x.live != nil && !x.live.Fresh(), Open: len(x.network.Open()),
 		Offline: e.networkRequest(x).Offline, NoAsking: e.settings().NoAsking, SecretFiles: x.secrets.KeptBack(),
 		Installs: e.settings().Packages != string(packages.Deny),
-		Gone:     x.gone, Anonymous: session.IsMade(x.req.SessionID), Files: x.files,
+		Gone:     x.gone || x.session != nil && x.session.Gone(), Anonymous: session.IsMade(x.req.SessionID), Files: x.files,
 	}
 	n.OfflineSession = x.newborn && x.req.Session.Offline || x.live != nil && x.live.offline
 	if !res.Success {

@@ -147,7 +147,7 @@ func (o Options) configured(c *config.Config) Config {
 		Namespace: cmp.Or(o.Namespace, c.Namespace), Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		MaxSessions: c.Tools.MaxSessions, SessionTTL: time.Duration(c.Tools.SessionTTLMinutes * float64(time.Minute)),
-		Network: c.OpensNetwork(), Operator: c.AllowedDomains, NoAsking: !c.EgressApprovals, Hold: time.Duration(c.EgressHoldSeconds * float64(time.Second)),
+		Network: c.OpensNetwork(), NetworkBackends: c.NetworkBackends(), Operator: c.AllowedDomains, NoAsking: !c.EgressApprovals, Hold: time.Duration(c.EgressHoldSeconds * float64(time.Second)),
 		Private: c.EgressPrivateHosts, Detours: c.Detours(), Resolver: c.EgressTestDNS, Notices: o.Notices, Invocation: o.Invocation,
 		Vault: c.Vault, VaultKeyring: c.VaultKey == "keyring", VaultInject: c.VaultInject, VaultEnv: o.Env, AllowSecretArtifacts: c.AllowSecretArtifacts, RedactPII: c.RedactPII,
 		Namespaces:          c.KeyNamespaces(),

@@ -346,8 +346,8 @@ func TestSessionTerminatedWhileItRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := wait()
-	if err == nil && r.Status != sandboxmcp.StatusCancelled {
-		t.Errorf("the run: got %s, want cancelled", r.Status)
+	if err == nil && (r.Status != sandboxmcp.StatusCancelled || !strings.Contains(r.Note, "The session has ended, and its variables and files are gone.")) {
+		t.Errorf("the run: got %s and the note %q, want cancelled, and that the session has ended", r.Status, r.Note)
 	}
 	if s := stats(e).Sessions; s != 0 {
 		t.Errorf("sessions: got %d, want none", s)

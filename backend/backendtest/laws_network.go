@@ -426,7 +426,7 @@ func networkRefuse(t *testing.T, s *suite) {
 		t.Helper()
 		iso, err := x.Isolation(t.Context())
 		must(t, err)
-		for _, w := range []string{sandboxmcp.WallNoNetwork, sandboxmcp.WallTold, sandboxmcp.WallEgress} {
+		for _, w := range []string{sandboxmcp.WallNoNetwork, sandboxmcp.WallTold, sandboxmcp.WallToldNames, sandboxmcp.WallEgress} {
 			if got := slices.Contains(iso.Walls, w); got != (w == want) {
 				t.Errorf("the wall %q: got %v, want only %q", w, got, want)
 			}

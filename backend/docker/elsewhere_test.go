@@ -74,7 +74,7 @@ func TestEngineBehindTLS(t *testing.T) {
 	for name, c := range map[string]struct {
 		certs string
 		want  sandboxmcp.Code
-	}{"certificates": {dir, ""}, "none": {"", sandboxmcp.CodeDockerUnavailable}, "a directory without": {t.TempDir(), sandboxmcp.CodeDockerError}} {
+	}{"certificates": {dir, ""}, "none": {"", sandboxmcp.CodeDockerUnavailable}, "a directory without": {t.TempDir(), sandboxmcp.CodeDockerUnavailable}} {
 		b := docker.NewRelayed(docker.Config{Process: process.Config{MinTier: sandboxmcp.TierL1}, Host: host, Certs: c.certs, Dir: t.TempDir()})
 		sb, err := b.Open(t.Context(), spec("tls"))
 		if got := sandboxmcp.CodeOf(err); got != c.want {

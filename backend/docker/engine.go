@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -69,12 +70,19 @@ func (e *Engine) connect(ctx context.Context) (*client.Client, images, error) {
 		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}),
 		client.WithHost(e.cfg.Host),
 	}
-	if dir := e.cfg.Certs; dir != "" && strings.HasPrefix(e.cfg.Host, "tcp://") {
+	dir := e.cfg.Certs
+	if !strings.HasPrefix(e.cfg.Host, "tcp://") {
+		dir = ""
+	}
+	if dir != "" {
 		how = append(how, client.WithTLSClientConfig(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")), client.WithScheme("https"))
 	} else {
 		how = append(how, client.WithScheme("http"))
 	}
 	api, err := client.New(how...)
+	if err != nil && dir != "" {
+		return nil, images{}, e.untrusted("the certificates of "+dir+" cannot be used", err)
+	}
 	if err != nil {
 		return nil, images{}, e.failure("connect", err)
 	}
@@ -136,8 +144,21 @@ func (e *Engine) close() {
 	e.forget(api)
 }
 
+// untrusted is the error of an engine that does not know this client by its certificate, or the other way
+// round.
+func (e *Engine) untrusted(why string, err error) *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "no TLS with the engine at %s: %s: %s", e.cfg.Host, why, err).WithCause(err).
+		WithHint("set DOCKER_CERT_PATH to the directory with the ca.pem, cert.pem and key.pem of this engine, or unset DOCKER_TLS_VERIFY if it has no TLS")
+}
+
 // failure converts an error of the engine. If it cannot be reached, that is docker_unavailable.
 func (e *Engine) failure(what string, err error) *sandboxmcp.Error {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return e.untrusted("its certificate is not valid", err)
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" { // a TLS alert
+		return e.untrusted("it refuses the certificate of this client", err)
+	}
 	switch {
 	case err == nil:
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s failed", what)

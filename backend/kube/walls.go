@@ -243,7 +243,7 @@ func lacks(iso sandboxmcp.Isolation, minimum sandboxmcp.Tier) string {
 	if minimum == sandboxmcp.TierL0 {
 		return ""
 	}
-	for _, w := range []string{sandboxmcp.WallNoNetwork, sandboxmcp.WallTold, sandboxmcp.WallEgress} {
+	for _, w := range []string{sandboxmcp.WallNoNetwork, sandboxmcp.WallToldNames, sandboxmcp.WallEgress} {
 		if slices.Contains(iso.Walls, w) {
 			return ""
 		}

@@ -187,7 +187,7 @@ var (
 	decideRoute = route[decideIn, sandboxmcp.AccessAnswer]{
 		method: "POST", path: "/approvals/{id}", operator: true, all: true, finish: true, example: `{"decision":"approve","scope":"once"}`,
 		doc:   "Answers a pending question. A key that runs code cannot answer the questions of its own runs.",
-		fails: []sandboxmcp.Code{sandboxmcp.CodeRequestNotFound},
+		fails: []sandboxmcp.Code{sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeSessionNotFound},
 		do:    decide,
 	}
 	revokeRoute = route[revokeIn, sandboxmcp.AccessRevoked]{

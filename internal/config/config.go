@@ -385,7 +385,16 @@ func (c *Config) ContainerLimits() sandboxmcp.Limits {
 // InContainers reports whether runs are in containers unless they ask for another backend.
 func (c *Config) InContainers() bool { return c.DefaultBackend == docker }
 
-// OpensNetwork reports whether allowed_domains are open.
+// NetworkBackends returns the backends to whose runs allowed_domains are open, if OpensNetwork; nil: to
+// those of all.
+func (c *Config) NetworkBackends() []string {
+	if c.EnableNetwork {
+		return nil
+	}
+	return []string{docker}
+}
+
+// OpensNetwork reports whether allowed_domains are open to some runs.
 func (c *Config) OpensNetwork() bool {
 	return c.EnableNetwork || c.InContainers() && !strings.EqualFold(c.NetworkMode, "none")
 }

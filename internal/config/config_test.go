@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -327,25 +328,27 @@ func TestToolVariables(t *testing.T) {
 // TestContainerSettings: the settings of Docker bound containers only if they are set.
 func TestContainerSettings(t *testing.T) {
 	for text, want := range map[string]struct {
-		limits sandboxmcp.Limits
-		open   bool
-		image  string
+		limits   sandboxmcp.Limits
+		open     bool
+		backends []string // to which domains are open; nil: to all
+		image    string
 	}{
-		"timeout_seconds: 9\n":                             {},
-		"memory_limit: 300m\n":                             {limits: sandboxmcp.Limits{MaxRAMMB: 300}},
-		"memory_limit: 10k\n":                              {limits: sandboxmcp.Limits{MaxRAMMB: 1}},
-		"cpu_quota: 25000\n":                               {limits: sandboxmcp.Limits{MaxCPUCores: 0.25}},
-		"cpu_period: 20000\ncpu_quota: 40000\n":            {limits: sandboxmcp.Limits{MaxCPUCores: 2}},
-		"network_mode: bridge\n":                           {},
-		"network_mode: bridge\ndefault_backend: docker\n":  {open: true},
-		"network_mode: NONE\ndefault_backend: docker\n":    {},
-		"enable_network: true\nnetwork_mode: none\n":       {open: true},
-		"sandbox_image: a:1\n":                             {image: "a:1"},
-		"sandbox_image: a:1\nimage: b:2\nhardened: true\n": {image: "b:2"},
+		"timeout_seconds: 9\n":                            {},
+		"memory_limit: 300m\n":                            {limits: sandboxmcp.Limits{MaxRAMMB: 300}},
+		"memory_limit: 10k\n":                             {limits: sandboxmcp.Limits{MaxRAMMB: 1}},
+		"cpu_quota: 25000\n":                              {limits: sandboxmcp.Limits{MaxCPUCores: 0.25}},
+		"cpu_period: 20000\ncpu_quota: 40000\n":           {limits: sandboxmcp.Limits{MaxCPUCores: 2}},
+		"network_mode: bridge\n":                          {},
+		"network_mode: bridge\ndefault_backend: docker\n": {open: true, backends: []string{"docker"}},
+		"network_mode: bridge\ndefault_backend: docker\nenable_network: true\n": {open: true},
+		"network_mode: NONE\ndefault_backend: docker\n":                         {},
+		"enable_network: true\nnetwork_mode: none\n":                            {open: true},
+		"sandbox_image: a:1\n":                                                  {image: "a:1"},
+		"sandbox_image: a:1\nimage: b:2\nhardened: true\n":                      {image: "b:2"},
 	} {
 		c := load(t, config.Sources{File: file(t, text)})
-		if d := cmp.Diff(want.limits, c.ContainerLimits()); d != "" || c.OpensNetwork() != want.open || c.ContainerImage() != want.image {
-			t.Errorf("%q: got open %t, image %q, limits (-want +got):\n%s", text, c.OpensNetwork(), c.ContainerImage(), d)
+		if d := cmp.Diff(want.limits, c.ContainerLimits()); d != "" || c.OpensNetwork() != want.open || want.open && !slices.Equal(c.NetworkBackends(), want.backends) || c.ContainerImage() != want.image {
+			t.Errorf("%q: got open %t to %v, image %q, limits (-want +got):\n%s", text, c.OpensNetwork(), c.NetworkBackends(), c.ContainerImage(), d)
 		}
 	}
 	for text, want := range map[string]string{

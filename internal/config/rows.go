@@ -240,7 +240,7 @@ func containerRows(c *Config) []row {
 		{key: "memory_limit", def: "256m", into: size(&c.MemoryLimit), doc: "The most memory that a container gets; a run that asks for more gets this much. Not set: there is no such ceiling, and max_ram_mb applies."},
 		{key: "cpu_period", def: "100000", into: integer(&c.CPUPeriod, 1000, 1_000_000), doc: "The time in microseconds to which cpu_quota refers. The kernel measures in periods of 100 ms anyway."},
 		{key: "cpu_quota", def: "50000", into: integer(&c.CPUQuota, 1000, 1<<30), doc: "The most CPU cores that a container gets are cpu_quota / cpu_period. Neither is set: there is no such ceiling, and max_cpu_cores applies."},
-		{key: "network_mode", def: "none", into: text(&c.NetworkMode, networkOK, "none, or a network such as bridge; no sandbox shares the network of host or of a container"), doc: "No container has a network of the engine. none: enable_network says whether allowed_domains are open. Any other network, such as bridge: they are open if default_backend is docker, through the egress proxy. host and container:NAME are refused."},
+		{key: "network_mode", def: "none", into: text(&c.NetworkMode, networkOK, "none, or a network such as bridge; no sandbox shares the network of host or of a container"), doc: "No container has a network of the engine. none: enable_network says whether allowed_domains are open. Any other network, such as bridge: they are open to containers if default_backend is docker, through the egress proxy. host and container:NAME are refused."},
 		{key: "hardened", def: "true", into: onlyTrue(&c.Hardened), doc: "Read-only root, no capabilities, no new privileges. Every sandbox has these walls, so false is refused."},
 	}
 }

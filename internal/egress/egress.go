@@ -15,6 +15,7 @@ import (
 type Caps struct {
 	Conns     int           // open connections of one link; default 256, at most a quarter of All
 	All       int           // open connections of all links of the Proxy; default 4096, at most a twelfth of this process's descriptors
+	Own       int           // open connections of each link that All does not limit, so that others leave it some; default 8, at most an eighth of Conns
 	PerSecond int           // new connections per second, with bursts of twice as many; default 200
 	Questions int           // DNS questions per second, with bursts of twice as many; default 500
 	Bytes     int64         // bytes in both directions until the report is reset, default 8 GiB; each direction of a connection may exceed it by 4 MiB
@@ -105,6 +106,9 @@ func (c Caps) orDefault() Caps {
 	// copies. A twelfth for connections leaves half of the descriptors to the rest.
 	def(&c.All, min(4096, descriptors()/12))
 	def(&c.Conns, max(min(256, c.All/4), 1))
+	if c.Own <= 0 {
+		c.Own = min(8, c.Conns/8)
+	}
 	def(&c.PerSecond, 200)
 	def(&c.Questions, 500)
 	def(&c.Names, 4096)

@@ -183,7 +183,7 @@ func (l *Link) enter(c net.Conn) string {
 		return "too many connections at once"
 	case !l.arrivals.take(l.proxy.now()):
 		return "too many connections a second"
-	case l.proxy.busy.Add(1) > int64(l.proxy.caps.All):
+	case l.proxy.busy.Add(1) > int64(l.proxy.caps.All) && l.busy >= l.proxy.caps.Own:
 		l.proxy.busy.Add(-1)
 		return "too many connections at once, of all sandboxes together"
 	}

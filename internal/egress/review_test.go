@@ -99,6 +99,29 @@ func TestConnectionsOfAll(t *testing.T) {
 	}
 }
 
+// TestSandboxesLeaveOthersConnections: sandboxes that hold all connections keep no other one from its first.
+func TestSandboxesLeaveOthersConnections(t *testing.T) {
+	a := newBox(t, setup{caps: egress.Caps{All: 16, Conns: 16}})
+	other := &backend.Network{TCP: map[int]net.Listener{80: newQueue()}}
+	link := a.proxyOf.Attach(other, a.rules)
+	t.Cleanup(link.Close)
+	var last net.Conn // is refused, after the others were accepted
+	for range 17 {
+		last = a.through(a.net.TCP[80], "1.2.3.4", 80)
+	}
+	_ = last.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := last.Read(make([]byte, 1)); isDeadline(err) {
+		t.Fatal("got 17 connections, want 16")
+	}
+	for i, want := range []bool{false, false, true} {
+		c := a.through(other.TCP[80], "1.2.3.4", 80)
+		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); isDeadline(err) == want {
+			t.Errorf("connection %d: got refused %v, want %v", i, !isDeadline(err), want)
+		}
+	}
+}
+
 // TestAllowedFlood: destinations that found no place are told of in a result.
 func TestAllowedFlood(t *testing.T) {
 	n := egress.Report{Allowed: []egress.Entry{{Host: "a.kit.test", Port: 80}}, OtherAllowed: 7}.Network()

@@ -21,6 +21,7 @@ type Ask struct {
 	Reason    string // written by a model, so it need not be true
 	SessionID sandboxmcp.SessionID
 	Born      time.Time            // see [Who]
+	Apart     bool                 // see [Who]
 	RequestID sandboxmcp.RequestID // run that waits for the answer; empty: no run waits
 }
 

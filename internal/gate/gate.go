@@ -112,6 +112,14 @@ func (g *Gate[S]) SetOperator(open []S) { g.opened.Store(&open) }
 // operator returns the subjects that the settings open.
 func (g *Gate[S]) operator() []S { return *g.opened.Load() }
 
+// operatorFor returns the subjects that the settings open to who.
+func (g *Gate[S]) operatorFor(who Who) []S {
+	if who.Apart {
+		return nil
+	}
+	return g.operator()
+}
+
 // SetApprovals replaces [Config.Approvals]. While approvals are off, no grant is in force.
 func (g *Gate[S]) SetApprovals(on bool) { g.asking.Store(on) }
 
@@ -121,6 +129,7 @@ type Who struct {
 	SessionID sandboxmcp.SessionID // empty: in none
 	Born      time.Time            // when the session was made; grants for an earlier session of the same id do not apply
 	RequestID sandboxmcp.RequestID // id of the run; empty: the session is idle
+	Apart     bool                 // the subjects that the settings open are not open to it
 }
 
 // newID makes an id with 130 random bits.

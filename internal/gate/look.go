@@ -125,7 +125,7 @@ func (g *Gate[S]) scanGrant(row interface{ Scan(dest ...any) error }) (n grant[S
 
 // Open returns the subjects that are open to who, the operator's first.
 func (g *Gate[S]) Open(ctx context.Context, who Who) ([]S, error) {
-	open := append([]S(nil), g.operator()...)
+	open := append([]S(nil), g.operatorFor(who)...)
 	if !g.asking.Load() {
 		return open, nil
 	}
@@ -145,7 +145,7 @@ func (g *Gate[S]) Open(ctx context.Context, who Who) ([]S, error) {
 // Allows reports whether a subject that matches is open to who, and which. If that is an
 // unused grant for one run, the grant now belongs to this run.
 func (g *Gate[S]) Allows(ctx context.Context, who Who, match func(S) bool) (rule S, ok bool, err error) {
-	for _, s := range g.operator() {
+	for _, s := range g.operatorFor(who) {
 		if match(s) {
 			return s, true, nil
 		}
@@ -201,15 +201,16 @@ func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 // Covers reports whether all of s is open to who, and until when. until is nil if no end is
 // known.
 func (g *Gate[S]) Covers(ctx context.Context, who Who, s S) (ok bool, until *time.Time, err error) {
-	if g.kind.covered(g.operator(), s) || !g.asking.Load() {
-		return g.kind.covered(g.operator(), s), nil, nil
+	settings := g.operatorFor(who)
+	if g.kind.covered(settings, s) || !g.asking.Load() {
+		return g.kind.covered(settings, s), nil, nil
 	}
 	all, err := g.current(ctx)
 	if err != nil {
 		return false, nil, err
 	}
 	now := g.now()
-	open := append([]S(nil), g.operator()...)
+	open := append([]S(nil), settings...)
 	for _, n := range all[who.Namespace] {
 		if !n.fits(who, now) {
 			continue

@@ -34,6 +34,7 @@ func (g *Gate[S]) Question(ctx context.Context, c sandboxmcp.Caller, s S, ask As
 		Answer: sandboxmcp.AccessAnswer{Subject: g.kind.subject(s), Status: sandboxmcp.ApprovalDenied},
 		caller: c, ask: ask, subject: s, who: Unborn(c.Namespace, ask.SessionID, ask.Born),
 	}
+	q.who.Apart = ask.Apart
 	open, expires, err := g.Covers(ctx, q.who, s)
 	switch {
 	case err != nil:

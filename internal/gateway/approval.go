@@ -12,13 +12,13 @@ import (
 // Question prepares the request to open a domain to the programs of a namespace. A domain that is
 // already open is approved at once. If approvals are turned off, any other domain is denied. If a
 // domain cannot be opened, Question fails with invalid_argument or blocked_address. born is when the
-// session was made.
-func (e *Egress) Question(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk, born time.Time) (gate.Question[sandboxmcp.Domain], error) {
+// session was made. backend is that of the session, or of runs without one.
+func (e *Egress) Question(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk, born time.Time, backend string) (gate.Question[sandboxmcp.Domain], error) {
 	d, err := gate.ParseDomain(ask.Domain, ask.Port)
 	if err != nil {
 		return gate.Question[sandboxmcp.Domain]{}, err
 	}
-	return e.gate.Question(ctx, c, d, gate.Ask{Reason: ask.Reason, SessionID: ask.SessionID, Born: born, RequestID: ask.RequestID})
+	return e.gate.Question(ctx, c, d, gate.Ask{Reason: ask.Reason, SessionID: ask.SessionID, Born: born, RequestID: ask.RequestID, Apart: !e.rules.Load().opens(backend)})
 }
 
 // Ask asks a person an unanswered question, and waits up to the given time for the answer. masks
@@ -56,10 +56,11 @@ func (e *Egress) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.
 }
 
 // State returns the open domains and pending approvals of a namespace. If id is not empty,
-// grants for the session of that id, made at born, count too.
-func (e *Egress) State(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, born time.Time) (sandboxmcp.EgressState, error) {
+// grants for the session of that id, made at born, count too. backend is that of the session, or of runs
+// without one.
+func (e *Egress) State(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, born time.Time, backend string) (sandboxmcp.EgressState, error) {
 	st := NoState()
-	open, err := e.gate.Open(ctx, gate.Unborn(ns, id, born))
+	open, err := e.gate.Open(ctx, e.who(policy{who: gate.Unborn(ns, id, born), backend: backend}))
 	if err != nil {
 		return st, err
 	}

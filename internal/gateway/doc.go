@@ -16,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,7 @@ type Config struct {
 // Rules are what the settings say about the network. [Egress.SetRules] replaces them.
 type Rules struct {
 	Network  bool                // open the domains of Operator, and count refused names even if no domain is open
+	Backends []string            // Network is for the runs of these backends; nil: of all
 	Operator []sandboxmcp.Domain // domains open to every run if Network is set
 	NoAsking bool                // persons are never asked and cannot open domains
 	Hold     time.Duration       // how long a connection to a closed domain waits for a person's answer; 0: it is refused at once
@@ -102,6 +104,18 @@ func (e *Egress) SetRules(r Rules) {
 	e.gate.SetApprovals(!r.NoAsking)
 	e.proxy.SetPrivate(r.Private)
 	e.rules.Store(&r)
+}
+
+// opens reports whether the settings open their domains to the runs of a backend.
+func (r *Rules) opens(backend string) bool {
+	return r.Network && (r.Backends == nil || slices.Contains(r.Backends, backend))
+}
+
+// who returns the subject of the gate's decisions for a policy, by the rules as they are now.
+func (e *Egress) who(p policy) gate.Who {
+	who := p.who
+	who.Apart = !e.rules.Load().opens(p.backend)
+	return who
 }
 
 // Wait waits for the goroutines of gateways. The caller must have ended the context of New and all

@@ -36,6 +36,7 @@ type Gateway struct {
 	link    *egress.Link      // nil: no socket has been made
 	over    bool              // Close was called
 	leadOut bool              // connections may lead out of the sandbox
+	hears   bool              // the sandbox reports attempts to reach addresses
 	env     map[string]string // environment variables that describe the network; nil: it does not lead out
 	ports   []int
 	at      policy   // policy of the current run, or of a session between two runs
@@ -84,6 +85,7 @@ const refuseLimit = 5 * time.Second
 func (w *Gateway) serve(n *backend.Network) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.hears = n.Refused != nil
 	switch {
 	case w.over, w.e.ctx.Err() != nil:
 		_ = n.Close() // the sandbox is being closed, which closes them as well
@@ -130,6 +132,21 @@ func (w *Gateway) extend(ctx context.Context, ports []int) (beyond int, err erro
 	defer w.mu.Unlock()
 	w.ports, w.env, w.leadOut = append(w.ports, missing...), env, true
 	return beyond, nil
+}
+
+// wall returns the wall that the gateway has made; "" if it has made none.
+func (w *Gateway) wall() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.leadOut:
+		return sandboxmcp.WallEgress
+	case w.link == nil:
+		return ""
+	case w.hears:
+		return sandboxmcp.WallTold
+	}
+	return sandboxmcp.WallToldNames
 }
 
 func (w *Gateway) leadsOut() bool {
@@ -346,7 +363,7 @@ func (w *Gateway) Closed() (egress.Verdict, bool) {
 	case p.narrowed, p.granted:
 		return notListed, true
 	}
-	if open, err := w.e.gate.Open(w.e.ctx, p.who); err == nil && len(open) > 0 {
+	if open, err := w.e.gate.Open(w.e.ctx, w.e.who(p)); err == nil && len(open) > 0 {
 		return egress.Verdict{}, false
 	}
 	return egress.Verdict{Reason: notOpened, Recourse: w.e.recourse(p.asks)}, true
@@ -363,7 +380,7 @@ func (w *Gateway) open(ctx context.Context, p policy, ask egress.Ask) (string, b
 	if p.own {
 		return "", false
 	}
-	rule, ok, err := w.e.gate.Allows(ctx, p.who, func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
+	rule, ok, err := w.e.gate.Allows(ctx, w.e.who(p), func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
 	if err != nil {
 		w.e.cfg.Logger.Error("look up what is open", "error", err)
 		return "", false
@@ -427,7 +444,7 @@ func (w *Gateway) Name(h sandboxmcp.Host) egress.Verdict {
 	case p.granted:
 		return notListed
 	}
-	open, err := w.e.gate.Open(w.e.ctx, p.who)
+	open, err := w.e.gate.Open(w.e.ctx, w.e.who(p))
 	if err != nil || !in(open) {
 		return w.refusal(w.e.ctx, p, h, 0)
 	}

@@ -35,7 +35,7 @@ type sandbox struct {
 	ports   [][]int // of each call of Network
 	refuses int     // number of calls of Refuse
 	before  func()  // of BeforeSockets
-	deaf    bool    // BeforeSockets returns false
+	deaf    bool    // BeforeSockets returns false, and what is refused is not known
 	fails   bool    // no socket can be made
 }
 
@@ -54,7 +54,11 @@ func (s *sandbox) Refuse(context.Context) (*backend.Network, error) {
 		return nil, errNoSockets
 	}
 	s.refuses++
-	return &backend.Network{}, nil
+	n := &backend.Network{}
+	if !s.deaf {
+		n.Refused = func() ([]backend.Refusal, int) { return nil, 0 }
+	}
+	return n, nil
 }
 
 func (s *sandbox) BeforeSockets(f func()) bool {
@@ -196,7 +200,7 @@ func TestAnswersAndNoticesHoldCommandsToPaste(t *testing.T) {
 	var notices strings.Builder
 	how := sandboxmcp.Invocation{Program: "/opt/sandboxmcp", StateDir: "/it's"}
 	e := open(t, nil, func(c *gateway.Config) { c.Notices, c.Invocation = &notices, how })
-	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: "*.new.test"}, time.Time{})
+	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: "*.new.test"}, time.Time{}, "process")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +260,7 @@ func TestAskMasksTheReasonAndRefusesSecretDomains(t *testing.T) {
 	m := redact.New([]redact.Secret{{Name: "TOKEN", Value: secret}}, false)
 	e := open(t, nil)
 	ask := func(domain, reason string) (sandboxmcp.AccessAnswer, error) {
-		q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain, Reason: reason}, time.Time{})
+		q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain, Reason: reason}, time.Time{}, "process")
 		if err != nil || q.Answered {
 			t.Fatalf("got %+v, %v; want a question that a person answers", q, err)
 		}
@@ -378,7 +382,7 @@ func TestAttemptsWithNothingOpen(t *testing.T) {
 
 func deny(t *testing.T, e *gateway.Egress, domain string) {
 	t.Helper()
-	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain}, time.Time{})
+	q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain}, time.Time{}, "process")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,8 +402,8 @@ func TestGatewayOfASandboxThatCannotTell(t *testing.T) {
 	sb := &sandbox{deaf: true}
 	r := begin(t, e, sb, nil, gateway.Request{ID: "r1"})
 	letOut(t, r, nil)
-	if sb.refuses != 1 {
-		t.Errorf("got %d calls of Refuse, want 1", sb.refuses)
+	if sb.refuses != 1 || r.Wall() != sandboxmcp.WallToldNames {
+		t.Errorf("got %d calls of Refuse, and the wall %q; want 1 and %q", sb.refuses, r.Wall(), sandboxmcp.WallToldNames)
 	}
 	sb.fails = true
 	if _, err := e.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}}); err != nil {

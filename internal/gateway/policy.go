@@ -20,7 +20,7 @@ type Request struct {
 	ID        sandboxmcp.RequestID
 	SessionID sandboxmcp.SessionID // empty: a single run
 	Born      time.Time            // when the session was made; grants for an earlier session of the same id do not apply
-	Backend   string               // its name, for errors
+	Backend   string               // its name
 	Offline   bool                 // the run, or its session, has no network
 	Reader    sandboxmcp.Reader    // who reads what the program prints
 	Asks      bool                 // the reader can ask for a domain with the tool request_egress
@@ -37,7 +37,8 @@ func (r *Request) who() gate.Who {
 
 // policy says which hosts a run may reach.
 type policy struct {
-	who      gate.Who
+	who      gate.Who // Apart is not set: the rules may change; see Egress.who
+	backend  string
 	narrowed bool                // allow only domains that are in only and also open
 	granted  bool                // allow every domain in only: the caller may open domains
 	only     []sandboxmcp.Domain // allowed_domains of the request; for narrowed and granted
@@ -65,7 +66,7 @@ func (e *Egress) NewRun(ctx context.Context, r Request) (*Run, error) {
 }
 
 func (e *Egress) policyOf(ctx context.Context, r *Request) (policy, error) {
-	p := policy{who: r.who(), actor: r.Caller.Actor, asks: r.Asks}
+	p := policy{who: r.who(), backend: r.Backend, actor: r.Caller.Actor, asks: r.Asks}
 	if p.offline = r.Offline; p.offline {
 		if len(r.Domains) > 0 {
 			return p, sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "this session has no network, even to open domains").
@@ -73,7 +74,7 @@ func (e *Egress) policyOf(ctx context.Context, r *Request) (policy, error) {
 		}
 		return p, nil
 	}
-	open, err := e.gate.Open(ctx, p.who)
+	open, err := e.gate.Open(ctx, e.who(p))
 	if err != nil {
 		return p, err
 	}
@@ -94,7 +95,7 @@ func (e *Egress) policyOf(ctx context.Context, r *Request) (policy, error) {
 	p.own = p.granted && p.hold == 0
 	p.open = open
 	p.listen()
-	p.wanted = len(open) > 0 || rules.Network || p.hold > 0
+	p.wanted = len(open) > 0 || rules.opens(p.backend) || p.hold > 0
 	return p, nil
 }
 
@@ -244,7 +245,7 @@ func (e *Egress) OpenTo(ctx context.Context, r Request) []string {
 	if r.Offline {
 		return []string{}
 	}
-	open, err := e.gate.Open(ctx, r.who())
+	open, err := e.gate.Open(ctx, e.who(policy{who: r.who(), backend: r.Backend}))
 	if err != nil {
 		return []string{}
 	}

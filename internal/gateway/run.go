@@ -89,15 +89,10 @@ func (r *Run) Note() string {
 // that was observed when the run began: attempts were told since, or a host was opened. Otherwise
 // it is empty.
 func (r *Run) Wall() string {
-	switch {
-	case r.gateway == nil:
+	if r.gateway == nil {
 		return ""
-	case r.gateway.leadsOut():
-		return sandboxmcp.WallEgress
-	case r.gateway.current() != nil:
-		return sandboxmcp.WallTold
 	}
-	return ""
+	return r.gateway.wall()
 }
 
 // Gateway returns the gateway of the run's sandbox; nil if it has none.

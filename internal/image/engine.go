@@ -48,7 +48,7 @@ func Connect(ctx context.Context, env []string) (*Engine, error) {
 	}
 	api, err := client.New(options...)
 	if err != nil {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s cannot be used: %s", host, err).WithHint("correct DOCKER_HOST")
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s cannot be used: %s", host, err).WithHint("correct DOCKER_HOST, or DOCKER_CERT_PATH if DOCKER_TLS_VERIFY is set")
 	}
 	e := &Engine{api, host}
 	if _, err = api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {

@@ -305,7 +305,7 @@ func TestHostileIndex(t *testing.T) {
 		"NoHash":   {file(map[string]any{"hashes": map[string]string{"md5": "x"}}), sandboxmcp.CodePackageRejected, "no SHA-256"},
 		"LocalURL": {file(map[string]any{"url": "file:///etc/passwd"}), sandboxmcp.CodePackageRejected, "not the URL of a file server"},
 		"Plain":    {file(map[string]any{"url": other.URL + "/x"}), sandboxmcp.CodePackageRejected, "without TLS"},
-		"Address":  {file(map[string]any{"url": strings.Replace(other.URL, "http:", "https:", 1) + "/x"}), sandboxmcp.CodeBlockedAddress, "not public"},
+		"Address":  {file(map[string]any{"url": strings.Replace(other.URL, "http:", "https:", 1) + "/x"}), sandboxmcp.CodeBlockedAddress, "trusted-host"},
 		"Metadata": {file(map[string]any{"url": "https://169.254.169.254/latest/meta-data"}), sandboxmcp.CodeBlockedAddress, "not public"},
 		"User":     {file(map[string]any{"url": "https://user:pw@pypi.org/x"}), sandboxmcp.CodePackageRejected, "not the URL"},
 		"FileRedirect": {func(x *testIndex) {

@@ -429,13 +429,10 @@ func address(u *url.URL) string {
 }
 
 // trusted returns the addresses that are dialed without a check: the indexes and proxies of
-// this machine's configuration, the hosts that it trusts, and what the operator lists. Their
-// certificates are verified all the same.
-func (c *client) trusted(allow []string) (map[string]bool, error) {
+// this machine's configuration, and the hosts that it trusts. Their certificates are verified all the
+// same.
+func (c *client) trusted() (map[string]bool, error) {
 	all := map[string]bool{}
-	for _, a := range allow {
-		all[strings.ToLower(a)] = true
-	}
 	for _, h := range c.hosts {
 		if h = strings.ToLower(h); strings.Contains(h, ":") {
 			all[h] = true

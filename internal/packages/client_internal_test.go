@@ -63,7 +63,7 @@ func TestPipConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.trusted([]string{"Z:1"}); err != nil || !got["z:1"] || !got["x:443"] || !got["x:80"] || !got["y:8080"] || got["y:443"] || !got["global.test:443"] || len(got) != 5 {
+	if got, err := c.trusted(); err != nil || !got["x:443"] || !got["x:80"] || !got["y:8080"] || got["y:443"] || !got["global.test:443"] || len(got) != 4 {
 		t.Errorf("got %v, %v", got, err)
 	}
 	_, err = readClient(sandboxmcp.Python, map[string]string{"PIP_INDEX_URL": "ftp://user:pw@x/y"}, "")

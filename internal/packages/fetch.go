@@ -46,7 +46,7 @@ type network struct {
 }
 
 func newNetwork(c *client, cfg Config) (*network, error) {
-	trusted, err := c.trusted(cfg.AllowHosts)
+	trusted, err := c.trusted()
 	if err != nil {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "this machine's configuration cannot be used").WithCause(err)
 	}
@@ -173,7 +173,7 @@ func (n *network) get(ctx context.Context, u *url.URL, head http.Header) (*http.
 	return res, nil
 }
 
-const trustHint = "an operator may list the file server in packages_allow_hosts"
+const trustHint = "pip's setting trusted-host names file servers with other addresses; an npm registry has to send its files itself"
 
 var errStalled = fmt.Errorf("no byte came for %s", stallTime)
 

@@ -324,11 +324,12 @@ func (g *Gateway) Failure(ctx context.Context, said string) error {
 			}
 		}
 	}
-	reason := gist(said)
-	if reason == "" {
-		reason = "the resolver said nothing"
+	tool := "pip"
+	if g.order.Language == sandboxmcp.Node {
+		tool = "npm"
 	}
-	return g.withRejected(sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the packages could not be resolved: %s", reason).
+	// Quoted, because it contains words of the packages, and a model reads it.
+	return g.withRejected(sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the packages could not be resolved; %s said %q", tool, gist(said)).
 		WithHint("ask for other versions, or check the names"))
 }
 

@@ -86,7 +86,7 @@ func (g *Gateway) install(ctx context.Context, choose func() ([]pin, error)) (Tr
 	slices.SortFunc(pins, func(a, b pin) int { return strings.Compare(a.path+"\x00"+a.pkg, b.path+"\x00"+b.pkg) })
 	key := pinsKey(g.order.Target, pins)
 	if t, ok := g.p.openAsked(key); ok {
-		return t, nil
+		return t, g.ask.all(ctx, t.names())
 	}
 	if err = g.p.hasRoom(); err != nil {
 		return Tree{}, err
@@ -381,6 +381,7 @@ func (g *Gateway) build(ctx context.Context, pins []pin) (Tree, error) {
 	m := manifest{Version: manifestVersion, Target: g.order.Target}
 	u := &unpacker{root: root, made: map[string]bool{}, owner: map[string]string{}, spare: g.p.cfg.Spare}
 	defer u.close()
+	var bundled []string
 	for i, p := range pins {
 		if g.ctx.Err() != nil {
 			return Tree{}, cancelled()
@@ -390,7 +391,11 @@ func (g *Gateway) build(ctx context.Context, pins []pin) (Tree, error) {
 			return Tree{}, err
 		}
 		m.Installed = append(m.Installed, one)
+		bundled = append(bundled, one.Bundled...)
 		g.note(Event{Text: fmt.Sprintf("%s %s: unpacked", p.pkg, p.version), Package: p.pkg, Done: i + 1, Total: len(pins)})
+	}
+	if err = g.ask.all(ctx, bundled); err != nil {
+		return Tree{}, err
 	}
 	m.Warnings = u.told()
 	slices.SortStableFunc(m.Installed, func(a, b Installed) int { return strings.Compare(a.Name, b.Name) })
@@ -438,6 +443,11 @@ func (g *Gateway) unpack(u *unpacker, p pin) (Installed, error) {
 	} else {
 		one.PURL = "pkg:pypi/" + p.pkg + "@" + p.version
 		err = u.wheel(b, p, &one)
+	}
+	for _, name := range one.Bundled {
+		if denied := g.ask.possible(name); err == nil && denied != nil {
+			err = unfit("it contains %s, and %s", sandboxmcp.Quote(name), sandboxmcp.AsError(denied).Message)
+		}
 	}
 	if bad, ok := errors.AsType[*unfitError](err); ok {
 		return one, g.unfit(p.file, bad.why)

@@ -58,17 +58,16 @@ type Policy struct {
 
 // Config configures a [Packages].
 type Config struct {
-	Dir        string // directory of the cache and the trees; it need not exist. See [Dir].
-	Policy     Policy
-	Env        []string                // environment of the machine's user: PIP_…, npm_config_…, proxy and CA variables
-	Home       string                  // home directory of the machine's user, for pip.conf, .npmrc and .netrc; empty: none is read
-	AllowHosts []string                // host:port pairs of file servers that may have a private address; the indexes themselves always may
-	Version    string                  // version of the product, for User-Agent
-	MaxCache   int64                   // bytes of all blobs and documents together, and of all trees together; 0: 4 GiB each
-	Spare      func(bytes int64) error // fails if the file system of Dir has too little space for so many bytes more; nil: it is not asked
-	Logger     *slog.Logger            // nil: nothing is logged
-	Now        func() time.Time        // nil: the machine's clock
-	Transport  http.RoundTripper       // nil: the machine's network, with the address check of egress for hosts that are no index
+	Dir       string // directory of the cache and the trees; it need not exist. See [Dir].
+	Policy    Policy
+	Env       []string                // environment of the machine's user: PIP_…, npm_config_…, proxy and CA variables
+	Home      string                  // home directory of the machine's user, for pip.conf, .npmrc and .netrc; empty: none is read
+	Version   string                  // version of the product, for User-Agent
+	MaxCache  int64                   // bytes of all blobs and documents together, and of all trees together; 0: 4 GiB each
+	Spare     func(bytes int64) error // fails if the file system of Dir has too little space for so many bytes more; nil: it is not asked
+	Logger    *slog.Logger            // nil: nothing is logged
+	Now       func() time.Time        // nil: the machine's clock
+	Transport http.RoundTripper       // nil: the machine's network, with the address check of egress for hosts that are no index
 }
 
 // Dir returns the directory of packages in a state directory.
@@ -123,6 +122,8 @@ type Installed struct {
 	Path    string `json:"path,omitempty"`   // node: its directory, such as node_modules/a/node_modules/b
 	Script  bool   `json:"script,omitempty"` // node: it has an install script, which was not run
 	Direct  bool   `json:"direct,omitempty"` // it was asked for by name
+
+	Bundled []string `json:"bundled,omitempty"` // node: names of the packages that its tarball contains, sorted
 }
 
 // Rejected is a package, or some versions of it, that the gateway did not offer.

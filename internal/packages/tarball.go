@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -22,7 +24,7 @@ func (u *unpacker) npm(b *blob, p pin, one *Installed) error {
 	if err != nil {
 		return unfit("it is no tarball")
 	}
-	bd := &budget{packed: b.size, names: map[string]string{}}
+	bd := &budget{packed: b.size, names: map[string]string{}, bundled: map[string]bool{}}
 	into, ok := strings.CutPrefix(p.path, "node_modules/")
 	if !ok {
 		return unfit("it has no place")
@@ -53,6 +55,9 @@ func (u *unpacker) npm(b *blob, p pin, one *Installed) error {
 		if err = bd.claim(name); err != nil {
 			return err
 		}
+		if bd.modules(name); len(bd.bundled) > maxPins {
+			return unfit("it contains more than %d packages", maxPins)
+		}
 		var r io.Reader = archive
 		if name == "package.json" {
 			if about, err = io.ReadAll(io.LimitReader(archive, maxPackageJSON+1)); err != nil || len(about) > maxPackageJSON {
@@ -64,7 +69,29 @@ func (u *unpacker) npm(b *blob, p pin, one *Installed) error {
 			return err
 		}
 	}
+	one.Bundled = slices.Sorted(maps.Keys(bd.bundled))
 	return u.about(about, bd, p, one)
+}
+
+// modules notes the packages in whose directories a file of a tarball lies. Node finds a package in
+// each directory of the name node_modules, also as a single file there.
+func (b *budget) modules(name string) {
+	parts := strings.Split(name, "/")
+	for i, part := range parts[:len(parts)-1] {
+		if part != "node_modules" {
+			continue
+		}
+		module, last := parts[i+1], i+1 == len(parts)-1
+		if strings.HasPrefix(module, "@") && !last {
+			module, last = module+"/"+parts[i+2], i+2 == len(parts)-1
+		}
+		if last {
+			module = strings.TrimSuffix(module, path.Ext(module))
+		}
+		if module != "" && module[0] != '.' {
+			b.bundled[module] = true
+		}
+	}
 }
 
 // tarballEntry returns the name of a file in the package, or "" for what is not unpacked.

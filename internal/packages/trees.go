@@ -321,12 +321,13 @@ func orderKey(o Order, indexes []string, p Policy) string {
 	return sum(text)
 }
 
-// pinsKey names the content of a tree.
+// pinsKey names the content of a tree, and what is told of it: two indexes may list one file, and
+// describe it differently.
 func pinsKey(t Target, pins []pin) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "pins\n%q\n", []string{string(t.Language), t.Runtime, t.Platform})
 	for _, p := range pins {
-		fmt.Fprintf(h, "%q\n", []string{p.path, p.pkg, p.name, p.digest.name(), strconv.FormatBool(p.direct)})
+		fmt.Fprintf(h, "%q\n", []string{p.path, p.pkg, p.name, p.digest.name(), p.index, p.core, strconv.FormatBool(p.bundle), strconv.FormatBool(p.direct)})
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -380,14 +381,18 @@ func (p *Packages) Known(ctx context.Context, o Order) (Tree, bool, error) {
 		return Tree{}, false, nil
 	}
 	ask := newAsking(p.policy(), o)
-	all := o.names()
-	for _, one := range t.Installed {
-		all = append(all, one.Name)
-	}
-	if err := ask.all(ctx, all); err != nil {
+	if err := ask.all(ctx, append(o.names(), t.names()...)); err != nil {
 		return Tree{}, false, err
 	}
 	return t, true, nil
+}
+
+// names returns the names of the packages in a tree, also of those that tarballs contain.
+func (t Tree) names() (all []string) {
+	for _, one := range t.Installed {
+		all = append(append(all, one.Name), one.Bundled...)
+	}
+	return all
 }
 
 // names returns the names of the packages that were asked for.

@@ -95,6 +95,7 @@ func (u *unpacker) told() []string {
 type budget struct {
 	packed, unpacked int64
 	names            map[string]string // the names of its files, folded
+	bundled          map[string]bool   // node: the packages that are in its tarball; see modules
 }
 
 // checkName fails if a name in an archive is not a plain relative path.

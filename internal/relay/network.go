@@ -311,7 +311,7 @@ func (n *network) wall() string {
 	case n.leads:
 		return sandboxmcp.WallEgress
 	case n.out != nil:
-		return sandboxmcp.WallTold
+		return sandboxmcp.WallToldNames // the kernel does not report what it refuses
 	default:
 		return sandboxmcp.WallNoNetwork
 	}

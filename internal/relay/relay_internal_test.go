@@ -55,12 +55,13 @@ func TestWallsAreNotObservedBesidePrograms(t *testing.T) {
 		if _, err := s.Start(t.Context(), backend.Process{Argv: []string{"/program"}}); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{sandboxmcp.WallNoNetwork, sandboxmcp.WallEgress} {
+		states := []func(){func() {}, func() { s.network.out = &backend.Network{} }, func() { s.network.leads = true }}
+		for i, want := range []string{sandboxmcp.WallNoNetwork, sandboxmcp.WallToldNames, sandboxmcp.WallEgress} {
+			states[i]()
 			iso, err := s.Isolation(t.Context())
 			if err != nil || iso.Kernel != "seen" || !slices.Equal(iso.Walls, []string{want}) {
 				t.Errorf("got %+v %v, want the first observation and the wall %q", iso, err, want)
 			}
-			s.network.leads = true
 		}
 		if got := starts(f); !slices.Equal(got, []string{"/program"}) {
 			t.Errorf("started %q, want the program alone", got)

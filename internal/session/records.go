@@ -63,6 +63,25 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 	return gone, rows.Err()
 }
 
+// elsewhere reports whether another process that is alive has a live session of an id.
+func (t *Table) elsewhere(ctx context.Context, k key) (bool, error) {
+	rows, err := t.cfg.Store.DB().QueryContext(ctx, selectID, k.ns, k.id)
+	if err != nil {
+		return false, fmt.Errorf("look for the session: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var who, state, changed string
+		if err := rows.Scan(&who, &state, &changed); err != nil {
+			return false, fmt.Errorf("look for the session: %w", err)
+		}
+		if state == "live" && who != t.owner.id() && t.owner.lives(ctx, who) {
+			return true, nil
+		}
+	}
+	return false, rows.Err()
+}
+
 // markExpired marks the row of a session as expired. It leaves a later session of the id
 // alone.
 func (t *Table) markExpired(ctx context.Context, s sandboxmcp.Session, at time.Time) error {

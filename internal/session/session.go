@@ -288,6 +288,13 @@ func (s *Session) Room() Room {
 	return s.room
 }
 
+// Gone reports whether the session has ended, or is about to.
+func (s *Session) Gone() bool {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	return s.gone
+}
+
 // Info describes the session.
 func (s *Session) Info() sandboxmcp.Session {
 	s.t.mu.Lock()
@@ -325,6 +332,23 @@ func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp
 		return notFound(id)
 	})
 	return found, err
+}
+
+// Lives returns nil if a session of the id is live, in this process or another one. It does not restart
+// its lifetime. It fails with session_not_found.
+func (t *Table) Lives(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
+	t.mu.Lock()
+	s := t.live[key{ns, id}]
+	here := s != nil && s.room != nil && !t.overdueLocked(s)
+	t.mu.Unlock()
+	if here {
+		return nil
+	}
+	elsewhere, err := t.elsewhere(ctx, key{ns, id})
+	if err == nil && !elsewhere {
+		err = notFound(id)
+	}
+	return err
 }
 
 // idsLocked returns the ids of a namespace's live sessions, in their order. t.mu is held.

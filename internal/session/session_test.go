@@ -435,3 +435,27 @@ func TestLookupsReadTheDatabaseOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestSessionsOfOthersLive: a session is live for each process, and only in its namespace.
+func TestSessionsOfOthersLive(t *testing.T) {
+	storetest.SQLite(t)
+	dir := t.TempDir()
+	a, b := newKit(t, dir, 10), newKit(t, dir, 10)
+	a.open(t, "mine", time.Hour)
+	for _, k := range []*kit{a, b} {
+		if err := k.Lives(t.Context(), "ns", "mine"); err != nil {
+			t.Errorf("got %v, want a live session", err)
+		}
+		for ns, id := range map[sandboxmcp.Namespace]sandboxmcp.SessionID{"ns": "other", "other": "mine"} {
+			if err := k.Lives(t.Context(), ns, id); sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
+				t.Errorf("%s in %s: got %v, want session_not_found", id, ns, err)
+			}
+		}
+	}
+	if err := a.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Lives(t.Context(), "ns", "mine"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
+		t.Errorf("after its process has closed it: got %v, want session_not_found", err)
+	}
+}
