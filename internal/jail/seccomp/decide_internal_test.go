@@ -60,7 +60,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "close_range":
 		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
 	case "madvise":
-		return unless(int32(args[2]) == 12 || v.NoSharedMemory && int32(args[2]) == 21, Refuse(errEINVAL))
+		advice := uint32(args[2])
+		known := advice <= 4 || advice >= 8 && advice <= 11 || advice >= 13 && advice <= 24
+		return unless(!known || v.NoSharedMemory && advice == 21, Refuse(errEINVAL))
+	case "preadv2":
+		return unless(args[5]>>3&1 == 1, Refuse(errEOPNOTSUPP))
 	case "mincore":
 		return unless(args[1] >= 1<<32, Refuse(errENOMEM))
 	case "fsync", "fdatasync", "fadvise64":
