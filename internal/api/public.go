@@ -59,11 +59,16 @@ func Open(r *http.Request) bool {
 	})
 }
 
-// recovered answers a request whose handler panics with an internal error.
+// recovered answers a request whose handler panics with an internal error. One that gives its client up
+// is not answered.
 func (h *handler) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			if p := recover(); p != nil {
+			p := recover()
+			if p == http.ErrAbortHandler { //nolint:errorlint // a value of panic, compared as net/http does
+				panic(p) //nolint:forbidigo // net/http closes the connection
+			}
+			if p != nil {
 				h.logger.Error("request panicked", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeInternal, "an internal error occurred"))
 			}
