@@ -61,16 +61,6 @@ func forget(t *testing.T, s *store.Store) {
 	}
 }
 
-// fileOf returns the file of a blob in a state directory.
-func fileOf(t *testing.T, s *store.Store, sum string) string {
-	t.Helper()
-	found, err := filepath.Glob(filepath.Join(s.Dir(), "blobs*", sum[:2], sum))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("got %v, %v, want one file", found, err)
-	}
-	return found[0]
-}
-
 func TestBlobsOfAnotherServer(t *testing.T) {
 	far := &storetest.Objects{}
 	first, second := servers(t, far)

@@ -27,6 +27,16 @@ func readBlob(t *testing.T, s *store.Store, sum string) string {
 	return string(b)
 }
 
+// fileOf returns the file of a blob in a state directory.
+func fileOf(t *testing.T, s *store.Store, sum string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(s.Dir(), "blobs*", sum[:2], sum))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("got %v, %v, want one file", found, err)
+	}
+	return found[0]
+}
+
 // unfinished lists the directory of unfinished blobs.
 func unfinished(t *testing.T, s *store.Store) []os.DirEntry {
 	t.Helper()
@@ -120,7 +130,7 @@ func TestReadBlobChecksTheContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, left := range []string{"", "cont", "\x00\x00\x00\x00\x00\x00\x00"} {
-		if err := os.WriteFile(filepath.Join(s.Dir(), "blobs", sum[:2], sum), []byte(left), 0o600); err != nil {
+		if err := os.WriteFile(fileOf(t, s, sum), []byte(left), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if data, err := s.ReadBlob(t.Context(), sum); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInternal || data != nil {
