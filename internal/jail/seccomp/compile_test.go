@@ -419,6 +419,10 @@ func TestVerdicts(t *testing.T) {
 		{none, "ioctl", [6]uint64{0, 0x5401}, seccomp.Allow},
 		{none, "ioctl", [6]uint64{0, 0x8982}, no(enotty)},     // SIOCGIFVLAN: starts modprobe
 		{none, "ioctl", [6]uint64{0, 0x8940}, no(enotty)},     // SIOCGIFBR: likewise
+		{none, "ioctl", [6]uint64{0, 0x8912}, no(enotty)},     // SIOCGIFCONF: a lock of the whole host
+		{none, "ioctl", [6]uint64{0, 0x8946}, no(enotty)},     // SIOCETHTOOL: likewise
+		{none, "ioctl", [6]uint64{0, 0x8915}, no(enotty)},     // SIOCGIFADDR: likewise
+		{none, "ioctl", [6]uint64{0, 0x8933}, seccomp.Allow},  // SIOCGIFINDEX
 		{none, "ioctl", [6]uint64{0, 0x5423}, no(enotty)},     // TIOCSETD: likewise
 		{none, "ioctl", [6]uint64{0, 0x8906}, no(enotty)},     // SIOCGSTAMP: timestamps of the whole host
 		{none, "ioctl", [6]uint64{0, 0x9408}, no(enotty)},     // BTRFS_IOC_SYNC
