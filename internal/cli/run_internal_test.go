@@ -270,15 +270,15 @@ func (full) Write(p []byte) (int, error) {
 func TestOutputThatIsNotWritten(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		f      fake
+		f      *fake
 		args   []string
 		status int
 	}{
-		{"the program's stdout", fake{stdout: "x", res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted}}, []string{"run", "-c", "x"}, exitOurs},
-		{"nothing to write", fake{res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted}}, []string{"run", "-c", "x"}, 0},
-		{"the program has failed", fake{stdout: "x", res: sandboxmcp.Result{Status: sandboxmcp.StatusFailed, ExitCode: 3}}, []string{"run", "-c", "x"}, 3},
-		{"a result", fake{res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted}}, []string{"run", "--json", "-c", "x"}, exitOurs},
-		{"help", fake{}, []string{"run", "--help"}, exitOurs},
+		{"the program's stdout", &fake{stdout: "x", res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted}}, []string{"run", "-c", "x"}, exitOurs},
+		{"nothing to write", &fake{res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted}}, []string{"run", "-c", "x"}, 0},
+		{"the program has failed", &fake{stdout: "x", res: sandboxmcp.Result{Status: sandboxmcp.StatusFailed, ExitCode: 3}}, []string{"run", "-c", "x"}, 3},
+		{"a result", &fake{res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted}}, []string{"run", "--json", "-c", "x"}, exitOurs},
+		{"help", &fake{}, []string{"run", "--help"}, exitOurs},
 	} {
 		var errs bytes.Buffer
 		a := c.f.call([]string{"HOME=" + t.TempDir()}, full{}, &errs)
