@@ -105,8 +105,11 @@ func (l Limits) Clamp(ceiling Limits) (Limits, []string) {
 	return l, clamped
 }
 
-// Check fails with [CodeInvalidArgument] if a field is negative, NaN or infinite. A field of
-// 0 is valid: it means the default.
+// leastCores is the smallest share of a core that the kernel enforces: 1 ms in 100 ms.
+const leastCores = 0.01
+
+// Check fails with [CodeInvalidArgument] if a field is negative, NaN or infinite, or if MaxCPUCores is
+// below 0.01, the smallest share that a kernel enforces. A field of 0 is valid: it means the default.
 func (l Limits) Check() error {
 	for _, f := range []struct {
 		name string
@@ -121,6 +124,9 @@ func (l Limits) Check() error {
 		if math.IsNaN(f.v) || math.IsInf(f.v, 0) || f.v < 0 {
 			return Errorf(CodeInvalidArgument, "%s is %v; it has to be above 0", f.name, f.v)
 		}
+	}
+	if l.MaxCPUCores > 0 && l.MaxCPUCores < leastCores {
+		return Errorf(CodeInvalidArgument, "max_cpu_cores is %v; it has to be at least %v", l.MaxCPUCores, leastCores)
 	}
 	return nil
 }

@@ -53,6 +53,7 @@ func TestValidate(t *testing.T) {
 		"NegativeTime":      {limits(sandboxmcp.Limits{TimeoutSeconds: -1}), sandboxmcp.CodeInvalidArgument, "timeout_seconds"},
 		"NaNTime":           {limits(sandboxmcp.Limits{TimeoutSeconds: nan}), sandboxmcp.CodeInvalidArgument, "timeout_seconds"},
 		"InfiniteTime":      {limits(sandboxmcp.Limits{TimeoutSeconds: inf}), sandboxmcp.CodeInvalidArgument, "timeout_seconds"},
+		"TinyCPU":           {limits(sandboxmcp.Limits{MaxCPUCores: 0.0099}), sandboxmcp.CodeInvalidArgument, "at least 0.01"},
 		"NaNCPU":            {limits(sandboxmcp.Limits{MaxCPUCores: nan}), sandboxmcp.CodeInvalidArgument, "max_cpu_cores"},
 		"NegativeProcesses": {limits(sandboxmcp.Limits{MaxProcesses: -5}), sandboxmcp.CodeInvalidArgument, "max_processes"},
 		"NegativeOutput":    {limits(sandboxmcp.Limits{MaxOutputBytes: -5}), sandboxmcp.CodeInvalidArgument, "max_output_bytes"},

@@ -28,7 +28,7 @@ func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 	} {
 		for how, ends := range map[string]bool{
 			"one process": true, "many processes": true, "few descriptors": true, "undumpable": true, "undumpable and few": true,
-			"below its share": false, "ended and not reaped": false, "descriptors, no use": false,
+			"below its share": false, "ended and not reaped": false, "descriptors, no use": false, "undumpable, no use": false,
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				t.Parallel()

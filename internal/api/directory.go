@@ -3,7 +3,14 @@ package api
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
+	"time"
 )
+
+// abandonedAfter is the age after which a file that a starting or ending server would have removed
+// counts as left behind by a killed one.
+const abandonedAfter = time.Hour
 
 // openRunDir opens the directory of the sockets, and creates it if create is set. It
 // refuses a directory that other users can write to.
@@ -38,6 +45,24 @@ func openRunDir(stateDir string, create bool) (*os.Root, *os.File, error) {
 		return nil, nil, err
 	}
 	return root, dir, nil
+}
+
+// sweep removes what servers left behind that were killed while they started or ended: sockets that were
+// not renamed, and proofs without a socket.
+func sweep(root *os.Root, dir *os.File, now time.Time) {
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return
+	}
+	for _, name := range names {
+		id, proof := strings.CutSuffix(name, proofSuffix)
+		if proof && slices.Contains(names, id+suffix) || !proof && !(strings.HasPrefix(name, ".") && strings.HasSuffix(name, suffix)) {
+			continue
+		}
+		if fi, err := root.Lstat(name); err == nil && now.Sub(fi.ModTime()) > abandonedAfter {
+			_ = root.Remove(name)
+		}
+	}
 }
 
 // mayAsk reports whether a server serves a user: its own user and root.

@@ -213,7 +213,11 @@ func (h *handler) answer(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if err = writeAnswer(w, append(data, '\n'), long); errors.Is(err, errNoMark) {
+	err = writeAnswer(w, append(data, '\n'), long)
+	if errors.Is(err, errNoMark) {
 		h.logger.Error("encode API answer", "error", err)
+	}
+	if err != nil { // the connection is closed, so that a part of an answer does not end like a whole one
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way to say that
 	}
 }

@@ -3,7 +3,11 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -122,5 +126,39 @@ func TestFormsOfManyValues(t *testing.T) {
 		if err := (formReader{limit: maxForm}).read(httptest.NewRecorder(), r, &in); err != nil || in.Code != body {
 			t.Errorf("%s: a program with the same text is refused: %v", name, err)
 		}
+	}
+}
+
+// cutWriter gives a client up after some bytes of an answer.
+type cutWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// TestACutAnswerDoesNotEndLikeAWholeOne: a client that is given up while it receives an answer learns that
+// the answer was not complete.
+func TestACutAnswerDoesNotEndLikeAWholeOne(t *testing.T) {
+	h := &handler{logger: slog.New(slog.DiscardHandler)}
+	body := sandboxmcp.Result{Stdout: strings.Repeat("x", 4*bulkPart)}
+	for left, whole := range map[int]bool{0: false, 2 * bulkPart: false, 100 * bulkPart: true} {
+		s := httptest.NewServer(h.recovered(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h.answer(&cutWriter{w, left}, http.StatusOK, body)
+		})))
+		res, err := s.Client().Get(s.URL)
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+		if (err == nil) != whole {
+			t.Errorf("after %d bytes: got error %v, want a complete answer: %t", left, err, whole)
+		}
+		s.Close()
 	}
 }

@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
@@ -60,5 +62,41 @@ func TestCommandsOfTheHostDecideNothing(t *testing.T) {
 	}
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the proof outlives its server: %v", err)
+	}
+}
+
+// TestLeftProofsAreRemoved: the next server removes what one left behind that was killed while it started
+// or ended. What may belong to one that starts now stays, and so do the files of a dead one with a socket.
+func TestLeftProofsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	run := filepath.Join(dir, "run")
+	if err := os.Mkdir(run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	for name, goes := range map[string]bool{"1-a.key": true, ".2-b.sock": true, "3-c.key": false, "3-c.sock": false, "4-d.key": false, ".5-e.sock": false} {
+		if err := os.WriteFile(filepath.Join(run, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if goes || strings.HasPrefix(name, "3") {
+			if err := os.Chtimes(filepath.Join(run, name), old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	server, _ := listen(t, dir)
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if want := []string{".5-e.sock", "3-c.key", "3-c.sock", "4-d.key"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -59,11 +60,16 @@ func Open(r *http.Request) bool {
 	})
 }
 
-// recovered answers a request whose handler panics with an internal error.
+// recovered answers a request whose handler panics with an internal error. One that gives its client up
+// is not answered.
 func (h *handler) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			if p := recover(); p != nil {
+			p := recover()
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(p) //nolint:forbidigo // net/http closes the connection
+			}
+			if p != nil {
 				h.logger.Error("request panicked", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeInternal, "an internal error occurred"))
 			}

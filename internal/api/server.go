@@ -54,6 +54,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	sweep(root, dir, time.Now())
 	mark := make([]byte, 4)
 	_, _ = rand.Read(mark) // never fails: crypto/rand ends the process instead
 	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)

@@ -90,11 +90,9 @@ func TestCollect(t *testing.T) {
 	if len(c.Skipped) != 0 {
 		t.Errorf("skipped: got %v, want no row for hidden files", c.Skipped)
 	}
-	f, err := k.store.OpenBlob(t.Context(), want[0].SHA256)
-	if err != nil {
+	if _, err := k.store.ReadBlob(t.Context(), want[0].SHA256); err != nil {
 		t.Fatalf("the blob of the artifact: got %v, want its bytes", err)
 	}
-	_ = f.Close()
 	id := sandboxmcp.SessionID("s1")
 	if c := k.collect(t, artifact.Source{Files: &dir{root: root}, SessionID: &id}); c.Artifacts[0].URI != "artifact://s1/b.txt" {
 		t.Errorf("URI of a session's artifact: got %s, want artifact://s1/b.txt", c.Artifacts[0].URI)

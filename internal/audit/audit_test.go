@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -285,25 +284,38 @@ func TestAppendRefuses(t *testing.T) {
 }
 
 func TestRecordIsAppendOnly(t *testing.T) {
-	storetest.SQLite(t)
+	statements := []string{
+		`UPDATE audit SET detail = 'x' WHERE seq = 1`, `DELETE FROM audit WHERE seq = 2`, `DELETE FROM audit`,
+		`INSERT INTO audit (position, ` + columns + `) SELECT position, ` + columns + ` FROM audit WHERE seq = 1
+			ON CONFLICT (position) DO UPDATE SET detail = 'x'`,
+	}
+	checkpoints := []string{`UPDATE audit_checkpoints SET note = 'x'`, `DELETE FROM audit_checkpoints`}
+	if storetest.Postgres() {
+		checkpoints = append(checkpoints, `TRUNCATE audit_checkpoints`)
+		statements = append(statements, `TRUNCATE audit`,
+			`INSERT INTO audit SELECT * FROM audit WHERE seq = 1 ON CONFLICT (namespace, seq) DO UPDATE SET detail = 'x'`)
+	} else {
+		statements = append(statements, `INSERT OR REPLACE INTO audit SELECT * FROM audit WHERE seq = 1`,
+			`INSERT OR REPLACE INTO audit (rowid, `+columns+`) SELECT rowid, `+strings.Replace(columns, "seq", "3", 1)+` FROM audit WHERE seq = 1`)
+	}
 	s := open(t, t.TempDir())
 	fill(t, s, "default", 2)
-	for _, statement := range []string{
-		`UPDATE audit SET detail = 'x' WHERE seq = 1`, `DELETE FROM audit WHERE seq = 2`, `DELETE FROM audit`,
-		`INSERT OR REPLACE INTO audit SELECT * FROM audit WHERE seq = 1`,
-		`INSERT OR REPLACE INTO audit (rowid, ` + columns + `) SELECT rowid, ` + strings.Replace(columns, "seq", "3", 1) + ` FROM audit WHERE seq = 1`,
-	} {
-		err := s.Update(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, statement)
-			return err
-		})
-		if err == nil {
-			t.Errorf("%s: got no error, want a refusal", statement)
+	refused := func(statements []string) {
+		for _, statement := range statements {
+			err := s.Update(t.Context(), execute(statement))
+			if err == nil || !strings.Contains(err.Error(), "append-only") {
+				t.Errorf("%s: got %v, want a refusal", statement, err)
+			}
 		}
 	}
+	refused(statements)
 	if rep := verify(t, s, "default"); rep.Entries != 2 || rep.Bad != nil {
 		t.Errorf("got %+v", rep)
 	}
+	if err := s.Update(t.Context(), execute(`INSERT INTO audit_checkpoints VALUES (?, ?, ?)`, 2, "note", []byte{0})); err != nil {
+		t.Fatal(err)
+	}
+	refused(checkpoints)
 }
 
 const columns = `id, namespace, seq, timestamp, action, phase, request_id, session_id, language, exit_code, duration_ms, success, detail, actor, resource_usage, metadata, prev, hash`

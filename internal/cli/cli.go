@@ -46,8 +46,10 @@ const gcPercent = 800
 type call struct {
 	*app.App
 
-	terminal bool // stdout is a terminal
-	watched  bool // stderr is a terminal
+	screen   io.Writer // stdout itself, to ask for its width
+	outputs  []*output // streams with output of the command or of its program
+	terminal bool      // stdout is a terminal
+	watched  bool      // stderr is a terminal
 	colour   bool
 	raw      bool // --raw was given
 
@@ -87,6 +89,9 @@ func (a *call) main(ctx context.Context, argv []string) int {
 	debug.SetGCPercent(gcPercent)
 	a.terminal = a.terminal || terminal.Is(a.Stdout) // tests set it
 	a.watched = terminal.Is(a.Stderr)
+	a.screen = a.Stdout
+	out := &output{Writer: a.Stdout, name: "stdout"}
+	a.Stdout, a.outputs = out, append(a.outputs, out)
 	a.colour = a.terminal && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
 	root := a.program(argv) //nolint:contextcheck // cobra hands the context to the commands
 	if len(argv) > 0 {
@@ -109,9 +114,9 @@ func (a *call) main(ctx context.Context, argv []string) int {
 	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
-		return a.report(cmd, err)
+		return a.whole(a.report(cmd, err))
 	}
-	return a.status
+	return a.whole(a.status)
 }
 
 // program returns the command that the program's name stands for.

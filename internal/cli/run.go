@@ -84,7 +84,7 @@ The exit status is the program's own, or 128+n if signal n ended it. It is 124
 after a timeout, 137 out of memory, 153 over the output limit, 130 when
 interrupted, 1 if the program was not run because its syntax is wrong, 2 if a flag
 or its value is refused, and 125 for any other failure: a file that cannot be read,
-or a sandbox that cannot be built.
+output that cannot be written, or a sandbox that cannot be built.
 
 A limit above its ceiling is refused. Settings may change the defaults and
 ceilings below; "sandboxmcp config" shows those in force.`,
@@ -288,7 +288,9 @@ func (a *call) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFu
 		return func() {}
 	}
 	out := newThrough(a.Stdout, a.terminal && !a.raw, cancel)
-	errs := newThrough(a.Stderr, a.watched && !a.raw, cancel)
+	stderr := &output{Writer: a.Stderr, name: "the program's stderr"}
+	a.outputs = append(a.outputs, stderr)
+	errs := newThrough(stderr, a.watched && !a.raw, cancel)
 	req.Stdout, req.Stderr = out, errs
 	return func() {
 		out.end()

@@ -256,6 +256,39 @@ func TestRunWithoutReader(t *testing.T) {
 	}
 }
 
+// full is a stream on a full disk.
+type full struct{}
+
+func (full) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	return 0, syscall.ENOSPC
+}
+
+// TestOutputThatIsNotWritten: a command whose output is lost does not end with success.
+func TestOutputThatIsNotWritten(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		f      *fake
+		args   []string
+		status int
+	}{
+		{"the program's stdout", &fake{stdout: "x", res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted}}, []string{"run", "-c", "x"}, exitOurs},
+		{"nothing to write", &fake{res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted}}, []string{"run", "-c", "x"}, 0},
+		{"the program has failed", &fake{stdout: "x", res: sandboxmcp.Result{Status: sandboxmcp.StatusFailed, ExitCode: 3}}, []string{"run", "-c", "x"}, 3},
+		{"a result", &fake{res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted}}, []string{"run", "--json", "-c", "x"}, exitOurs},
+		{"help", &fake{}, []string{"run", "--help"}, exitOurs},
+	} {
+		var errs bytes.Buffer
+		a := c.f.call([]string{"HOME=" + t.TempDir()}, full{}, &errs)
+		got := a.main(t.Context(), append([]string{"sandboxmcp"}, c.args...))
+		if got != c.status || (c.status != 0) != strings.Contains(errs.String(), "stdout is not complete: no space left") {
+			t.Errorf("%s: got %d, %q, want %d", c.name, got, errs.String(), c.status)
+		}
+	}
+}
+
 func TestOut(t *testing.T) {
 	work := t.TempDir()
 	out := filepath.Join(work, "out")

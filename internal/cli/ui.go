@@ -153,7 +153,7 @@ func (a *call) table(rows [][]string) {
 // grid writes rows in columns. On a terminal they fit its width. The cells may have
 // colors; text of programs in them must be clean.
 func (a *call) grid(rows [][]string) {
-	a.print(strings.Join(terminal.Table(rows, terminal.Width(a.Stdout)), "\n") + "\n")
+	a.print(strings.Join(terminal.Table(rows, terminal.Width(a.screen)), "\n") + "\n")
 }
 
 // ofProgram returns what a program wrote in the form that stdout gets: on a terminal only

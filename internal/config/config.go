@@ -298,7 +298,27 @@ func (c *Config) settle(env map[string]string) error {
 			return fmt.Errorf("make path absolute: %w", err)
 		}
 	}
+	if err = c.checkCores(); err != nil {
+		return err
+	}
 	return c.checkCeilings()
+}
+
+// checkCores fails if a setting gives a smaller share of a core than can be enforced.
+func (c *Config) checkCores() error {
+	for _, share := range []struct {
+		keys  string
+		cores float64
+	}{
+		{"max_cpu_cores", c.MaxCPUCores}, {"ceiling_cpu_cores", c.CeilingCPUCores}, {"sandbox_cpu_limit", c.Tools.CPULimit},
+		{"cpu_quota / cpu_period", c.ContainerLimits().MaxCPUCores},
+	} {
+		if err := (sandboxmcp.Limits{MaxCPUCores: share.cores}).Check(); err != nil {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s gives %v CPU cores; it has to be at least 0.01", share.keys, share.cores).
+				WithHint("raise " + share.keys)
+		}
+	}
+	return nil
 }
 
 // checkCeilings fails if a limit that the operator has set is above its ceiling.
@@ -346,7 +366,7 @@ func (c *Config) Limits() sandboxmcp.Limits {
 func (c *Config) ToolLimits() sandboxmcp.Limits {
 	l := sandboxmcp.Limits{}
 	if c.Source("sandbox_memory_limit") != FromDefault {
-		l.MaxRAMMB = int(max(c.Tools.MemoryLimit.Bytes>>20, 1))
+		l.MaxRAMMB = int(c.Tools.MemoryLimit.Bytes >> 20)
 	}
 	if c.Source("sandbox_cpu_limit") != FromDefault {
 		l.MaxCPUCores = c.Tools.CPULimit
@@ -374,7 +394,7 @@ type KubeSettings struct {
 func (c *Config) ContainerLimits() sandboxmcp.Limits {
 	l := sandboxmcp.Limits{}
 	if c.Source("memory_limit") != FromDefault {
-		l.MaxRAMMB = int(max(c.MemoryLimit.Bytes>>20, 1))
+		l.MaxRAMMB = int(c.MemoryLimit.Bytes >> 20)
 	}
 	if c.Source("cpu_quota") != FromDefault || c.Source("cpu_period") != FromDefault {
 		l.MaxCPUCores = float64(c.CPUQuota) / float64(c.CPUPeriod)

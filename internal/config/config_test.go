@@ -325,6 +325,24 @@ func TestToolVariables(t *testing.T) {
 	}
 }
 
+// TestLeastLimits: a limit with which nothing can start, or that no kernel enforces, is refused with the least.
+func TestLeastLimits(t *testing.T) {
+	for text, least := range map[string]string{
+		"memory_limit: 1b\n": "at least 1m", "memory_limit: 1023k\n": "at least 1m", "sandbox_memory_limit: 1\n": "at least 1m",
+		"max_cpu_cores: 0.0001\n": "max_cpu_cores gives 0.0001", "ceiling_cpu_cores: 0.009\n": "at least 0.01",
+		"sandbox_cpu_limit: 0.001\n": "at least 0.01", "cpu_quota: 1000\ncpu_period: 1000000\n": "at least 0.01",
+	} {
+		_, err := config.Load(config.Sources{Env: []string{home}, File: file(t, text)})
+		if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument || !strings.Contains(fmt.Sprint(err), least) {
+			t.Errorf("%q: got %v, want invalid_argument with %q", text, err, least)
+		}
+	}
+	c := load(t, config.Sources{File: file(t, "max_cpu_cores: 0.01\ncpu_quota: 1000\n")})
+	if c.MaxCPUCores != 0.01 || c.ContainerLimits().MaxCPUCores != 0.01 {
+		t.Errorf("the least: got %v and %v, want 0.01", c.MaxCPUCores, c.ContainerLimits().MaxCPUCores)
+	}
+}
+
 // TestContainerSettings: the settings of Docker bound containers only if they are set.
 func TestContainerSettings(t *testing.T) {
 	for text, want := range map[string]struct {
@@ -335,7 +353,7 @@ func TestContainerSettings(t *testing.T) {
 	}{
 		"timeout_seconds: 9\n":                            {},
 		"memory_limit: 300m\n":                            {limits: sandboxmcp.Limits{MaxRAMMB: 300}},
-		"memory_limit: 10k\n":                             {limits: sandboxmcp.Limits{MaxRAMMB: 1}},
+		"memory_limit: 1024k\n":                           {limits: sandboxmcp.Limits{MaxRAMMB: 1}},
 		"cpu_quota: 25000\n":                              {limits: sandboxmcp.Limits{MaxCPUCores: 0.25}},
 		"cpu_period: 20000\ncpu_quota: 40000\n":           {limits: sandboxmcp.Limits{MaxCPUCores: 2}},
 		"network_mode: bridge\n":                          {},

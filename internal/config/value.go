@@ -258,10 +258,13 @@ type Size struct {
 }
 
 func size(to *Size) value {
-	v := scalar(to, "a size such as 512m: a whole number above 0 with b, k, m or g", parseSize)
+	v := scalar(to, "a size of at least 1m, such as 512m: a whole number with b, k, m or g", parseSize)
 	v.show = func() any { return to.Text }
 	return v
 }
+
+// leastSize is the smallest memory that a run can be given (max_ram_mb).
+const leastSize = 1 << 20
 
 func parseSize(s string) (Size, bool) {
 	digits, shift := strings.ToLower(s), 0
@@ -271,7 +274,7 @@ func parseSize(s string) (Size, bool) {
 		}
 	}
 	n, err := strconv.ParseUint(digits, 10, 32)
-	return Size{Text: s, Bytes: int64(n) << shift}, err == nil && n > 0
+	return Size{Text: s, Bytes: int64(n) << shift}, err == nil && n<<shift >= leastSize
 }
 
 // UIDRange is a range of host user ids, both ends included.

@@ -95,23 +95,46 @@ func (s *Store) PutBlobFrom(ctx context.Context, r io.Reader, limit int64) (sum 
 // PostgreSQL database name the blobs of every server.
 func (s *Store) Elsewhere() bool { return s.pg != nil && s.far.objects == nil }
 
-// OpenBlob opens the blob of that SHA-256 for reading. The caller closes it. If there is
-// no such blob, or sum is not a SHA-256, the error is [fs.ErrNotExist]. The content is not
-// checked against sum. With an object store, OpenBlob first copies a blob that is not on this
-// machine.
-func (s *Store) OpenBlob(ctx context.Context, sum string) (*os.File, error) {
+// errChanged is the error of a blob whose content has another SHA-256 than its name.
+var errChanged = errors.New("the content has another SHA-256")
+
+// ReadBlob returns the content of the blob of that SHA-256. If there is no such blob, or sum is not a
+// SHA-256, the error is [fs.ErrNotExist]. A content with another SHA-256 is an error. With an object
+// store, ReadBlob first copies a blob that is not on this machine, or whose file was changed there, such
+// as by a power cut.
+func (s *Store) ReadBlob(ctx context.Context, sum string) ([]byte, error) {
 	path, err := s.blobs.path(sum)
 	if err != nil {
 		return nil, err
 	}
-	f, err := plainfile.Open(path)
-	if s.far.objects == nil || !errors.Is(err, fs.ErrNotExist) {
-		return f, err
+	data, err := readBlob(path, sum)
+	if changed := errors.Is(err, errChanged); s.far.objects == nil || !changed && !errors.Is(err, fs.ErrNotExist) {
+		return data, err
+	} else if changed {
+		if err = os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, s.explain("written", err)
+		}
 	}
 	if err = s.cache(ctx, sum); err != nil {
 		return nil, err
 	}
-	return plainfile.Open(path)
+	return readBlob(path, sum)
+}
+
+func readBlob(path, sum string) ([]byte, error) {
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("read a blob: %w", err)
+	}
+	if got := sha256.Sum256(data); hex.EncodeToString(got[:]) != sum {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInternal, "kept content was changed on disk: it does not have the SHA-256 %s", sum).WithCause(errChanged)
+	}
+	return data, nil
 }
 
 // HasBlob reports whether the blob exists and has that size. Inside an [Op] the answer

@@ -76,6 +76,17 @@ func TestBlobsOfAnotherServer(t *testing.T) {
 		if got := readBlob(t, first, sum); got != content {
 			t.Errorf("without its own file: got %d bytes, want %d", len(got), len(content))
 		}
+		for _, left := range []string{"", strings.Repeat("\x00", len(content)), content + "more"} {
+			if left == content {
+				continue
+			}
+			if err := os.WriteFile(fileOf(t, first, sum), []byte(left), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := readBlob(t, first, sum); got != content {
+				t.Errorf("with %d other bytes in its own file: got %d bytes, want %d", len(left), len(got), len(content))
+			}
+		}
 	}
 	if first.Elsewhere() {
 		t.Error("Elsewhere: got true, want false with an object store")
@@ -157,7 +168,7 @@ func TestChangedObjectIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	far.Change(far.Names()[0], []byte("forgery"))
-	if _, err := second.OpenBlob(t.Context(), sum); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+	if _, err := second.ReadBlob(t.Context(), sum); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
 		t.Errorf("got %v, want backend_unavailable", err)
 	}
 	if n := unfinishedOf(t, second); n != 0 {
@@ -193,7 +204,7 @@ func TestObjectsAreNotRemoved(t *testing.T) {
 	if got := readBlob(t, second, sum); got != "content" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := second.OpenBlob(t.Context(), strings.Repeat("a", 64)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := second.ReadBlob(t.Context(), strings.Repeat("a", 64)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing one: got %v, want not exist", err)
 	}
 }

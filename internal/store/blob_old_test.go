@@ -66,7 +66,7 @@ func TestOldBlobsAreDiscarded(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := s.OpenBlob(t.Context(), old); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.ReadBlob(t.Context(), old); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("discarded: got %v, want not exist", err)
 	}
 	if got := readBlob(t, s, fresh); got != "young" {
@@ -132,7 +132,7 @@ func TestEachDatabaseHasItsBlobs(t *testing.T) {
 	age(t, path, time.Hour)
 	for name, sqlite := range map[string]string{"memory": store.MemoryPath, "other": filepath.Join(elsewhere, "other.db")} {
 		s := open(t, store.Config{Dir: dir, SQLitePath: sqlite})
-		if _, err := s.OpenBlob(t.Context(), sum); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.ReadBlob(t.Context(), sum); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: got %v, want not exist", name, err)
 		}
 		if err := s.DiscardBlob(sum, young); err != nil {

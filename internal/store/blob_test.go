@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,16 +20,21 @@ import (
 
 func readBlob(t *testing.T, s *store.Store, sum string) string {
 	t.Helper()
-	f, err := s.OpenBlob(t.Context(), sum)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(f)
+	b, err := s.ReadBlob(t.Context(), sum)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// fileOf returns the file of a blob in a state directory.
+func fileOf(t *testing.T, s *store.Store, sum string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(s.Dir(), "blobs*", sum[:2], sum))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("got %v, %v, want one file", found, err)
+	}
+	return found[0]
 }
 
 // unfinished lists the directory of unfinished blobs.
@@ -118,10 +122,27 @@ func TestPutBlobMendsTruncated(t *testing.T) {
 	}
 }
 
-func TestOpenBlobRefusesOtherNames(t *testing.T) {
+// A file that a power cut has truncated or emptied is not returned as the blob.
+func TestReadBlobChecksTheContent(t *testing.T) {
+	s := open(t, store.Config{Dir: t.TempDir()})
+	sum, err := s.PutBlob(t.Context(), []byte("content"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []string{"", "cont", "\x00\x00\x00\x00\x00\x00\x00"} {
+		if err := os.WriteFile(fileOf(t, s, sum), []byte(left), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := s.ReadBlob(t.Context(), sum); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInternal || data != nil {
+			t.Errorf("%q: got %q, %v, want an internal error", left, data, err)
+		}
+	}
+}
+
+func TestReadBlobRefusesOtherNames(t *testing.T) {
 	s := open(t, store.Config{Dir: t.TempDir()})
 	for _, sum := range []string{"", "..", "../sandboxmcp.db", strings.Repeat("A", 64), strings.Repeat("a", 63), strings.Repeat("/", 64)} {
-		if _, err := s.OpenBlob(t.Context(), sum); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.ReadBlob(t.Context(), sum); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: got %v, want not exist", sum, err)
 		}
 		if err := s.DiscardBlob(sum, 0); err != nil {

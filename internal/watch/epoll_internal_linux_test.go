@@ -17,7 +17,9 @@ func TestEpollBounds(t *testing.T) {
 		at, over epollCount
 		want     string
 	}{
-		{epollCount{watches: maxWatches}, epollCount{watches: maxWatches + 1}, "16384 epoll watches"},
+		{epollCount{watches: maxWatches}, epollCount{watches: maxWatches + 1}, "more than 16384 epoll watches"},
+		{epollCount{watches: maxWatches, hidden: maxWatches}, epollCount{watches: maxWatches + 1, hidden: 1}, "hide (PR_SET_DUMPABLE), which may be more than 16384 epoll watches"},
+		{epollCount{}, epollCount{watches: 2 * maxWatches, hidden: 1}, "more than 16384 epoll watches"},
 		{epollCount{ofPipe: maxOfPipe}, epollCount{ofPipe: maxOfPipe + 1}, "64 epoll watches of one pipe"},
 		{epollCount{closed: maxClosed}, epollCount{closed: maxClosed + 1}, "open so often"},
 		{epollCount{opened: maxOpened}, epollCount{opened: maxOpened + 1}, "4096 descriptors of one pipe"},

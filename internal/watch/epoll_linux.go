@@ -125,7 +125,7 @@ func (o *Objects) boundEpoll(all []*Target, short bool) (took time.Duration) {
 		s.unsure = 0
 		switch excess := found.excess(); {
 		case found.watches > limit && limit < maxWatches:
-			s.End(epollExcess(share))
+			s.End(found.hides(limit) + epollExcess(share))
 		case excess != "":
 			s.End(excess)
 		case shares:
@@ -150,11 +150,20 @@ func (s *Target) HoldPipes() (release func()) {
 	return s.countHeld(maxWatches, nil, false, time.Now().Add(holdLimit)).hold()
 }
 
+// hides begins a reason for ending a sandbox in which only hidden descriptors may hold more than limit
+// watches.
+func (c epollCount) hides(limit int) string {
+	if c.watches-c.hidden > limit {
+		return ""
+	}
+	return "descriptors that its processes hide (PR_SET_DUMPABLE), which may be "
+}
+
 // excess returns a description of the watches of which the sandbox holds too many, or "".
 func (c epollCount) excess() string {
 	switch {
 	case c.watches > maxWatches:
-		return fmt.Sprintf("more than %d epoll watches", maxWatches)
+		return c.hides(maxWatches) + fmt.Sprintf("more than %d epoll watches", maxWatches)
 	case c.ofPipe > maxOfPipe:
 		return fmt.Sprintf("more than %d epoll watches of one pipe", maxOfPipe)
 	case c.closed > maxClosed:

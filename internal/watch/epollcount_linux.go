@@ -15,11 +15,14 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // epollCount is what the descriptor tables of a sandbox show of its epoll watches.
 type epollCount struct {
 	watches int           // all of them
+	hidden  int           // of these, the most that descriptors may hold that processes hide
 	woken   int           // most that one event can wake
 	ofOne   int           // most that belong to one file, or to files that cannot be told apart
 	ofPipe  int           // most that belong to one pipe
@@ -72,7 +75,7 @@ func (s *Target) countHeld(limit int, inNamespace map[uint64]bool, transit bool,
 			continue
 		}
 		c.processes++
-		hidden := 0 // watches of descriptors that the process hides
+		hidden := 0 // of the process
 		for _, dir := range fileTables(p) {
 			if !until.IsZero() && time.Now().After(until) {
 				break
@@ -96,8 +99,12 @@ func (s *Target) countHeld(limit int, inNamespace map[uint64]bool, transit bool,
 				return c
 			}
 		}
-		c.watches += hidden
+		c.hidden += hidden
 	}
+	if !s.Slot.AddsWatches() { // the programs have not added more than that
+		c.hidden = min(c.hidden, jail.FirstWatches)
+	}
+	c.watches += c.hidden
 	c.woken = woken(c.watches, len(maybe))
 	if c.woken > maxWoken {
 		c.woken = woken(c.watches, countSets(maybe))

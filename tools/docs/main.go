@@ -132,7 +132,7 @@ func writeCommands(w io.Writer, root *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("# Command line\n\n" + generated + "\n" + root.Long + "\n\n" +
 		"Results go to stdout, messages to stderr. A wrong command line exits with 2. " +
-		"Any other error exits with the status of its code (errors.md), except that `run` exits with 125 unless a flag's value is refused. `--json` prints one JSON document. " +
+		"Any other error exits with the status of its code (errors.md), except that `run` exits with 125 unless a flag's value is refused. A command whose output cannot be written exits with 125 instead of 0. `--json` prints one JSON document. " +
 		"Colors and tables are printed on terminals only; `NO_COLOR` turns colors off.\n")
 	writeCommand(&b, root)
 	b.WriteString("\n## Tools and their commands\n\nEach tool of the MCP server has a command that does the same for a person.\n\n| tool | command |\n|---|---|\n")

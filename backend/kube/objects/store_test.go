@@ -1,7 +1,6 @@
 package objects_test
 
 import (
-	"io"
 	"path/filepath"
 	"testing"
 
@@ -34,12 +33,7 @@ func TestServersShareABucket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := both[1].OpenBlob(t.Context(), sum)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if got, err := io.ReadAll(f); err != nil || string(got) != "content" {
+	if got, err := both[1].ReadBlob(t.Context(), sum); err != nil || string(got) != "content" {
 		t.Errorf("got %q, %v, want the content", got, err)
 	}
 }

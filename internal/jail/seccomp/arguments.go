@@ -253,13 +253,25 @@ func filterRules(rules map[string]rule) {
 	rules["prctl"] = prctlRule(clause{[]test{equal(0, prctlSetSeccomp), equal(1, prctlFilter)}, Refuse(errEINVAL)})
 }
 
-// adviseMerge marks pages that may be merged (linux/mman.h). A kernel thread merges them,
-// at the host's cost and with pages of other sandboxes. A program can find out by the
-// time that a write takes. EINVAL is what a kernel without merging answers.
-const adviseMerge = 12
+// advices lists what a program may tell about its memory (linux/mman.h). Any other advice does not exist
+// (EINVAL), as on an older kernel. Not listed are MADV_MERGEABLE, MADV_COLLAPSE and MADV_GUARD_INSTALL. A
+// kernel thread merges pages, at the host's cost and with pages of other sandboxes, and a program can find
+// that out by the time that a write takes. No signal, not even SIGKILL, ends the other two before they have
+// walked a range, which may have terabytes without memory. MADV_GUARD_INSTALL makes page tables for all of it.
+var advices = []uint32{
+	0, 1, 2, 3, 4, // MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED
+	8, 9, 10, 11, // MADV_FREE, MADV_REMOVE, MADV_DONTFORK, MADV_DOFORK
+	13, 14, 15, 16, 17, 18, 19, // MADV_UNMERGEABLE, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTDUMP, MADV_DODUMP, MADV_WIPEONFORK, MADV_KEEPONFORK
+	20, advisePageOut, 22, 23, 24, // MADV_COLD, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_DONTNEED_LOCKED
+}
 
-func mergeRule() rule {
-	return rule{[]clause{{[]test{equal(2, adviseMerge)}, Refuse(errEINVAL)}}, Allow}
+// advisePageOut writes pages to swap.
+const advisePageOut = 21
+
+// adviceRule allows the advices but those of without.
+func adviceRule(without ...uint32) rule {
+	allowed := slices.DeleteFunc(slices.Clone(advices), func(a uint32) bool { return slices.Contains(without, a) })
+	return rule{[]clause{{[]test{oneOf(2, allowed)}, Allow}}, Refuse(errEINVAL)}
 }
 
 // mincoreRule refuses lengths of 4 GiB and more. No signal, not even SIGKILL, ends the call before it has
@@ -269,13 +281,13 @@ func mincoreRule() rule {
 	return rule{[]clause{{[]test{{arg: 1, high: true, any: true, want: 0xffffffff}}, Refuse(errENOMEM)}}, Allow}
 }
 
-// advisePageOut writes pages to swap (linux/mman.h).
-const advisePageOut = 21
+// readNoWait has preadv2 return instead of reading a page from the disk (RWF_NOWAIT, linux/fs.h). So it
+// tells which pages of a visible file the host has read, as cachestat does. EOPNOTSUPP is the answer of
+// files that do not know the flag.
+const readNoWait = 8
 
-// residentRule is mergeRule for a sandbox whose resident memory is watched. Programs do not
-// move theirs to the host's swap, where the watch does not see it.
-func residentRule() rule {
-	return rule{[]clause{{[]test{oneOf(2, []uint32{adviseMerge, advisePageOut})}, Refuse(errEINVAL)}}, Allow}
+func vectorRule() rule {
+	return rule{[]clause{{[]test{anyBit(5, readNoWait)}, Refuse(errEOPNOTSUPP)}}, Allow}
 }
 
 // adviseNotNeeded drops a file from the host's memory (linux/fadvise.h).
@@ -291,7 +303,7 @@ func diskRules(rules map[string]rule) {
 	rules["fadvise64"] = rule{[]clause{{[]test{equal(3, adviseNotNeeded)}, ignore}}, Allow}
 }
 
-// Options of prctl that fail with EINVAL. Merged memory is refused as in mergeRule. Core
+// Options of prctl that fail with EINVAL. Merged memory is refused as by adviceRule. Core
 // scheduling keeps the other threads of a processor core idle, also for the host. A table
 // of futexes takes up to a gigabyte by one call. That memory is neither resident nor in
 // page tables, so the watch does not see it.

@@ -145,7 +145,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "fadvise64", "fsync"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "preadv2", "fadvise64", "fsync"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -227,16 +227,17 @@ func commands() (all []uint64) {
 // they could be wrong together.
 func TestVerdicts(t *testing.T) {
 	const (
-		eperm    = 1
-		enomem   = 12
-		einval   = 22
-		enospc   = 28
-		enotty   = 25
-		enosys   = 38
-		noproto  = 92
-		eafnosup = 97
-		high     = 1 << 32
-		ignored  = seccomp.Verdict(0x50000) // it succeeds and does nothing
+		eperm      = 1
+		enomem     = 12
+		einval     = 22
+		eopnotsupp = 95
+		enospc     = 28
+		enotty     = 25
+		enosys     = 38
+		noproto    = 92
+		eafnosup   = 97
+		high       = 1 << 32
+		ignored    = seccomp.Verdict(0x50000) // it succeeds and does nothing
 	)
 	noticed := seccomp.Variant{Notices: true}
 	none, full := seccomp.Variant{}, seccomp.Variant{NoSharedMemory: true, NoSockets: true, NoSetAffinity: true, AllowSetns: true, SelfOnly: true}
@@ -398,7 +399,13 @@ func TestVerdicts(t *testing.T) {
 		{none, "madvise", [6]uint64{0, 4096, 12 | high}, no(einval)}, // MADV_MERGEABLE
 		{none, "madvise", [6]uint64{0, 4096, 21}, seccomp.Allow},     // MADV_PAGEOUT
 		{full, "madvise", [6]uint64{0, 4096, 21 | high}, no(einval)},
-		{none, "prctl", [6]uint64{67, 1}, no(einval)}, // PR_SET_MEMORY_MERGE
+		{none, "madvise", [6]uint64{0, 4096, 25}, no(einval)},  // MADV_COLLAPSE: no signal ends it
+		{none, "madvise", [6]uint64{0, 4096, 102}, no(einval)}, // MADV_GUARD_INSTALL: likewise
+		{none, "madvise", [6]uint64{0, 4096, 26}, no(einval)},  // an advice of the next kernel
+		{none, "cachestat", [6]uint64{3}, no(enosys)},
+		{none, "preadv2", [6]uint64{3, 0, 1, 0, 0, 1}, seccomp.Allow},
+		{none, "preadv2", [6]uint64{3, 0, 1, 0, 0, 8 | 1}, no(eopnotsupp)}, // RWF_NOWAIT
+		{none, "prctl", [6]uint64{67, 1}, no(einval)},                      // PR_SET_MEMORY_MERGE
 		{none, "vmsplice", [6]uint64{3, 0, 1}, seccomp.Allow},
 		{full, "vmsplice", [6]uint64{3, 0, 1}, no(enosys)},
 		{none, "close_range", [6]uint64{3, 9, 4}, seccomp.Allow},
@@ -412,6 +419,10 @@ func TestVerdicts(t *testing.T) {
 		{none, "ioctl", [6]uint64{0, 0x5401}, seccomp.Allow},
 		{none, "ioctl", [6]uint64{0, 0x8982}, no(enotty)},     // SIOCGIFVLAN: starts modprobe
 		{none, "ioctl", [6]uint64{0, 0x8940}, no(enotty)},     // SIOCGIFBR: likewise
+		{none, "ioctl", [6]uint64{0, 0x8912}, no(enotty)},     // SIOCGIFCONF: a lock of the whole host
+		{none, "ioctl", [6]uint64{0, 0x8946}, no(enotty)},     // SIOCETHTOOL: likewise
+		{none, "ioctl", [6]uint64{0, 0x8915}, no(enotty)},     // SIOCGIFADDR: likewise
+		{none, "ioctl", [6]uint64{0, 0x8933}, seccomp.Allow},  // SIOCGIFINDEX
 		{none, "ioctl", [6]uint64{0, 0x5423}, no(enotty)},     // TIOCSETD: likewise
 		{none, "ioctl", [6]uint64{0, 0x8906}, no(enotty)},     // SIOCGSTAMP: timestamps of the whole host
 		{none, "ioctl", [6]uint64{0, 0x9408}, no(enotty)},     // BTRFS_IOC_SYNC

@@ -60,7 +60,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "close_range":
 		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
 	case "madvise":
-		return unless(int32(args[2]) == 12 || v.NoSharedMemory && int32(args[2]) == 21, Refuse(errEINVAL))
+		advice := uint32(args[2])
+		known := advice <= 4 || advice >= 8 && advice <= 11 || advice >= 13 && advice <= 24
+		return unless(!known || v.NoSharedMemory && advice == 21, Refuse(errEINVAL))
+	case "preadv2":
+		return unless(args[5]>>3&1 == 1, Refuse(errEOPNOTSUPP))
 	case "mincore":
 		return unless(args[1] >= 1<<32, Refuse(errENOMEM))
 	case "fsync", "fdatasync", "fadvise64":
@@ -305,7 +309,7 @@ func decideIoctl(arg uint64) Verdict {
 	between := func(from, to uint32) bool { return from <= command && command <= to }
 	listed := command == 2 || command == 0x5421 || command == 0x5422 || command == 0x5429 || command == 0x541b || command == 0x5460 ||
 		between(0x5401, 0x540b) || between(0x540f, 0x5411) || between(0x5413, 0x5414) || between(0x5450, 0x5451) || between(0x8901, 0x8905) ||
-		slices.Contains([]uint32{0x8910, 0x8912, 0x8913, 0x8915, 0x8917, 0x8919, 0x891b, 0x891d, 0x8921, 0x8927, 0x8933, 0x8942, 0x8946}, command)
+		slices.Contains([]uint32{0x8910, 0x8913, 0x891d, 0x8921, 0x8927, 0x8933, 0x8942}, command)
 	switch command >> 16 { // direction and size of the argument
 	case 0x8004:
 		listed = command == 0x80045200

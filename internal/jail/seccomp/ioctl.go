@@ -15,15 +15,15 @@ const (
 // virtual networks, terminals). Others write a whole file system to its disk (btrfs), leave
 // keys in a file system until it is unmounted (encryption), or enable timestamps for all
 // packets of the host. Each file system has its own commands, and programs can read files
-// of the host.
+// of the host. Lists and addresses of interfaces (SIOCGIFCONF, SIOCGIFADDR and kin, SIOCETHTOOL) are read
+// under the one lock that also changes interfaces, and makes network namespaces, on the whole host.
 var ioctlAllowed = []uint32{
 	0x5401, 0x5402, 0x5403, 0x5404, 0x5405, 0x5406, 0x5407, 0x5408, 0x5409, 0x540a, 0x540b, // TCGETS … TCFLSH
 	0x540f, 0x5410, 0x5411, 0x5413, 0x5414, // TIOCGPGRP, TIOCSPGRP, TIOCOUTQ (SIOCOUTQ), TIOCGWINSZ, TIOCSWINSZ
 	0x541b, 0x5421, 0x5422, 0x5429, 0x5450, 0x5451, 0x5460, // FIONREAD, FIONBIO, TIOCNOTTY, TIOCGSID, FIONCLEX, FIOCLEX, FIOQSIZE
 	0x802c542a, 0x402c542b, 0x402c542c, 0x402c542d, // TCGETS2 … TCSETSF2
 	0x8901, 0x8902, 0x8903, 0x8904, 0x8905, // FIOSETOWN, SIOCSPGRP, FIOGETOWN, SIOCGPGRP, SIOCATMARK
-	0x8910, 0x8912, 0x8913, 0x8915, 0x8917, 0x8919, 0x891b, 0x891d, 0x8921, // SIOCGIFNAME, CONF, FLAGS, ADDR, DSTADDR, BRDADDR, NETMASK, METRIC, MTU
-	0x8927, 0x8933, 0x8942, 0x8946, // SIOCGIFHWADDR, INDEX, TXQLEN, SIOCETHTOOL
+	0x8910, 0x8913, 0x891d, 0x8921, 0x8927, 0x8933, 0x8942, // SIOCGIFNAME, FLAGS, METRIC, MTU, HWADDR, INDEX, TXQLEN
 	0x2, 0x40049409, 0x4020940d, 0xc0189436, // FIGETBSZ, FICLONE, FICLONERANGE, FIDEDUPERANGE
 	0x80086601, 0x40086602, 0x80087601, 0x801c581f, 0xc020660b, // FS_IOC_GETFLAGS, SETFLAGS, GETVERSION, FSGETXATTR, FIEMAP
 	0x80045200, // RNDGETENTCNT

@@ -83,6 +83,7 @@ const (
 	errENOSPC       = 28
 	errENOSYS       = 38
 	errENOPROTOOPT  = 92
+	errEOPNOTSUPP   = 95
 	errEAFNOSUPPORT = 97
 )
 

@@ -1,5 +1,5 @@
 # id: A38
-# tries: to have the kernel start modprobe, write a disk's cache, stamp all packets or keep keys, on the host
+# tries: to have the kernel start modprobe, write a disk's cache, stamp all packets, keep keys or walk terabytes, on the host
 # expect pairs: EAFNOSUPPORT
 # expect commands: ENOTTY
 # expect high: EPERM
@@ -7,6 +7,7 @@
 # expect flush-data: ok
 # expect drop: ok
 # expect advice: EBADF
+# expect endless: EINVAL
 # bare commands: EBADF
 # bare flush: EBADF
 # bare drop: EBADF
@@ -16,6 +17,7 @@ PAIRS = [(2, 1, 17), (2, 2, 6), (2, 5, 0), (2, 6, 0), (10, 1, 17), (10, 2, 6), (
 COMMANDS = [
     0x8940, 0x8941, 0x89A0, 0x89A1, 0x8980, 0x8981, 0x8982, 0x8983,  # SIOCGIFBR … SIOCSIFVLAN start modprobe
     0x5423,  # TIOCSETD, likewise
+    0x8912, 0x8915, 0x8946,  # SIOCGIFCONF, SIOCGIFADDR and SIOCETHTOOL take the lock of all interfaces
     0x8906, 0x8907, 0x80108906, 0x80108907,  # SIOCGSTAMP
     0x9408, 0x80089418,  # BTRFS_IOC_SYNC, BTRFS_IOC_START_SYNC
     0xC0506617,  # FS_IOC_ADD_ENCRYPTION_KEY
@@ -41,3 +43,4 @@ attempt("flush", lambda: call("fsync", -1))  # of a file of the host it flushes 
 attempt("flush-data", lambda: call("fdatasync", -1))
 attempt("drop", lambda: call("fadvise64", -1, 0, 0, 4))  # POSIX_FADV_DONTNEED
 attempt("advice", lambda: call("fadvise64", -1, 0, 0, 3))
+attempt("endless", lambda: errors(("madvise", 0, 0, advice) for advice in (25, 102)))  # MADV_COLLAPSE, MADV_GUARD_INSTALL

@@ -76,6 +76,9 @@ elif how == "ended and not reaped":
     for _ in range(4):
         if os.fork() == 0: os._exit(0)
         threading.Thread(target=lambda: None).start()
+elif how == "undumpable, no use":
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+    held = [os.eventfd(0) for _ in range(200)]
 elif how == "descriptors, no use":
     held = [os.eventfd(0) for _ in range(200)]
 elif how in ("few descriptors", "undumpable and few"):
