@@ -257,6 +257,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	//nolint:contextcheck // work in the background lives as long as the engine
 	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
 	e.warm()
+	e.work.Go(sign.Prepare) // while the store is opened
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {
 		if err = e.recordServer(ctx, "server_start"); err != nil {

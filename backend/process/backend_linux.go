@@ -19,7 +19,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/pool"
-	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
@@ -380,6 +379,7 @@ func (b *Backend) prepareLocked() {
 		b.noTree = "the engine makes the control groups"
 		return
 	}
+	b.compileAhead()
 	b.certs, b.shown = b.certificates()
 	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
 		sweepPlain(b.cfg.TempDir)
@@ -429,17 +429,21 @@ func (b *Backend) home(cfg *jail.Config) (func(), error) {
 	return func() { _ = entry.Close() }, nil
 }
 
+// strongest returns the mode with the strongest walls that this process may have.
+func strongest() jail.Mode {
+	if isHostRoot() {
+		return jail.ModeRoot
+	}
+	return jail.ModeUser
+}
+
 // openHall tries the modes, the strongest first. Once namespaces have been made, a later failure to
 // make them is an error and does not lead to weaker walls.
 func (b *Backend) openHall(trees []jail.Tree) (*hall, error) {
 	if b.cfg.Containers != nil {
 		return b.openContainers(trees)
 	}
-	mode := jail.ModeUser
-	if isHostRoot() {
-		mode = jail.ModeRoot
-	}
-	h, err := b.tryMode(mode, trees)
+	h, err := b.tryMode(strongest(), trees)
 	if err == nil {
 		b.strong = true
 		return h, nil
@@ -483,31 +487,9 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if b.lease != nil {
 		cfg.FirstUID = b.lease.First()
 	}
-	arch, ok := seccomp.Native()
-	if !ok {
-		return nil, errors.New("seccomp: no table of system calls for this architecture")
+	if err := b.setFilters(&cfg); err != nil {
+		return nil, err
 	}
-	variant := seccomp.Variant{
-		NoSharedMemory: b.tree == nil && !contained,
-		NoSetAffinity:  b.tree == nil && !contained,
-		NoSockets:      mode == jail.ModePlain,
-		NoIPv6:         !jail.HaveV6(),
-		SelfOnly:       mode == jail.ModePlain,
-		HostFiles:      b.cfg.Writable,
-		Notices:        jail.HaveNotices(),
-	}
-	filter, err := seccomp.Compile(seccomp.New(variant), arch)
-	if err == nil {
-		cfg.Notices = variant.Notices
-		variant.AllowSetns, variant.Notices = true, false
-		if !contained { // nothing is forked into containers
-			cfg.Entering, err = seccomp.Compile(seccomp.New(variant), arch)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("seccomp: %w", err)
-	}
-	cfg.Filter = filter
 	done, err := b.home(&cfg)
 	if err != nil {
 		return nil, err
@@ -517,7 +499,7 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hall{Jail: j, policy: policyDigest(filter, j)}
+	h := &hall{Jail: j, policy: policyDigest(cfg.Filter, j)}
 	for _, t := range trees {
 		h.trees = append(h.trees, backend.Tree{Host: t.Host, Inside: t.Inside})
 	}

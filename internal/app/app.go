@@ -5,6 +5,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -31,8 +32,10 @@ type App struct {
 	Objects        OpenObjects       // of another module; nil: the setting blob_url is refused
 	Reloads        <-chan os.Signal  // a server reads its settings again at each signal; nil: never
 
-	how     sandboxmcp.Invocation // set by Load
-	sources engine.Settings       // of the settings; set by Load
+	loaded  *config.Config  // set by Load
+	file    string          // path of the file of settings, absolute if possible; set by Load
+	byPath  bool            // texts name the program by its path, also if a shell here finds it by its name
+	sources engine.Settings // of the settings; set by Load
 
 	Open     func(ctx context.Context, o Options) (Engine, error)
 	Diagnose func(ctx context.Context, o Options) []sandboxmcp.Check
@@ -52,9 +55,6 @@ func New(env []string, stdin io.Reader, stdout, stderr io.Writer) *App {
 	}
 	a.Expired = a.expiredHere
 	a.Program = ownPath()
-	if !a.onPath() {
-		a.how.Program = a.Program
-	}
 	return a
 }
 
@@ -74,8 +74,8 @@ func (a *App) Load() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.how = a.invocation(cfg)
-	a.sources = engine.Settings{Env: a.Env, File: a.how.Config, Values: map[string]any{}}
+	a.loaded, a.file = cfg, absolute(a.Settings)
+	a.sources = engine.Settings{Env: a.Env, File: a.file, Values: map[string]any{}}
 	for key, text := range a.Flags {
 		a.sources.Values[key] = text
 	}
@@ -90,25 +90,39 @@ func (a *App) Load() (*config.Config, error) {
 }
 
 // Paste returns text with the commands in it in the form that a person can paste.
-func (a *App) Paste(text string) string { return a.how.Paste(text) }
+func (a *App) Paste(text string) string {
+	if text == "" {
+		return ""
+	}
+	return a.invocation(a.loaded).Paste(text)
+}
 
-// invocation returns how a person calls this program with the state directory and the file of
-// settings of cfg.
+// invocation returns how a person calls this program with the state directory and the file of settings
+// of cfg, if they are loaded. It searches PATH.
 func (a *App) invocation(cfg *config.Config) sandboxmcp.Invocation {
 	how := sandboxmcp.Invocation{Program: a.Program}
-	if a.onPath() {
+	if !a.byPath && a.onPath() {
 		how.Program = ""
+	}
+	if cfg == nil {
+		return how
 	}
 	if s := cfg.Source("state_dir"); s == config.FromEnv || s == config.FromDefault && a.Variable("XDG_STATE_HOME") != "" {
 		how.StateDir = cfg.StateDir
 	}
-	if a.Settings != "" {
-		how.Config = a.Settings
-		if abs, err := filepath.Abs(a.Settings); err == nil {
-			how.Config = abs
-		}
-	}
+	how.Config = cmp.Or(a.file, absolute(a.Settings))
 	return how
+}
+
+// absolute returns a path that holds in every working directory, if possible.
+func absolute(path string) string {
+	if path == "" {
+		return ""
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }
 
 // onPath reports whether a shell with this environment finds this program by its name.

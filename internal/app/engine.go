@@ -67,7 +67,7 @@ func (a *App) options(cfg *config.Config, logger *slog.Logger, actor string) Opt
 	}
 	return Options{Config: cfg, Options: engine.Options{
 		Backends: added, Objects: a.Objects, Settings: a.sources, Namespace: cfg.Namespace,
-		Env: a.Env, Actor: actor, Version: Version(), Logger: logger, Notices: a.notices(cfg), Invocation: a.how,
+		Env: a.Env, Actor: actor, Version: Version(), Logger: logger, Notices: a.notices(cfg), Invocation: a.invocation(a.loaded),
 	}}
 }
 

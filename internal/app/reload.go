@@ -97,7 +97,7 @@ func (a *App) reload(ctx context.Context, e Engine, s *current, logger *slog.Log
 			logger.Error("the settings are not reloaded, those in force stay", "error", failed.Message, "hint", failed.Hint)
 			continue
 		}
-		if err = s.reread(config.Sources{Env: a.Env, File: a.how.Config, Flags: a.Flags}); err != nil { // the file has changed once more
+		if err = s.reread(config.Sources{Env: a.Env, File: a.file, Flags: a.Flags}); err != nil { // the file has changed once more
 			logger.Error("only the engine has reloaded the settings", "error", sandboxmcp.AsError(err).Message)
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 
 // Say prints a message on stderr. Commands in it get the form that a person can paste.
 func (a *App) Say(text string) {
-	_, _ = io.WriteString(a.Stderr, "sandboxmcp: "+Clean(a.how.Paste(OneLine(text)))+"\n")
+	_, _ = io.WriteString(a.Stderr, "sandboxmcp: "+Clean(a.Paste(OneLine(text)))+"\n")
 }
 
 // Clean replaces control characters, which a terminal would act upon.

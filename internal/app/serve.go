@@ -93,7 +93,7 @@ func (a *App) serverConfig(ctx context.Context, d front, files *fileDoor) server
 	return server.Config{
 		Engine: d.engine, Version: Version(), Logger: d.logger,
 		Tools: tools, Only: d.cfg.MCPTools, ReadOnly: d.cfg.MCPReadOnly, Small: d.cfg.MCPAnswers == "small" && !d.five,
-		Rules: rules(ctx, d, d.cfg), Link: files.linker(), Notes: files.notes, Invocation: a.how,
+		Rules: rules(ctx, d, d.cfg), Link: files.linker(), Notes: files.notes, Invocation: a.invocation(a.loaded),
 	}
 }
 
@@ -157,7 +157,7 @@ func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 	if cfg.EnableHostAccess && cfg.HostAutoApprove {
 		a.tell("warning: host_auto_approve is on, so host commands are executed without asking a person")
 	}
-	a.how.Program = a.Program // whoever reads its texts may have another PATH
+	a.byPath = true // whoever reads its texts may have another PATH
 	debug.SetGCPercent(serveGCPercent)
 	debug.SetMemoryLimit(serveMemoryLimit)
 	o := a.options(cfg, logger, actor)
