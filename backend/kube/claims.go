@@ -60,6 +60,10 @@ type lifecycle struct {
 // claimAge is how long a claim stays after its server has last put it off.
 const claimAge = 10 * time.Minute
 
+// claimsAtOnce bounds the claims of a server that wait for their pods. The controller of agent-sandbox loses its
+// leader election, and ends, when many are made at once on a busy machine.
+const claimsAtOnce = 16
+
 func claimEnd(now time.Time) string { return now.Add(claimAge).UTC().Format(time.RFC3339) }
 
 // claims takes pods of a warm pool of agent-sandbox. A sandbox that asks for less than the pool's pods
@@ -67,6 +71,7 @@ func claimEnd(now time.Time) string { return now.Add(claimAge).UTC().Format(time
 type claims struct {
 	plain
 	watch *watch[*unstructured.Unstructured]
+	turns chan struct{} // of claims that wait for their pods
 
 	mu     sync.Mutex
 	shape  *shape
@@ -96,7 +101,7 @@ func (b *Backend) newProvider(ctx context.Context) (provider, error) {
 	if err != nil {
 		return nil, failure("list claims", err).WithHint("give the server's account the rights of docs/kubernetes.md (sandboxclaims, sandboxwarmpools, sandboxtemplates)")
 	}
-	return &claims{plain: one, watch: w}, nil
+	return &claims{plain: one, watch: w, turns: make(chan struct{}, claimsAtOnce)}, nil
 }
 
 // api returns the objects of a kind.
@@ -114,6 +119,12 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 	if why := s.exceeds(spec); why != "" {
 		c.b.cfg.Logger.Info("the pool's pods do not fit; a pod is made", "pool", c.b.cfg.Pool, "reason", why)
 		return c.plain.claim(ctx, spec)
+	}
+	select {
+	case c.turns <- struct{}{}:
+		defer func() { <-c.turns }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	name := "sandboxmcp-" + strings.ToLower(rand.Text()[:16])
 	var want sandboxClaim

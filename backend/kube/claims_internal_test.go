@@ -213,3 +213,33 @@ func TestStartedPods(t *testing.T) {
 		t.Errorf("deleted: got %v", err)
 	}
 }
+
+// TestClaimsThatWaitAreBounded: of many claims at once, only so many wait for agent-sandbox. The others wait for them,
+// and each gets its turn.
+func TestClaimsThatWaitAreBounded(t *testing.T) {
+	b, objects := newPooled(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const many = 3 * claimsAtOnce
+	done := make(chan error, many)
+	for range many {
+		go func() {
+			_, err := b.provider.claim(ctx, small)
+			done <- err
+		}()
+	}
+	for left := many; left > 0; left-- {
+		want := min(left, claimsAtOnce)
+		testkit.Until(t, "claims that wait", func() bool { return len(claimsOf(t, objects)) >= want })
+		all := claimsOf(t, objects)
+		if len(all) > claimsAtOnce {
+			t.Fatalf("got %d claims that wait, want at most %d", len(all), claimsAtOnce)
+		}
+		if err := objects.Resource(claimKind).Namespace(space).Delete(t.Context(), all[0].GetName(), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err == nil {
+			t.Error("a claim that was deleted: got no error")
+		}
+	}
+}
