@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -64,7 +65,9 @@ const claimAge = 10 * time.Minute
 // leader election, and ends, when many are made at once on a busy machine.
 const claimsAtOnce = 16
 
-func claimEnd(now time.Time) string { return now.Add(claimAge).UTC().Format(time.RFC3339) }
+func (c *claims) end(now time.Time) string {
+	return now.Add(cmp.Or(c.b.cfg.claimAge, claimAge)).UTC().Format(time.RFC3339)
+}
 
 // claims takes pods of a warm pool of agent-sandbox. A sandbox that asks for less than the pool's pods
 // have gets a pod of its own.
@@ -131,7 +134,7 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 	want.APIVersion, want.Kind = claimGroup.String(), "SandboxClaim"
 	want.Metadata = metav1.ObjectMeta{Name: name, Labels: c.b.labels(spec)}
 	want.Spec.WarmPoolRef.Name = c.b.cfg.Pool
-	want.Spec.Lifecycle = lifecycle{claimEnd(time.Now()), "Delete"}
+	want.Spec.Lifecycle = lifecycle{c.end(time.Now()), "Delete"}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want)
 	if err != nil {
 		return nil, err
@@ -217,7 +220,7 @@ func (c *claims) renew(ctx context.Context, got *claimed) error {
 	if got.owner == "" {
 		return c.plain.renew(ctx, got)
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": got.ownerUID}, "spec": map[string]any{"lifecycle": lifecycle{ShutdownTime: claimEnd(time.Now())}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": got.ownerUID}, "spec": map[string]any{"lifecycle": lifecycle{ShutdownTime: c.end(time.Now())}}})
 	if err != nil {
 		return err
 	}

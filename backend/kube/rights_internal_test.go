@@ -15,6 +15,7 @@ import (
 // TestRightsThatAreMissingAreNamed: doctor names each right that the server's account does not have.
 func TestRightsThatAreMissingAreNamed(t *testing.T) {
 	b, api := newFake(t, runs)
+	b.cfg.Image = "" // no pod is tried
 	b.cfg.Pool, b.cfg.RuntimeClass, b.cfg.Connect = "pool", "gvisor", ConnectAPI
 	refused := map[string]bool{"pods/ watch": true, "pods/ delete": true, "nodes/ get": true}
 	api.PrependReactor("create", "selfsubjectaccessreviews", func(a ktesting.Action) (bool, runtime.Object, error) {

@@ -228,10 +228,10 @@ func TestReplicasShareSessions(t *testing.T) {
 	}
 }
 
-// TestSessionsWhileReplicasAreKilled: three servers have the sessions of eight callers, who use any server, and one
+// TestReplicasWithSessionsAreKilled: three servers have the sessions of eight callers, who use any server, and one
 // is killed every ten seconds. Each answer of a session shows its state, or says that it is lost. The record
 // verifies, and nothing that was answered is missing in it.
-func TestSessionsWhileReplicasAreKilled(t *testing.T) {
+func TestReplicasWithSessionsAreKilled(t *testing.T) {
 	all := startReplicas(t, 3)
 	long, every := 5*time.Minute, 10*time.Second
 	if testing.Short() {
