@@ -75,7 +75,9 @@ func Remote(address string, c *tls.Config) *Client {
 		patience: callTimeout, base: "https://sandboxmcp", hello: Hello{ID: address}, proof: func() (string, error) { return "", nil },
 		http: &http.Client{
 			Transport: &http.Transport{
-				DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", address) },
+				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return dialer.DialContext(ctx, "tcp", address)
+				},
 				TLSClientConfig: c, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, ExpectContinueTimeout: callTimeout,
 				MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, // less than the server's
 			},

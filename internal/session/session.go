@@ -29,13 +29,13 @@ import (
 // Config configures a Table.
 type Config struct {
 	Store *store.Store
-	Max   int              // sessions at once; at least 1
+	Max   int // sessions at once; at least 1
 
 	// Address is where the other servers of the database reach this one; empty: they do not. Servers with an
 	// address have one set of session ids: an id of another one is [ElsewhereError].
 	Address string
 
-	Now   func() time.Time // nil: the machine's clock
+	Now func() time.Time // nil: the machine's clock
 
 	// Expired is called for each session that expired, after it was closed.
 	Expired func(sandboxmcp.Session)
