@@ -3,7 +3,10 @@ package kube
 import (
 	"context"
 	"errors"
+	"net"
+	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -241,5 +244,28 @@ func TestClaimsThatWaitAreBounded(t *testing.T) {
 		if err := <-done; err == nil {
 			t.Error("a claim that was deleted: got no error")
 		}
+	}
+}
+
+type unreachable struct{}
+
+func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.EHOSTUNREACH}
+}
+
+// TestAPodThatDoesNotAnswerIsGivenUp: another pod is claimed, because the node of the first may be gone. Each claim is
+// removed.
+func TestAPodThatDoesNotAnswerIsGivenUp(t *testing.T) {
+	made := 0
+	b, objects := newPooled(t, func(u *unstructured.Unstructured) {
+		made++
+		ready(u, "True", "Ready", "warm-1")
+	})
+	b.connector.client = &http.Client{Transport: unreachable{}}
+	if _, err := b.Open(t.Context(), small); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+		t.Errorf("got %v, want %s", err, sandboxmcp.CodeBackendUnavailable)
+	}
+	if left := len(claimsOf(t, objects)); made != tries || left != 0 {
+		t.Errorf("got %d claims, %d of them left, want %d and none", made, left, tries)
 	}
 }
