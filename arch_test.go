@@ -83,7 +83,7 @@ var rooms = map[string][]string{
 		".", "backend", "backend/process", "backend/docker",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
 		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gate", "internal/gateway", "internal/guard", "internal/host", "internal/limits", "internal/stats",
-		"internal/vault", "internal/redact", "internal/run", "internal/note", "internal/validate", "internal/web", "internal/browser", "internal/pdf", "internal/packages", "internal/resolver", "internal/installed",
+		"internal/vault", "internal/redact", "internal/run", "internal/note", "internal/validate", "internal/web", "internal/browser", "internal/pdf", "internal/packages", "internal/resolver", "internal/installed", "internal/plainfile",
 	},
 	"internal/app": {
 		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/config",

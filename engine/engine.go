@@ -49,7 +49,9 @@ import (
 // Config configures an engine. The zero value of a field means its default.
 type Config struct {
 	StateDir    string             // directory of records, files and the signing key; empty: the default of the settings
+	KeysFrom    string             // directory with signing.key and vault.key for a StateDir that has none; empty: they are made
 	SQLitePath  string             // the database file; empty: in StateDir; ":memory:" keeps nothing after Close
+	PeerAddress string             // host and port where the other servers of the Postgres database reach this one, so that all of them have one set of sessions; empty: they do not
 	Postgres    string             // connection URL of a PostgreSQL database; empty: SQLite
 	Objects     sandboxmcp.Objects // keeps files and large outputs; it needs Postgres. nil: StateDir
 	Synchronous string             // "normal" (default) or "full"
@@ -260,7 +262,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e.work.Go(sign.Prepare) // while the store is opened
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {
-		if err = e.recordServer(ctx, "server_start"); err != nil {
+		if err = errors.Join(e.join(ctx), e.recordServer(ctx, "server_start")); err != nil {
 			e.audit.Close(context.WithoutCancel(ctx))
 			err = errors.Join(err, e.store.Close())
 		}
@@ -324,7 +326,9 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.key, err = sign.Open(e.store.Dir())
+	if err = adoptKeys(cfg.KeysFrom, e.store.Dir()); err == nil {
+		e.key, err = sign.Open(e.store.Dir())
+	}
 	if err != nil {
 		return errors.Join(err, e.store.Close())
 	}
@@ -347,7 +351,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	//nolint:contextcheck // sessions live as long as the engine
-	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
+	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
 	e.copies = session.NewCopies(e.copiesConfig())
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
 	return nil

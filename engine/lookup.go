@@ -148,8 +148,11 @@ func (e *Engine) ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sa
 		return a, err
 	}
 	session := sandboxmcp.SessionID(id)
-	if _, live := e.sessions.Find(ctx, c.Namespace, session); live == nil {
+	switch _, live := e.sessions.Find(ctx, c.Namespace, session); {
+	case live == nil:
 		return a, err // the file itself may be newer than its artifacts
+	case Elsewhere(live) != "":
+		return a, live
 	}
 	if kept, none := e.keeper.OfSession(ctx, c.Namespace, session, path); none == nil {
 		return kept, nil

@@ -143,7 +143,7 @@ func (o Options) configured(c *config.Config) Config {
 		sqlite, postgres = ":memory:", ""
 	}
 	return Config{
-		StateDir: c.StateDir, Postgres: postgres, SQLitePath: sqlite, Synchronous: c.Synchronous, DefaultBackend: c.DefaultBackend, Most: map[string]sandboxmcp.Limits{docker.Name: c.ContainerLimits()},
+		StateDir: c.StateDir, KeysFrom: c.KeysFrom, PeerAddress: c.PeerAddress, Postgres: postgres, SQLitePath: sqlite, Synchronous: c.Synchronous, DefaultBackend: c.DefaultBackend, Most: map[string]sandboxmcp.Limits{docker.Name: c.ContainerLimits()},
 		Namespace: cmp.Or(o.Namespace, c.Namespace), Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		MaxSessions: c.Tools.MaxSessions, SessionTTL: time.Duration(c.Tools.SessionTTLMinutes * float64(time.Minute)),

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Starts a Kubernetes cluster on this machine (backend/kube/e2e), runs the tests of backend/kube in it,
 # and takes it down. The first run builds Kubernetes, which takes minutes.
-# Arguments go to go test.
+# With -short as its first argument, it runs the tests that every change has to pass, for three minutes.
+# The other arguments go to go test.
 # Exit status 77: there can be no cluster here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -39,5 +40,11 @@ trap 'exit 143' TERM INT HUP
 . <("$cluster" env)
 SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN:+$SANDBOXMCP_MUST_RUN,}kube,kube-policy,kube-node-kill,agent-sandbox
 export SANDBOXMCP_MUST_RUN
-go test -C backend/kube -timeout 20m "$@" ./...
+if [ "${1-}" = -short ]; then
+	tests='TestPodRunsPrograms|TestEgress|TestAReplacedPodIsLost|TestNodeLoss|TestSilentPartition|TestExpiryWithoutServers'
+	go test -C backend/kube -timeout 5m "$@" -run "^($tests)\$" .
+	go test -C backend/kube -timeout 5m "$@" -run '^TestConformance$/^Laws$/^(Start|Wait|Kill|Files)' .
+else
+	go test -C backend/kube -timeout 20m "$@" ./...
+fi
 go test -C backend/kube/deploy -count=1 -timeout 5m .

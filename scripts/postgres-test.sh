@@ -30,7 +30,7 @@ trap 'exit 143' TERM INT HUP
 export SANDBOXMCP_TEST_POSTGRES="postgres:///postgres?host=$dir&user=sandboxmcp"
 go test -timeout 5m "$@" ./internal/store/... ./internal/audit ./internal/limits ./internal/gate ./internal/session ./internal/artifact ./internal/vault ./internal/installed
 go test -timeout 5m "$@" -run TestReplicas ./engine
-go test -timeout 10m "$@" -run 'TestReplicas|TestDocumentsRun/operations' ./internal/cli
+go test -timeout 20m "$@" -run 'TestReplicas|TestDocumentsRun/operations' ./internal/cli
 # Where an S3 server can be built, its tests have to run.
 if SANDBOXMCP_TEST_S3=$(scripts/versitygw.sh); then
 	export SANDBOXMCP_TEST_S3 SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN:+$SANDBOXMCP_MUST_RUN,}s3

@@ -155,17 +155,18 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	return x, nil
 }
 
-// tries bounds how many pods are claimed for a sandbox, if others took them.
-const tries = 3
+// tries bounds how many pods are claimed for a sandbox, if others took them or they do not answer: a pool may have more
+// than one pod on a node that is gone.
+const tries = 5
 
 func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 	var x *box
 	var err error
 	for range tries {
-		if x, err = b.build(ctx, spec); !errors.Is(err, errInUse) {
+		if x, err = b.build(ctx, spec); !errors.Is(err, errInUse) && !errors.Is(err, errSilent) || ctx.Err() != nil {
 			break
 		}
-		b.cfg.Logger.Warn("a pod that was claimed is in use; another is claimed", "error", err)
+		b.cfg.Logger.Warn("a pod that was claimed cannot be used; another is claimed", "error", err)
 	}
 	if err != nil {
 		return nil, err

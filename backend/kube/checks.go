@@ -7,8 +7,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Checks builds a trial sandbox, and reports the cluster and its walls.
+// Checks builds a trial sandbox, and reports the cluster, its walls, and the rights of the server's account.
 func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
+	list := b.try(ctx)
+	b.connecting.Lock()
+	reached := b.cluster != nil
+	b.connecting.Unlock()
+	if reached {
+		list = append(list, b.checkRights(ctx)...)
+	}
+	return list
+}
+
+// try builds a trial sandbox, and reports the cluster and its walls.
+func (b *Backend) try(ctx context.Context) []sandboxmcp.Check {
 	sb, err := b.Open(ctx, trial("doctor"))
 	if err != nil {
 		e := sandboxmcp.AsError(err)

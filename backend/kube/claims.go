@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -60,13 +61,20 @@ type lifecycle struct {
 // claimAge is how long a claim stays after its server has last put it off.
 const claimAge = 10 * time.Minute
 
-func claimEnd(now time.Time) string { return now.Add(claimAge).UTC().Format(time.RFC3339) }
+// claimsAtOnce bounds the claims of a server that wait for their pods. The controller of agent-sandbox loses its
+// leader election, and ends, when many are made at once on a busy machine.
+const claimsAtOnce = 16
+
+func (c *claims) end(now time.Time) string {
+	return now.Add(cmp.Or(c.b.cfg.claimAge, claimAge)).UTC().Format(time.RFC3339)
+}
 
 // claims takes pods of a warm pool of agent-sandbox. A sandbox that asks for less than the pool's pods
 // have gets a pod of its own.
 type claims struct {
 	plain
 	watch *watch[*unstructured.Unstructured]
+	turns chan struct{} // of claims that wait for their pods
 
 	mu     sync.Mutex
 	shape  *shape
@@ -96,7 +104,7 @@ func (b *Backend) newProvider(ctx context.Context) (provider, error) {
 	if err != nil {
 		return nil, failure("list claims", err).WithHint("give the server's account the rights of docs/kubernetes.md (sandboxclaims, sandboxwarmpools, sandboxtemplates)")
 	}
-	return &claims{plain: one, watch: w}, nil
+	return &claims{plain: one, watch: w, turns: make(chan struct{}, claimsAtOnce)}, nil
 }
 
 // api returns the objects of a kind.
@@ -115,12 +123,18 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 		c.b.cfg.Logger.Info("the pool's pods do not fit; a pod is made", "pool", c.b.cfg.Pool, "reason", why)
 		return c.plain.claim(ctx, spec)
 	}
+	select {
+	case c.turns <- struct{}{}:
+		defer func() { <-c.turns }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	name := "sandboxmcp-" + strings.ToLower(rand.Text()[:16])
 	var want sandboxClaim
 	want.APIVersion, want.Kind = claimGroup.String(), "SandboxClaim"
 	want.Metadata = metav1.ObjectMeta{Name: name, Labels: c.b.labels(spec)}
 	want.Spec.WarmPoolRef.Name = c.b.cfg.Pool
-	want.Spec.Lifecycle = lifecycle{claimEnd(time.Now()), "Delete"}
+	want.Spec.Lifecycle = lifecycle{c.end(time.Now()), "Delete"}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want)
 	if err != nil {
 		return nil, err
@@ -206,7 +220,7 @@ func (c *claims) renew(ctx context.Context, got *claimed) error {
 	if got.owner == "" {
 		return c.plain.renew(ctx, got)
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": got.ownerUID}, "spec": map[string]any{"lifecycle": lifecycle{ShutdownTime: claimEnd(time.Now())}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": got.ownerUID}, "spec": map[string]any{"lifecycle": lifecycle{ShutdownTime: c.end(time.Now())}}})
 	if err != nil {
 		return err
 	}

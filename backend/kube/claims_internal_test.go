@@ -3,7 +3,10 @@ package kube
 import (
 	"context"
 	"errors"
+	"net"
+	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -211,5 +214,58 @@ func TestStartedPods(t *testing.T) {
 	}
 	if _, err := started(nil); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("deleted: got %v", err)
+	}
+}
+
+// TestClaimsThatWaitAreBounded: of many claims at once, only so many wait for agent-sandbox. The others wait for them,
+// and each gets its turn.
+func TestClaimsThatWaitAreBounded(t *testing.T) {
+	b, objects := newPooled(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const many = 3 * claimsAtOnce
+	done := make(chan error, many)
+	for range many {
+		go func() {
+			_, err := b.provider.claim(ctx, small)
+			done <- err
+		}()
+	}
+	for left := many; left > 0; left-- {
+		want := min(left, claimsAtOnce)
+		testkit.Until(t, "claims that wait", func() bool { return len(claimsOf(t, objects)) >= want })
+		all := claimsOf(t, objects)
+		if len(all) > claimsAtOnce {
+			t.Fatalf("got %d claims that wait, want at most %d", len(all), claimsAtOnce)
+		}
+		if err := objects.Resource(claimKind).Namespace(space).Delete(t.Context(), all[0].GetName(), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err == nil {
+			t.Error("a claim that was deleted: got no error")
+		}
+	}
+}
+
+type unreachable struct{}
+
+func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.EHOSTUNREACH}
+}
+
+// TestAPodThatDoesNotAnswerIsGivenUp: another pod is claimed, because the node of the first may be gone. Each claim is
+// removed.
+func TestAPodThatDoesNotAnswerIsGivenUp(t *testing.T) {
+	made := 0
+	b, objects := newPooled(t, func(u *unstructured.Unstructured) {
+		made++
+		ready(u, "True", "Ready", "warm-1")
+	})
+	b.connector.client = &http.Client{Transport: unreachable{}}
+	if _, err := b.Open(t.Context(), small); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+		t.Errorf("got %v, want %s", err, sandboxmcp.CodeBackendUnavailable)
+	}
+	if left := len(claimsOf(t, objects)); made != tries || left != 0 {
+		t.Errorf("got %d claims, %d of them left, want %d and none", made, left, tries)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -48,6 +49,8 @@ type Config struct {
 	MinTier sandboxmcp.Tier // of sandboxes whose Spec names none
 	Idle    bool            // until the first Open, Capabilities starts no pod
 	Logger  *slog.Logger    // nil: none
+
+	claimAge, podAge time.Duration // for tests: other ages than claimAge and podAge; 0: these
 }
 
 // cluster is a connection to a cluster.

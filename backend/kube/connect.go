@@ -78,6 +78,9 @@ func (k *connector) address(c *claimed) string {
 // errInUse means that another server has the pod, or that this one had it.
 var errInUse = errors.New("the pod is in use")
 
+// errSilent means that the pod cannot be reached. Its node may be gone, which the cluster notices later.
+var errSilent = errors.New("the pod does not answer")
+
 // agentLimit bounds the time in which the agent of a running pod has to listen.
 const agentLimit = 20 * time.Second
 
@@ -113,7 +116,11 @@ func (k *connector) try(ctx context.Context, c *claimed) (stream io.ReadWriteClo
 	req.Header.Set(agent.HeaderProof, "Bearer "+token)
 	res, err := k.client.Do(req)
 	if err != nil {
-		return nil, "", errors.Is(err, syscall.ECONNREFUSED), err
+		again = errors.Is(err, syscall.ECONNREFUSED)
+		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" && !again {
+			err = errors.Join(errSilent, err)
+		}
+		return nil, "", again, err
 	}
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		s, ok := res.Body.(io.ReadWriteCloser)
@@ -131,7 +138,7 @@ func (k *connector) try(ctx context.Context, c *claimed) (stream io.ReadWriteClo
 	case http.StatusConflict:
 		return nil, "", false, errors.Join(errInUse, err)
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusInternalServerError: // of the API server
-		return nil, "", k.base != nil, err
+		return nil, "", k.base != nil, errors.Join(errSilent, err)
 	}
 	return nil, "", false, err
 }

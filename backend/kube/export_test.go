@@ -2,6 +2,7 @@ package kube
 
 import (
 	"crypto/ed25519"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
@@ -32,6 +33,15 @@ func TemplateOf(cfg Config, spec backend.Spec, key ed25519.PrivateKey) (map[stri
 		panic("the environment of pods has changed")
 	}
 	return map[string]string{labelManaged: managed, labelPool: "e2e"}, p
+}
+
+// SetAges sets how long claims and pods stay that no server puts off.
+func SetAges(c *Config, claim, pod time.Duration) { c.claimAge, c.podAge = claim, pod }
+
+// Hang stops the server's work in the background, as if the server hung: it puts off nothing, and its connections stay.
+func Hang(b *Backend) {
+	b.end()
+	b.background.Wait()
 }
 
 // Clients returns the clients of a cluster.

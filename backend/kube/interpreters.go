@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -24,6 +25,9 @@ func (i *interpreters) in(ctx context.Context, b backend.Opener) ([]sandboxmcp.R
 	defer i.mu.Unlock()
 	if i.rows == nil {
 		found, err := backend.FindInterpreters(ctx, b, "")
+		if e, ok := errors.AsType[*sandboxmcp.Error](err); ok && e.Hint != "" {
+			return nil, err // of the pod
+		}
 		if err != nil {
 			return nil, unavailable("look for interpreters", err).WithHint("the image needs a shell at /bin/sh")
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -193,5 +194,79 @@ func TestAReplacedPodIsLost(t *testing.T) {
 	})
 	if _, err = sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/true"}, Env: []string{}}); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("got %v, want %v", err, fs.ErrClosed)
+	}
+}
+
+// TestExpiryWithoutServers: the cluster ends a claim, and a pod of its own, of a server that does nothing more. The
+// sandboxes are lost.
+func TestExpiryWithoutServers(t *testing.T) {
+	needClosed(t)
+	const age = 15 * time.Second
+	var cfg kube.Config
+	remember := func(c *kube.Config) {
+		kube.SetAges(c, age, age)
+		cfg = *c
+	}
+	s := spec("expires")
+	pooled, _ := newPool(t, "e2e-expires", 1, s, remember)
+	single := newKube(t, remember)
+	lost := map[string]backend.Sandbox{"claim": open(t, pooled, s), "pod": open(t, single, s)}
+	api, objects, err := kube.Clients(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := objects.Resource(agents.WithResource("sandboxclaims")).Namespace(cfg.Namespace)
+	if list, err := claims.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+		t.Fatalf("got %d claims and %v, want 1", len(list.Items), err)
+	}
+	kube.Hang(pooled)
+	kube.Hang(single)
+	for what, sb := range lost {
+		name, uid, _ := kube.PodNameOf(sb)
+		testkit.Until(t, "the end of the "+what, func() bool {
+			p, err := api.CoreV1().Pods(cfg.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err) || err == nil && (string(p.UID) != uid || p.Status.Reason == "DeadlineExceeded")
+		})
+		testkit.Until(t, "the loss of the "+what, func() bool {
+			_, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/true"}, Env: []string{}})
+			return errors.Is(err, fs.ErrClosed)
+		})
+	}
+	testkit.UntilEqual(t, "claims", 0, func() int {
+		list, err := claims.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	})
+}
+
+// TestSilentPartition: if a node answers no more although its pods live on, the sandboxes on it are lost, and they do
+// not come back with the node. KUBE_NODE_CUT and KUBE_NODE_JOIN are commands that get a node's name.
+func TestSilentPartition(t *testing.T) {
+	needClosed(t)
+	cut, join := os.Getenv("KUBE_NODE_CUT"), os.Getenv("KUBE_NODE_JOIN")
+	testkit.Need(t, "kube-node-kill", cut != "" && join != "", "KUBE_NODE_CUT and KUBE_NODE_JOIN name no commands")
+	sb := open(t, newKube(t), spec("cut"))
+	_, _, victim := kube.PodNameOf(sb)
+	command := func(c string) {
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "/bin/sh", "-c", c+" "+victim).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", c, err, out)
+		}
+	}
+	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sleep", "1000"}, Env: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	command(cut)
+	t.Cleanup(func() { command(join) })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if e, err := r.Wait(ctx); err != nil || !e.Lost {
+		t.Fatalf("got %+v %v, want that the process is lost", e, err)
+	}
+	command(join)
+	if _, err = sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/true"}, Env: []string{}}); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("after the node is back: got %v, want %v", err, fs.ErrClosed)
 	}
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"strconv"
@@ -64,7 +65,7 @@ func (b *Backend) newPod(name string, spec backend.Spec) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: b.labels(spec)},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(1)), ActiveDeadlineSeconds: new(int64(podAge.Seconds())),
+			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(1)), ActiveDeadlineSeconds: new(int64(cmp.Or(b.cfg.podAge, podAge).Seconds())),
 			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 			DNSPolicy: corev1.DNSNone, DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"127.0.0.1"}}, // the server's own
 			Tolerations: []corev1.Toleration{tolerate(corev1.TaintNodeNotReady), tolerate(corev1.TaintNodeUnreachable)},

@@ -26,6 +26,7 @@ import (
 type Client struct {
 	stateDir string
 	name     string
+	base     string // of URLs
 	hello    Hello
 	strict   bool // talk only to a server of this process's very user, not to root's or of another
 	http     *http.Client
@@ -34,7 +35,7 @@ type Client struct {
 }
 
 func newClient(stateDir, name string) *Client {
-	c := &Client{stateDir: stateDir, name: name, patience: callTimeout}
+	c := &Client{stateDir: stateDir, name: name, base: "http://sandboxmcp", patience: callTimeout}
 	c.proof = sync.OnceValues(func() (string, error) { return readProof(stateDir, strings.TrimSuffix(name, suffix)) })
 	c.http = &http.Client{
 		Transport: &http.Transport{
@@ -103,8 +104,11 @@ type question struct {
 	time         time.Duration
 }
 
-// naming adds the caller's namespace to a query.
+// naming adds the caller to a query. Only calls of other servers may name an actor.
 func naming(query url.Values, who sandboxmcp.Caller) url.Values {
+	if who.Actor != "" {
+		query.Set(actorParameter, who.Actor)
+	}
 	if who.Namespace != "" {
 		query.Set("namespace", string(who.Namespace))
 	}
@@ -146,7 +150,7 @@ func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
 	case q.body != nil:
 		body = bytes.NewReader(q.body)
 	}
-	target := "http://sandboxmcp" + q.path // escaped
+	target := c.base + q.path // escaped
 	if len(q.query) > 0 {
 		target += "?" + q.query.Encode()
 	}

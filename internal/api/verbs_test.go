@@ -288,6 +288,7 @@ func TestEveryVerbIsListed(t *testing.T) {
 	delete(want, "Hello") // of the listener, not of the service
 	delete(want, "Peer")
 	delete(want, "Stop")
+	delete(want, "Close")        // of its connections
 	delete(want, "SetPatience")  // of the tests
 	delete(want, "ExecuteAlike") // Execute under a condition, which alike_test.go checks
 	got := map[string]bool{}

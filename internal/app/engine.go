@@ -38,6 +38,7 @@ type Engine interface {
 	Packages(ctx context.Context) ([]string, error)
 	RotateVault(ctx context.Context, c sandboxmcp.Caller) (int, error)
 	Reload() (Reloaded, error)
+	Peers(ctx context.Context) ([]string, error)
 	io.Closer
 }
 

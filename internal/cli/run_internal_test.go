@@ -59,6 +59,8 @@ func (f *fake) Start(_ context.Context, c sandboxmcp.Caller, r sandboxmcp.Reques
 	return f.res, f.err
 }
 
+func (*fake) Peers(context.Context) ([]string, error) { return nil, nil }
+
 func (f *fake) Lookup(context.Context, sandboxmcp.Caller, sandboxmcp.Lookup) (sandboxmcp.Result, error) {
 	return f.res, f.err
 }

@@ -47,6 +47,8 @@ type Config struct {
 	StateDir    string            // absolute
 	SQLitePath  string            // empty: the default path in StateDir
 	DatabaseURL sandboxmcp.Secret // a PostgreSQL database in place of SQLite; empty: SQLite
+	PeerAddress string            // where the other servers of the database reach this one; empty: they do not
+	KeysFrom    string            // directory of keys for a state directory without any; empty: they are made
 	BlobURL     string            // an object store for files and large outputs; empty: the state directory
 	Audit       string            // sqlite or memory
 	Synchronous string            // normal or full

@@ -17,13 +17,17 @@ const keepExpired = 24 * time.Hour
 
 const stamp = time.RFC3339Nano
 
-// insert adds the row of a new session. The caller has looked at older rows of the id.
-func (t *Table) insert(ctx context.Context, info sandboxmcp.Session) error {
+// insert adds the row of a new session. The caller has looked at older rows of the id. If a server outside of
+// dead has a live session of the id, insert adds no row and returns that server.
+func (t *Table) insert(ctx context.Context, info sandboxmcp.Session, dead []string) (other string, err error) {
 	text, err := json.Marshal(info)
 	if err != nil {
-		return fmt.Errorf("encode session: %w", err)
+		return "", fmt.Errorf("encode session: %w", err)
 	}
-	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	return other, t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if other, err = t.rival(ctx, tx, info, dead); err != nil || other != "" {
+			return err
+		}
 		if _, err := tx.ExecContext(ctx, deleteExpiredID, info.Namespace, info.ID); err != nil {
 			return fmt.Errorf("free the session id: %w", err)
 		}
@@ -40,14 +44,18 @@ func (t *Table) insert(ctx context.Context, info sandboxmcp.Session) error {
 // not be used again: it expired less than a day ago, or its owner died. If gone is nil,
 // the id is free. err is the database's.
 func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
-	rows, err := t.cfg.Store.DB().QueryContext(ctx, selectID, k.ns, k.id)
+	query := selectID
+	if t.cfg.Address != "" {
+		query = selectIDAt
+	}
+	rows, err := t.cfg.Store.DB().QueryContext(ctx, query, k.ns, k.id)
 	if err != nil {
 		return nil, fmt.Errorf("look for the session: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var who, state, changed string
-		if err := rows.Scan(&who, &state, &changed); err != nil {
+		var who, state, changed, address string
+		if err := rows.Scan(&who, &state, &changed, &address); err != nil {
 			return nil, fmt.Errorf("look for the session: %w", err)
 		}
 		at, _ := time.Parse(stamp, changed)
@@ -56,7 +64,11 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 			gone = expiredError(k.id, "its time was up, or its sandbox ended")
 		case state == "live" && who == t.owner.id(): // its row could not be changed at its end
 			gone = expiredError(k.id, "it was closed")
-		case state == "live" && !t.owner.lives(ctx, who) && t.cfg.Now().Sub(at) < keepExpired:
+		case state == "live" && t.owner.lives(ctx, who):
+			if address != "" { // servers without one have ids of their own
+				return elsewhereError(k.id, who, address), rows.Err()
+			}
+		case state == "live" && t.cfg.Now().Sub(at) < keepExpired:
 			gone = expiredError(k.id, "the server that had it has ended")
 		}
 	}

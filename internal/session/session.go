@@ -6,8 +6,8 @@
 // A [Live] is a live session: its sandbox with the interpreter, the files, the bridged values
 // and the observed walls.
 //
-// A session lives in the process that made it. Its row in the state directory is for later
-// processes: it tells which ids a dead process had.
+// A session lives in the process that made it. Its row in the state directory is for other
+// processes: it tells which ids a dead process had, and where the session of a living one is.
 package session
 
 import (
@@ -29,8 +29,13 @@ import (
 // Config configures a Table.
 type Config struct {
 	Store *store.Store
-	Max   int              // sessions at once; at least 1
-	Now   func() time.Time // nil: the machine's clock
+	Max   int // sessions at once; at least 1
+
+	// Address is where the other servers of the database reach this one; empty: they do not. Servers with an
+	// address have one set of session ids: an id of another one is [ElsewhereError].
+	Address string
+
+	Now func() time.Time // nil: the machine's clock
 
 	// Expired is called for each session that expired, after it was closed.
 	Expired func(sandboxmcp.Session)
@@ -135,7 +140,7 @@ func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Dur
 		if s = t.live[k]; s != nil {
 			return t.claimLocked(s)
 		}
-		if gone != nil && !anew {
+		if gone != nil && (!anew || Elsewhere(gone) != "") {
 			return gone
 		}
 		if len(t.live) >= t.cfg.Max {
@@ -245,7 +250,7 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 	name, err := s.t.owner.enter(ctx)
 	if err == nil {
 		info.Owner = name
-		err = s.t.insert(ctx, info)
+		err = s.t.record(ctx, info)
 	}
 	s.t.mu.Lock()
 	if err == nil && s.t.closed {
@@ -472,7 +477,7 @@ func (t *Table) Close(ctx context.Context) error {
 		errs = append(errs, s.room.Close(context.WithoutCancel(ctx)))
 	}
 	if id := t.owner.id(); id != "" {
-		errs = append(errs, t.leave(ctx, id), t.owner.leave())
+		errs = append(errs, t.leave(ctx, id), t.unlist(ctx, id), t.owner.leave())
 	}
 	return errors.Join(errs...)
 }

@@ -3,10 +3,13 @@ package deploy_test
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/base64"
 	"flag"
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -18,13 +21,13 @@ import (
 var update = flag.Bool("update", false, "write manifests.yaml")
 
 // render returns the manifests of the chart in the order of their files. Namespaces come first.
-func render(t testing.TB) []byte {
+func render(t testing.TB, set map[string]any) []byte {
 	t.Helper()
 	c, err := loader.Load("chart")
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := chartutil.ToRenderValues(c, nil, chartutil.ReleaseOptions{Name: "sandboxmcp", Namespace: "sandboxmcp"}, nil)
+	values, err := chartutil.ToRenderValues(c, set, chartutil.ReleaseOptions{Name: "sandboxmcp", Namespace: "sandboxmcp"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +49,7 @@ func render(t testing.TB) []byte {
 
 // TestManifests: the plain manifests are those of the chart.
 func TestManifests(t *testing.T) {
-	got := render(t)
+	got := render(t, nil)
 	if *update {
 		if err := os.WriteFile("manifests.yaml", got, 0o644); err != nil {
 			t.Fatal(err)
@@ -80,4 +83,17 @@ func TestApply(t *testing.T) {
 	})
 	kubectl("apply", "--dry-run=server", "-f", "manifests.yaml")
 	kubectl("apply", "-f", "manifests.yaml")
+
+	// With a warm pool, whose pods the level restricted admits.
+	image := cmp.Or(os.Getenv("KUBE_IMAGE"), "docker.io/sandboxmcp/sandbox:kube")
+	pool := map[string]any{"name": "warm", "replicas": 1, "publicKey": base64.StdEncoding.EncodeToString(make([]byte, 32)), "memory": "64Mi", "work": "8Mi"}
+	file := filepath.Join(t.TempDir(), "pool.yaml")
+	if err := os.WriteFile(file, render(t, map[string]any{"sandboxes": map[string]any{"image": image, "pool": pool}}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl("apply", "-f", file)
+	t.Cleanup(func() {
+		_ = exec.Command("kubectl", "--kubeconfig", os.Getenv("KUBECONFIG_E2E"), "delete", "--ignore-not-found", "--wait=false", "-f", file).Run()
+	})
+	kubectl("wait", "-n", "sandboxmcp-sandboxes", "--for=jsonpath={.status.readyReplicas}=1", "--timeout=2m", "sandboxwarmpool/warm")
 }

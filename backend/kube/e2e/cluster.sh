@@ -7,6 +7,8 @@
 #   backend/kube/e2e/cluster.sh env           prints the variables of the tests
 #   backend/kube/e2e/cluster.sh node-kill N   ends a node and all of its containers, as a loss of power does
 #   backend/kube/e2e/cluster.sh node-start N  starts it again
+#   backend/kube/e2e/cluster.sh node-cut N    takes its cable out
+#   backend/kube/e2e/cluster.sh node-join N   puts it back
 #   backend/kube/e2e/cluster.sh import FILE   brings an image (OCI archive) to all nodes
 #
 # KUBE_DIR     where its files are (default: /tmp/sandboxmcp-kube)
@@ -314,6 +316,7 @@ env_lines() {
 	cat <<-END
 		export KUBECONFIG_E2E=$dir/admin.kubeconfig KUBECONFIG=$dir/admin.kubeconfig KUBE_IMAGE=$image KUBE_NAMESPACE=sandboxes
 		export KUBE_SERVER_IP=$server KUBE_NODE_KILL='$here/cluster.sh node-kill' KUBE_NODE_START='$here/cluster.sh node-start'
+		export KUBE_NODE_CUT='$here/cluster.sh node-cut' KUBE_NODE_JOIN='$here/cluster.sh node-join'
 		export KUBE_DIR=$dir KUBE_NET=$net PATH=$bin:\$PATH
 	END
 	if [ "${KUBE_POLICY-}" != no ]; then echo "export KUBE_POLICY=1"; fi
@@ -333,10 +336,12 @@ up) up ;;
 env) env_lines ;;
 node-kill) end_node "${2#n}" ;;
 node-start) node "${2#n}" ;;
+node-cut) ip link set "$bridge-${2#n}" down ;;
+node-join) ip link set "$bridge-${2#n}" up ;;
 node-init) node_init "$2" ;;
 import) for i in $(seq $nodes); do ctr "$i" -n k8s.io images import "$2" >/dev/null; done ;;
 *)
-	sed -n '2,17s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,19s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

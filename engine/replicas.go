@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
+	"github.com/sandboxmcp/sandboxmcp/internal/session"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
+)
+
+// Elsewhere returns the address of the server that has the session of an error; empty: the error is another one.
+func Elsewhere(err error) string { return session.Elsewhere(err) }
+
+// Peers returns the addresses of the other servers of the database that are alive.
+func (e *Engine) Peers(ctx context.Context) ([]string, error) { return e.sessions.Servers(ctx) }
+
+// join lists a server among those that reach each other.
+func (e *Engine) join(ctx context.Context) error {
+	switch {
+	case !e.cfg.Server || e.cfg.PeerAddress == "":
+		return nil
+	case e.cfg.Postgres == "":
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "peer_address needs a database that servers share").WithHint("set database_url as well, or unset peer_address")
+	}
+	return e.sessions.Join(ctx)
+}
+
+// maxKeys bounds a file of keys.
+const maxKeys = 4096
+
+// adoptKeys copies the keys of a directory into a state directory that has none. It fails if that has others.
+func adoptKeys(from, to string) error {
+	if from == "" {
+		return nil
+	}
+	for _, name := range []string{sign.PrivateFile, vault.KeyFile} {
+		want, err := plainfile.Read(filepath.Join(from, name), maxKeys)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = adoptKey(want, filepath.Join(to, name))
+		}
+		if err != nil {
+			return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the key %s cannot be used: %v", filepath.Join(from, name), err).
+				WithHint("see keys_from in docs/config.md").WithCause(err)
+		}
+	}
+	return nil
+}
+
+func adoptKey(want []byte, path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		got, failed := plainfile.Read(path, maxKeys)
+		if failed == nil && !bytes.Equal(got, want) {
+			return fmt.Errorf("%s is another one", path)
+		}
+		return failed
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(want)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/listen"
+)
+
+// Servers of one database call each other by the routes of the unix socket, over TCP with TLS. Each has proved
+// that it has the same key, so it may name any caller.
+
+// actorParameter names the actor of a call between servers.
+const actorParameter = "actor"
+
+// RemoteConfig configures [ListenRemote]. All fields are required, except MaxUpload.
+type RemoteConfig struct {
+	Address   string // host and port
+	TLS       *tls.Config
+	Service   sandboxmcp.Service // answers by itself: it passes no call on to other servers
+	Logger    *slog.Logger
+	MaxUpload func() int64 // see [Config]
+}
+
+// ListenRemote serves the API to other servers until stop is called. ctx bounds only the opening.
+func ListenRemote(ctx context.Context, c RemoteConfig) (stop func(), err error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", c.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for other servers: %w", err)
+	}
+	ending, ended := context.WithCancel(context.WithoutCancel(ctx))
+	h := &handler{
+		hello:   Hello{Protocol: Protocol, ID: l.Addr().String(), PID: os.Getpid(), StartedAt: time.Now().UTC()},
+		service: c.Service, logger: c.Logger, maxUpload: c.MaxUpload, ending: ending, beat: heartbeat, followers: followers{each: maxFollow},
+		identify: func(r *http.Request) (sandboxmcp.Identity, error) {
+			return sandboxmcp.Identity{Every: true, Actor: r.URL.Query().Get(actorParameter)}, nil
+		},
+	}
+	s := &http.Server{
+		Handler: h.mount(), ReadHeaderTimeout: callTimeout, ReadTimeout: 2 * callTimeout, WriteTimeout: 4 * callTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := s.Serve(tls.NewListener(listen.Steady(l), c.TLS)); !errors.Is(err, http.ErrServerClosed) {
+			c.Logger.Error("the API for other servers ended", "error", err)
+		}
+	})
+	return func() {
+		ended()
+		_ = s.Close()
+		serving.Wait()
+	}, nil
+}
+
+// Keepalive of connections between servers. A server whose machine is gone is noticed within 15 seconds, so
+// that a call of it ends.
+var remoteAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 2}
+
+// Remote returns a client of the server at an address. It does not connect. Its connections are kept for later
+// calls until [Client.Close].
+func Remote(address string, c *tls.Config) *Client {
+	dialer := &net.Dialer{Timeout: callTimeout, KeepAliveConfig: remoteAlive}
+	return &Client{
+		patience: callTimeout, base: "https://sandboxmcp", hello: Hello{ID: address}, proof: func() (string, error) { return "", nil },
+		http: &http.Client{
+			Transport: &http.Transport{
+				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return dialer.DialContext(ctx, "tcp", address)
+				},
+				TLSClientConfig: c, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, ExpectContinueTimeout: callTimeout,
+				MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, // less than the server's
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Close closes the connections that wait for calls.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
