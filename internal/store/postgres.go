@@ -25,7 +25,7 @@ import (
 )
 
 // postgresVersion is the number of the newest file in migrations/postgres.
-const postgresVersion = 2
+const postgresVersion = 3
 
 // postgresReaders bounds the connections that read.
 const postgresReaders = 4

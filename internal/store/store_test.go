@@ -159,6 +159,26 @@ func TestMigrationsKeepResults(t *testing.T) {
 	}
 }
 
+// The secrets of an older release are announced, so that runs look for them.
+func TestMigrationsAnnounceSecrets(t *testing.T) {
+	storetest.SQLite(t)
+	for rows, want := range []bool{false, true} {
+		dir := t.TempDir()
+		db, _ := release(t, dir, 12)
+		for range rows {
+			if _, err := db.ExecContext(t.Context(), `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at) VALUES ('ns', 'K', x'00', 't', '')`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := open(t, store.Config{Dir: dir}).Watch("vault").Version(t.Context()); err != nil || got > 0 != want {
+			t.Errorf("with %d secrets: got version %d and %v, want one above 0: %t", rows, got, err, want)
+		}
+	}
+}
+
 // The record of an older release is there too, each entry in the place that it
 // had, also after a way back.
 func TestMigrationsKeepTheRecord(t *testing.T) {

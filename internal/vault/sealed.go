@@ -33,6 +33,9 @@ var nothing = &looked{set: &Set{}}
 // only if they have changed.
 func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace) (*looked, error) {
 	now := store.FormatTime(v.cfg.Now())
+	if version, err := v.added().Version(ctx); err == nil && version == 0 {
+		return nothing, nil
+	}
 	l := &looked{}
 	if err := db.QueryRowContext(ctx, countAll, ns, now).Scan(&l.count, &l.newest); err != nil {
 		return nil, fmt.Errorf("look into the vault: %w", err)
@@ -154,8 +157,12 @@ func (v *Vault) addSealed(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp
 	if err != nil {
 		return unavailable("the secret cannot be sealed", err)
 	}
-	return v.cfg.Store.Update(ctx, v.insert(c.Namespace, s, sealed, to), v.cfg.Audit.Op(v.entry(c, "add", s.Key)))
+	return v.added().Update(ctx, v.insert(c.Namespace, s, sealed, to), v.cfg.Audit.Op(v.entry(c, "add", s.Key)))
 }
+
+// added is the topic that changes with each secret that is added. As long as it has not changed, no
+// run needs to look for secrets, which takes a statement.
+func (v *Vault) added() *store.Watch { return v.cfg.Store.Watch("vault") }
 
 func volatileError() error {
 	return unavailable("the audit is in memory, and a sealed vault needs the state directory", nil).
