@@ -126,9 +126,17 @@ const nothingPrepared = "SANDBOXMCP_SANDBOX_POOL=false"
 
 // openEngine opens an engine with default settings, except the given ones.
 func openEngine(ctx context.Context, state, search string, env []string, settings ...string) (*engine.Engine, error) {
+	return openWith(ctx, engineOptions(state, search, env, settings...))
+}
+
+func engineOptions(state, search string, env []string, settings ...string) engine.Options {
 	env = set(set(withoutOurs(env), "SANDBOXMCP_STATE_DIR", state), "PATH", search)
 	env = append(env, settings...)
-	e, err := engine.Open(ctx, engine.Options{Settings: engine.Settings{Env: env}, Env: env, Actor: "bench", Version: "bench"})
+	return engine.Options{Settings: engine.Settings{Env: env}, Env: env, Actor: "bench", Version: "bench"}
+}
+
+func openWith(ctx context.Context, o engine.Options) (*engine.Engine, error) {
+	e, err := engine.Open(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}

@@ -30,7 +30,9 @@ type first struct {
 func firstRequest(ctx context.Context, o options, out io.Writer) error {
 	i := interpreter{Lang: sandboxmcp.Language(o.lang)}
 	began := time.Now()
-	e, err := openEngine(ctx, o.state, o.path, os.Environ())
+	with := engineOptions(o.state, o.path, os.Environ())
+	with.Warm = []sandboxmcp.Language{i.Lang} // as the run command does
+	e, err := openWith(ctx, with)
 	opened := time.Since(began)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 const (
 	rowBareFile         = "bare python hello.py"
 	rowCLI              = "command line, `sandboxmcp run hello.py`"
+	rowFirst            = "first request of a process, known state directory"
 	rowServe            = "MCP over stdio, `execute_code`"
 	rowTimed            = "MCP over stdio, a clock around the engine"
 	rowAdded            = "… of which stdio adds"

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
@@ -65,10 +66,10 @@ func (s *suite) write(p func(string, ...any), root *suite) {
 		p("- package set science: %s", s.Science)
 	}
 	p("\n### Targets\n")
-	p("| what | target | measured | |")
-	p("|---|---|---|---|")
+	p("| what | target | aim | measured | |")
+	p("|---|---|---|---|---|")
 	for _, t := range s.targets(root) {
-		p("| %s | %s | %s | %s |", t.What, t.Want, t.Measured, t.Verdict)
+		p("| %s | %s | %s | %s | %s |", t.What, t.Want, cmp.Or(t.Aim, "–"), t.Measured, t.Verdict)
 	}
 	s.beside(p)
 	p("\n### One program printing one line, %d rounds\n", s.Rounds)

@@ -11,6 +11,7 @@ import (
 type target struct {
 	What     string
 	Want     string
+	Aim      string // what is hoped for beyond that; empty: nothing
 	Measured string // the figure, or the reason why it is missing
 	Verdict  string // ok, missed or not measured
 }
@@ -39,6 +40,12 @@ func (t target) judged(got float64, format string, good func(float64) bool) targ
 	if _, err := fmt.Sscanf(t.Measured, "%f", &printed); err == nil && good(printed) {
 		t.Verdict = "ok"
 	}
+	return t
+}
+
+// aim adds the figure that is hoped for.
+func (t target) aim(want float64, format string) target {
+	t.Aim = fmt.Sprintf(format, want)
 	return t
 }
 
