@@ -1,8 +1,7 @@
 package docker_test
 
 import (
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,7 +20,7 @@ func TestCertificatesThatDoNotFit(t *testing.T) {
 	other, _ := certificates(t)
 	engine := httptest.NewUnstartedServer(http.NotFoundHandler())
 	engine.TLS = config
-	engine.Config.ErrorLog = log.New(io.Discard, "", 0)
+	engine.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	engine.StartTLS()
 	t.Cleanup(engine.Close)
 	stranger := t.TempDir() // knows the engine, which does not know it

@@ -52,25 +52,28 @@ func (k *Keeper) Save(ctx context.Context, rec Record, drop func(Dropped) store.
 	if err != nil {
 		return store.Note{}, err
 	}
-	n := store.Note{Op: func(ctx context.Context, tx *sql.Tx) error {
-		// A sweep may have discarded these blobs, because no row referred to them yet.
-		if err := k.restore(ctx, content); err != nil {
-			return err
-		}
-		if err := rows.insert(ctx, tx); err != nil {
-			return err
-		}
-		if k.hasRoom(rows.Namespace, rows.Bytes) {
-			return nil
-		}
-		return k.makeRoom(ctx, tx, rows.Namespace, rows.RequestID, drop)
-	}}
+	n := store.Note{Op: func(ctx context.Context, tx *sql.Tx) error { return k.add(ctx, tx, rows, content, drop) }}
 	if len(content) > 0 {
 		return n, nil
 	}
 	n.Kind = noteKind
 	n.Data, err = json.Marshal(rows)
 	return n, err
+}
+
+// add adds the rows of a record, as a step of an Update.
+func (k *Keeper) add(ctx context.Context, tx *sql.Tx, r *rows, content map[string][]byte, drop func(Dropped) store.Op) error {
+	// A sweep may have discarded these blobs, because no row referred to them yet.
+	if err := k.restore(ctx, content); err != nil {
+		return err
+	}
+	if err := r.insert(ctx, tx); err != nil {
+		return err
+	}
+	if k.hasRoom(r.Namespace, r.Bytes) {
+		return nil
+	}
+	return k.makeRoom(ctx, tx, r.Namespace, r.RequestID, drop)
 }
 
 // noteKind is the kind of the notes of [Keeper.Save].

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -290,6 +289,7 @@ type caller struct {
 	all   []*replica
 	acked map[string]int
 	lost  int
+	turn  int            // calls so far; each goes to another server
 	codes map[string]int // of errors that say to ask again
 }
 
@@ -303,8 +303,9 @@ func (c *caller) work(ctx context.Context, number int) {
 func (c *caller) session(ctx context.Context, id string) {
 	atLeast, atMost := 0, 0
 	for ctx.Err() == nil && !c.t.Failed() {
-		r := c.all[rand.IntN(len(c.all))]
-		a := r.run(id, "n = globals().get('n', 0) + 1; print(n)")
+		r := c.all[c.turn%len(c.all)]
+		c.turn++
+		a := r.run(id, "n = globals().get('n', 0) + 1; print(n)") //nolint:contextcheck // a request that was sent is waited for
 		n := 0
 		switch {
 		case a.unsent:

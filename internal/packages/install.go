@@ -386,8 +386,8 @@ func (g *Gateway) build(ctx context.Context, pins []pin) (Tree, error) {
 		if g.ctx.Err() != nil {
 			return Tree{}, cancelled()
 		}
-		one, err := g.unpack(u, p)
-		if err != nil {
+		var one Installed
+		if one, err = g.unpack(u, p); err != nil {
 			return Tree{}, err
 		}
 		m.Installed = append(m.Installed, one)

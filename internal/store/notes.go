@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -117,7 +118,7 @@ func (n *notes) take(ctx context.Context, s *Store, all []Note, ops []Op) (taken
 	n.waiting = append(n.waiting, waitingNotes{context.WithoutCancel(ctx), ops, n.size, frame})
 	n.bytes += frame
 	if n.due == nil {
-		s.scheduleFlush(notesWait)
+		s.scheduleFlush(notesWait) //nolint:contextcheck // a note has the context of its Keep
 	} else if len(n.waiting) == notesAtOnce {
 		s.work.Go(s.flush)
 	}
@@ -142,11 +143,14 @@ func (s *Store) hurryNotes() {
 	}
 }
 
-// has reports whether notes wait.
-func (n *notes) has() bool {
+// first returns the context of the first note that waits, or nil if none does.
+func (n *notes) first() context.Context {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return len(n.waiting) > 0
+	if len(n.waiting) == 0 {
+		return nil
+	}
+	return n.waiting[0].ctx
 }
 
 // flush carries out the notes that wait, and tries again later if that fails.
@@ -155,7 +159,7 @@ func (s *Store) flush() {
 	n.mu.Lock()
 	n.due = nil
 	n.mu.Unlock()
-	err := s.bringIn(context.Background())
+	err := s.bringIn()
 	if err == nil {
 		return
 	}
@@ -168,10 +172,11 @@ func (s *Store) flush() {
 }
 
 // bringIn carries out the notes that wait, in a transaction of their own.
-func (s *Store) bringIn(ctx context.Context) error {
+func (s *Store) bringIn() error {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
-	if !s.notes.has() {
+	ctx := s.notes.first()
+	if ctx == nil {
 		return nil
 	}
 	tx, err := s.begin(ctx, s.busy)
@@ -197,7 +202,7 @@ func (s *Store) bringIn(ctx context.Context) error {
 func (s *Store) carryOut(ctx context.Context, tx *sql.Tx) (done int, err error) {
 	n := &s.notes
 	n.mu.Lock()
-	all, name, gone := n.waiting[:len(n.waiting):len(n.waiting)], n.name, n.gone
+	all, name, gone := slices.Clip(n.waiting), n.name, n.gone
 	n.mu.Unlock()
 	if len(all) == 0 {
 		return 0, nil
@@ -278,7 +283,7 @@ func (n *notes) finish(count int) {
 
 // closeNotes carries out what waits and removes the file. No Keep runs any more.
 func (s *Store) closeNotes() error {
-	err := s.bringIn(context.Background())
+	err := s.bringIn()
 	n := &s.notes
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -175,8 +175,8 @@ func (m NoteMakers) steps(content []byte) (ops []Op, err error) {
 // before reading rows that notes make. It carries out the notes of this process and of
 // processes that were killed, and waits a moment for those of others.
 func (s *Store) Settle(ctx context.Context) error {
-	if s.notes.has() {
-		if err := s.bringIn(context.WithoutCancel(ctx)); err != nil {
+	if s.notes.first() != nil {
+		if err := s.bringIn(); err != nil { //nolint:contextcheck // a note has the context of its Keep
 			return err
 		}
 	}
@@ -187,6 +187,8 @@ func (s *Store) Settle(ctx context.Context) error {
 	if err != nil || len(others) == 0 {
 		return s.explainRead(err)
 	}
+	again := time.NewTimer(0)
+	defer again.Stop()
 	for deadline := time.Now().Add(liveWait); len(others) > 0; {
 		if slices.ContainsFunc(others, func(o otherNotes) bool { return !o.live }) || time.Now().After(deadline) {
 			for _, o := range others {
@@ -196,10 +198,11 @@ func (s *Store) Settle(ctx context.Context) error {
 			}
 			return nil
 		}
+		again.Reset(livePause)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(livePause):
+		case <-again.C:
 		}
 		now, err := s.unsettled(ctx, s.reader)
 		if err != nil {
