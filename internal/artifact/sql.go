@@ -7,6 +7,7 @@ package artifact
 const (
 	insertExecution = `INSERT INTO executions (request_id, namespace, session_id, language, status, exit_code, created_at, ended_at, result, stdout, stderr, stdout_blob, stderr_blob, receipt, bytes)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	orNothing = ` ON CONFLICT (request_id) DO NOTHING`
 
 	// request, namespace
 	selectExecution = `SELECT result, stdout, stderr, stdout_blob, stderr_blob, receipt FROM executions WHERE request_id = ? AND namespace = ?`
