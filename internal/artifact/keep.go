@@ -56,11 +56,7 @@ func (k *Keeper) Save(ctx context.Context, rec Record, drop func(Dropped) store.
 	}
 	n := store.Note{Op: func(ctx context.Context, tx *sql.Tx) error {
 		// A sweep may have discarded these blobs, because no row referred to them yet.
-		err := k.restore(ctx, content)
-		if err == nil {
-			err = rows.insert(ctx, tx, !waits)
-		}
-		if err != nil {
+		if err := errors.Join(k.restore(ctx, content), rows.insert(ctx, tx, !waits)); err != nil {
 			return err
 		}
 		if k.hasRoom(rows.Namespace, rows.Bytes) {

@@ -159,7 +159,7 @@ func (n *notes) has() bool {
 func (s *Store) flush() {
 	s.cancelFlush()
 	err := s.bringIn(context.Background()) //nolint:forbidigo // the calls that have kept the notes have returned
-	if err == nil || s.line.ended() { // Close carries them out
+	if err == nil || s.line.ended() {      // Close carries them out
 		return
 	}
 	s.log.Warn("the newest records are in their file and not in the database; trying again", "error", err)

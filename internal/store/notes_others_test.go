@@ -155,3 +155,19 @@ func TestKeepInADatabaseOfAnotherUser(t *testing.T) {
 		t.Errorf("got %v, want no directory with notes", err)
 	}
 }
+
+// A long read, such as that of `audit verify`, does not stop the reads that runs need.
+func TestALongReadStopsNoOther(t *testing.T) {
+	s := open(t, storetest.On(store.Config{Dir: t.TempDir()}))
+	tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	var n int
+	if err = s.DB().QueryRowContext(ctx, `SELECT 1`).Scan(&n); err != nil {
+		t.Error(err)
+	}
+}
