@@ -56,11 +56,9 @@ func (k *Keeper) Save(ctx context.Context, rec Record, drop func(Dropped) store.
 	}
 	n := store.Note{Op: func(ctx context.Context, tx *sql.Tx) error {
 		// A sweep may have discarded these blobs, because no row referred to them yet.
-		if err := errors.Join(k.restore(ctx, content), rows.insert(ctx, tx, !waits)); err != nil {
-			return err
-		}
-		if k.hasRoom(rows.Namespace, rows.Bytes) {
-			return nil
+		bad := errors.Join(k.restore(ctx, content), rows.insert(ctx, tx, !waits))
+		if bad != nil || k.hasRoom(rows.Namespace, rows.Bytes) {
+			return bad
 		}
 		return k.makeRoom(ctx, tx, rows.Namespace, rows.RequestID, drop)
 	}}
@@ -211,6 +209,15 @@ func (k *Keeper) output(ctx context.Context, text string) (output, error) {
 
 func notFound(id sandboxmcp.RequestID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", sandboxmcp.Quote(string(id)))
+}
+
+// Stored reports whether the request has a stored result. Unlike Load it does not wait for the
+// newest results of other servers.
+func (k *Keeper) Stored(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID) (stored bool, err error) {
+	if err = k.store.Recover(ctx); err == nil {
+		err = k.store.DB().QueryRowContext(ctx, selectStored, id, ns).Scan(&stored)
+	}
+	return stored, err
 }
 
 // Load returns a stored result, with the content of its artifacts if content is set.

@@ -111,6 +111,11 @@ func TestANoteOfATakenID(t *testing.T) {
 	if got, err := k.Load(t.Context(), "ns", "r1", false); err != nil || got.Stdout != "named" {
 		t.Errorf("got %q and %v, want the first result", got.Stdout, err)
 	}
+	for id, want := range map[sandboxmcp.RequestID]bool{"r1": true, "r2": false} {
+		if got, err := k.Stored(t.Context(), "ns", id); err != nil || got != want {
+			t.Errorf("%s: got stored %v and %v, want %v", id, got, err, want)
+		}
+	}
 	if again := record(true, "again"); again.Kind != "" || k.store.Update(t.Context(), again.Op) == nil {
 		t.Error("a named result of a taken id: got a note or no error, want neither")
 	}

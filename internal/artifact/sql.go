@@ -13,6 +13,7 @@ const (
 	selectExecution = `SELECT result, stdout, stderr, stdout_blob, stderr_blob, receipt FROM executions WHERE request_id = ? AND namespace = ?`
 	selectStdout    = `SELECT stdout, stdout_blob FROM executions WHERE request_id = ? AND namespace = ?`
 	selectStderr    = `SELECT stderr, stderr_blob FROM executions WHERE request_id = ? AND namespace = ?`
+	selectStored    = `SELECT EXISTS (SELECT 1 FROM executions WHERE request_id = ? AND namespace = ?)`
 	selectSession   = `SELECT session_id FROM executions WHERE request_id = ? AND namespace = ?`
 
 	// each namespace from its newest request to the oldest

@@ -213,9 +213,12 @@ func (s *Store) Settle(ctx context.Context) error {
 	return nil
 }
 
-// Recover carries out the notes of processes that have ended, and removes their files. Unlike
-// Settle it waits for no living process.
+// Recover carries out the notes of this process and of processes that have ended, and removes the
+// files of these. Unlike Settle it waits for no other living process.
 func (s *Store) Recover(ctx context.Context) error {
+	if err := s.bringIn(ctx); err != nil {
+		return err
+	}
 	if s.notes.dir == "" || s.notes.makers == nil {
 		return nil
 	}
