@@ -81,8 +81,8 @@ func (e *Engine) begin(ctx context.Context, o order) (*execution, error) {
 		return nil, err
 	}
 	if o.named { // a stored run may have the id
-		if _, err := e.keeper.Load(ctx, x.who.Namespace, o.req.ID, false); err == nil {
-			return nil, takenError(o.req.ID)
+		if stored, err := e.keeper.Stored(ctx, x.who.Namespace, o.req.ID); stored || err != nil {
+			return nil, cmp.Or(err, takenError(o.req.ID))
 		}
 	}
 	if o.background { // it outlives its caller

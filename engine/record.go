@@ -143,12 +143,9 @@ func (e *Engine) sign(x *execution, o *run.Outcome, res *sandboxmcp.Result) (out
 // recordOutcome stores the result and records the outcome, together.
 func (e *Engine) recordOutcome(x *execution, o *run.Outcome, out audit.Output, res *sandboxmcp.Result) error {
 	ctx := context.WithoutCancel(x.ctx)
-	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: o.Ended}, e.noteDropped)
+	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: o.Ended, Named: x.named}, e.noteDropped)
 	if err != nil {
 		return unkept(err)
-	}
-	if x.named { // another server may store a result under the same id
-		save.Kind = ""
 	}
 	notes, err := e.notes(append(x.entries().Ended(res, out, x.limits), gateway.Refusals(res.Network.Denied, x.entries().Like)...))
 	if err == nil {

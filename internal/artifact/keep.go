@@ -25,18 +25,19 @@ type Record struct {
 	Result    sandboxmcp.Result
 	CreatedAt time.Time
 	EndedAt   time.Time
+	Named     bool // the caller chose the request's id
 }
 
 // Save returns the step that adds a record to the database. It stores long outputs as blobs
-// before it returns. The request is unknown until the step is committed. The step fails if
-// the request has a record already.
+// before it returns. The request is unknown until the step is committed.
 //
 // If the results of the namespace then exceed MaxBytes, the step drops the oldest. For each
 // of them it runs the step that drop returns. After the commit the caller calls
 // [Keeper.Discard], which removes their content.
 //
-// The step can be kept as a note unless the record has content of its own, which must not
-// wait in memory.
+// The step can be kept as a note unless the record is named or has content of its own, which
+// must not wait in memory. If the request has a record already, the step fails. That of a note
+// adds nothing then: its id is random, so a caller of another server has taken it for a run.
 func (k *Keeper) Save(ctx context.Context, rec Record, drop func(Dropped) store.Op) (store.Note, error) {
 	r := rec.Result
 	stdout, err := k.output(ctx, r.Stdout)
@@ -48,32 +49,25 @@ func (k *Keeper) Save(ctx context.Context, rec Record, drop func(Dropped) store.
 		return store.Note{}, err
 	}
 	content := contents(r, stdout, stderr)
+	waits := !rec.Named && len(content) == 0
 	rows, err := newRows(rec, stdout, stderr)
 	if err != nil {
 		return store.Note{}, err
 	}
-	n := store.Note{Op: func(ctx context.Context, tx *sql.Tx) error { return k.add(ctx, tx, rows, content, drop) }}
-	if len(content) > 0 {
+	n := store.Note{Op: func(ctx context.Context, tx *sql.Tx) error {
+		// A sweep may have discarded these blobs, because no row referred to them yet.
+		bad := errors.Join(k.restore(ctx, content), rows.insert(ctx, tx, !waits))
+		if bad != nil || k.hasRoom(rows.Namespace, rows.Bytes) {
+			return bad
+		}
+		return k.makeRoom(ctx, tx, rows.Namespace, rows.RequestID, drop)
+	}}
+	if !waits {
 		return n, nil
 	}
 	n.Kind = noteKind
 	n.Data, err = json.Marshal(rows)
 	return n, err
-}
-
-// add adds the rows of a record, as a step of an Update.
-func (k *Keeper) add(ctx context.Context, tx *sql.Tx, r *rows, content map[string][]byte, drop func(Dropped) store.Op) error {
-	// A sweep may have discarded these blobs, because no row referred to them yet.
-	if err := k.restore(ctx, content); err != nil {
-		return err
-	}
-	if err := r.insert(ctx, tx); err != nil {
-		return err
-	}
-	if k.hasRoom(r.Namespace, r.Bytes) {
-		return nil
-	}
-	return k.makeRoom(ctx, tx, r.Namespace, r.RequestID, drop)
 }
 
 // noteKind is the kind of the notes of [Keeper.Save].
@@ -87,7 +81,7 @@ func Notes() store.NoteMakers {
 		if err := json.Unmarshal(data, &r); err != nil {
 			return nil, fmt.Errorf("keep result: %w", err)
 		}
-		return r.insert, nil
+		return func(ctx context.Context, tx *sql.Tx) error { return r.insert(ctx, tx, false) }, nil
 	}}
 }
 
@@ -135,13 +129,21 @@ func newRows(rec Record, stdout, stderr output) (*rows, error) {
 	return n, nil
 }
 
-// insert adds the rows, as a step of an Update.
-func (r *rows) insert(ctx context.Context, tx *sql.Tx) error {
-	_, err := tx.ExecContext(ctx, insertExecution,
+// insert adds the rows, as a step of an Update. If the request has a record already, insert
+// fails if anew is set, and otherwise adds nothing.
+func (r *rows) insert(ctx context.Context, tx *sql.Tx, anew bool) error {
+	query := insertExecution
+	if !anew {
+		query += orNothing
+	}
+	done, err := tx.ExecContext(ctx, query,
 		r.RequestID, r.Namespace, r.SessionID, r.Language, r.Status, r.ExitCode, r.Created, r.Ended,
 		r.Result, r.Stdout, r.Stderr, r.OutBlob, r.ErrBlob, r.Receipt, r.Bytes)
 	if err != nil {
 		return fmt.Errorf("keep result: %w", err)
+	}
+	if added, err := done.RowsAffected(); err != nil || added == 0 {
+		return err
 	}
 	for _, a := range r.Artifacts {
 		_, err := tx.ExecContext(ctx, insertArtifact,
@@ -207,6 +209,15 @@ func (k *Keeper) output(ctx context.Context, text string) (output, error) {
 
 func notFound(id sandboxmcp.RequestID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", sandboxmcp.Quote(string(id)))
+}
+
+// Stored reports whether the request has a stored result. Unlike Load it does not wait for the
+// newest results of other servers.
+func (k *Keeper) Stored(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID) (stored bool, err error) {
+	if err = k.store.Recover(ctx); err == nil {
+		err = k.store.DB().QueryRowContext(ctx, selectStored, id, ns).Scan(&stored)
+	}
+	return stored, err
 }
 
 // Load returns a stored result, with the content of its artifacts if content is set.

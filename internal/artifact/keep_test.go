@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // save collects files and keeps a result with them.
@@ -83,6 +84,40 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 	if save, err := k.Save(t.Context(), artifact.Record{Result: r}, new(notes).note); err != nil || k.store.Update(t.Context(), save.Op) == nil {
 		t.Error("keeping a request twice: got no error, want one")
+	}
+}
+
+// Another server stores a result under the random id of a run that goes on here. The note of that
+// run must not fail, because later notes would wait for it for ever.
+func TestANoteOfATakenID(t *testing.T) {
+	k := newKit(t, artifact.Config{})
+	record := func(named bool, stdout string) store.Note {
+		r := result("ns", "r1")
+		r.Stdout = stdout
+		save, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now, Named: named}, k.dropped.note)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return save
+	}
+	note := record(false, "note")
+	made, err := artifact.Notes()[note.Kind](note.Data)
+	if err == nil {
+		err = k.store.Update(t.Context(), record(true, "named").Op, note.Op, made)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := k.Load(t.Context(), "ns", "r1", false); err != nil || got.Stdout != "named" {
+		t.Errorf("got %q and %v, want the first result", got.Stdout, err)
+	}
+	for id, want := range map[sandboxmcp.RequestID]bool{"r1": true, "r2": false} {
+		if got, err := k.Stored(t.Context(), "ns", id); err != nil || got != want {
+			t.Errorf("%s: got stored %v and %v, want %v", id, got, err, want)
+		}
+	}
+	if again := record(true, "again"); again.Kind != "" || k.store.Update(t.Context(), again.Op) == nil {
+		t.Error("a named result of a taken id: got a note or no error, want neither")
 	}
 }
 

@@ -7,11 +7,13 @@ package artifact
 const (
 	insertExecution = `INSERT INTO executions (request_id, namespace, session_id, language, status, exit_code, created_at, ended_at, result, stdout, stderr, stdout_blob, stderr_blob, receipt, bytes)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	orNothing = ` ON CONFLICT (request_id) DO NOTHING`
 
 	// request, namespace
 	selectExecution = `SELECT result, stdout, stderr, stdout_blob, stderr_blob, receipt FROM executions WHERE request_id = ? AND namespace = ?`
 	selectStdout    = `SELECT stdout, stdout_blob FROM executions WHERE request_id = ? AND namespace = ?`
 	selectStderr    = `SELECT stderr, stderr_blob FROM executions WHERE request_id = ? AND namespace = ?`
+	selectStored    = `SELECT EXISTS (SELECT 1 FROM executions WHERE request_id = ? AND namespace = ?)`
 	selectSession   = `SELECT session_id FROM executions WHERE request_id = ? AND namespace = ?`
 
 	// each namespace from its newest request to the oldest

@@ -25,6 +25,7 @@
 //
 // The tree is that of RFC 6962 (golang.org/x/mod/sumdb/tlog); a leaf is the 32 bytes of an
 // entry's hash. At most 100 entries, or those of the last second, have no checkpoint yet.
+// After a server was killed, these are up to 512 more: its notes, which another process brought in.
 // Table audit_checkpoints stores each note with its edge: the roots of the perfect
 // subtrees, from which the next tree is built. The newest note is also in a file beside the
 // key. If a checkpoint file is configured, all notes are also appended to it.

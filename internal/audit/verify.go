@@ -330,7 +330,7 @@ func (v *verifier) end() {
 			rep.Tail.Since = &v.tailAt
 		}
 		if rep.Tail.Entries > alarmTail && !v.broken && v.with.Open != nil {
-			v.fault(kindUnsigned, v.after, fmt.Sprintf("%d entries from this one on have no checkpoint; a server leaves at most %d without one", rep.Tail.Entries, maxTail))
+			v.fault(kindUnsigned, v.after, fmt.Sprintf("%d entries from this one on have no checkpoint; a server leaves at most %d without one", rep.Tail.Entries, alarmTail))
 		}
 	}
 	for _, name := range v.order {

@@ -169,6 +169,15 @@ func lockCurrent(f *os.File, path string) (current bool, err error) {
 	if err = tryLock(f, true); err != nil {
 		return false, err
 	}
+	return isCurrent(f, path)
+}
+
+// isCurrent reports whether path still names an open file.
+func isCurrent(f *os.File, path string) (bool, error) {
+	opened, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
 	named, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

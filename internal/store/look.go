@@ -65,7 +65,7 @@ func (v *View) settle(ctx context.Context, cfg Config) error {
 		return nil
 	}
 	v.s.notes.dir = notesDir(v.s.real)
-	if others, err := v.s.unsettled(ctx, v.s.reader); err != nil || len(others) == 0 {
+	if others, err := v.s.unsettled(ctx); err != nil || len(others) == 0 {
 		return v.s.explainRead(err)
 	}
 	s, err := Open(ctx, cfg)

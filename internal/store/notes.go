@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -38,7 +40,8 @@ const (
 	notesWait = 50 * time.Millisecond
 	// notesAtOnce is the number of waiting notes that do not wait longer.
 	notesAtOnce = 64
-	// notesMost and notesMostBytes bound the waiting notes. Beyond that, Keep is an Update.
+	// notesMost and notesMostBytes bound the waiting notes. Beyond that, Keep is an Update. If the
+	// process is killed then, so many audit entries have no checkpoint; see package audit.
 	notesMost      = 512
 	notesMostBytes = 4 << 20
 	// notesFile is the size in bytes from which a file is replaced by a new one.
@@ -60,10 +63,10 @@ type notes struct {
 	name    string
 	size    int64 // bytes of the file that hold notes
 	waiting []waitingNotes
+	steps   int         // of waiting
 	bytes   int64       // of waiting
-	stuck   bool        // they could not be carried out
+	stuck   bool        // the last transaction did not carry them out
 	due     *time.Timer // flushes; nil: none is scheduled
-	gone    []string    // files of this process that were removed and have a row
 }
 
 // waitingNotes are the notes of one Keep.
@@ -81,7 +84,7 @@ type waitingNotes struct {
 //
 // With [SynchronousFull], for a database in memory and in PostgreSQL, Keep is Update.
 func (s *Store) Keep(ctx context.Context, all ...Note) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil || len(all) == 0 {
 		return err
 	}
 	ops := make([]Op, len(all))
@@ -105,7 +108,7 @@ func (s *Store) Keep(ctx context.Context, all ...Note) error {
 func (n *notes) take(ctx context.Context, s *Store, all []Note, ops []Op) (taken bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.stuck || len(n.waiting) >= notesMost || n.bytes >= notesMostBytes {
+	if n.stuck || n.steps+len(ops) > notesMost || n.bytes >= notesMostBytes {
 		return false, nil
 	}
 	frame, fits, err := n.append(all)
@@ -116,9 +119,10 @@ func (n *notes) take(ctx context.Context, s *Store, all []Note, ops []Op) (taken
 		return false, nil
 	}
 	n.waiting = append(n.waiting, waitingNotes{context.WithoutCancel(ctx), ops, n.size, frame})
+	n.steps += len(ops)
 	n.bytes += frame
 	if n.due == nil {
-		s.scheduleFlush(notesWait) //nolint:contextcheck // a note has the context of its Keep
+		s.scheduleFlush(notesWait) //nolint:contextcheck // it outlives the call
 	} else if len(n.waiting) == notesAtOnce {
 		s.work.Go(s.flush)
 	}
@@ -134,36 +138,32 @@ func (s *Store) scheduleFlush(after time.Duration) {
 	})
 }
 
-// hurryNotes cancels a scheduled flush, because Close carries out the notes.
-func (s *Store) hurryNotes() {
+// cancelFlush cancels the scheduled flush, if there is one.
+func (s *Store) cancelFlush() {
 	s.notes.mu.Lock()
 	defer s.notes.mu.Unlock()
 	if s.notes.due != nil && s.notes.due.Stop() {
 		s.work.Done()
 	}
+	s.notes.due = nil
 }
 
-// first returns the context of the first note that waits, or nil if none does.
-func (n *notes) first() context.Context {
+// has reports whether notes wait.
+func (n *notes) has() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.waiting) == 0 {
-		return nil
-	}
-	return n.waiting[0].ctx
+	return len(n.waiting) > 0
 }
 
 // flush carries out the notes that wait, and tries again later if that fails.
 func (s *Store) flush() {
-	n := &s.notes
-	n.mu.Lock()
-	n.due = nil
-	n.mu.Unlock()
-	err := s.bringIn()
-	if err == nil {
+	s.cancelFlush()
+	err := s.bringIn(context.Background()) //nolint:forbidigo // the calls that have kept the notes have returned
+	if err == nil || s.line.ended() {      // Close carries them out
 		return
 	}
 	s.log.Warn("the newest records are in their file and not in the database; trying again", "error", err)
+	n := &s.notes
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.due == nil && !s.line.ended() {
@@ -171,53 +171,38 @@ func (s *Store) flush() {
 	}
 }
 
-// bringIn carries out the notes that wait, in a transaction of their own.
-func (s *Store) bringIn() error {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	ctx := s.notes.first()
-	if ctx == nil {
+// bringIn carries out the notes that wait. Every Update does so first.
+func (s *Store) bringIn(ctx context.Context) error {
+	if !s.notes.has() {
 		return nil
 	}
-	tx, err := s.begin(ctx, s.busy)
-	if err != nil {
-		s.notes.fail()
-		return s.explain("written", err)
-	}
-	done, err := s.carryOut(ctx, tx)
-	if err != nil {
-		return s.explain("written", err)
-	}
-	if err = tx.Commit(); err != nil {
-		return s.explain("written", err)
-	}
-	s.notes.finish(done)
-	s.tidy(ctx)
-	return nil
+	return s.Update(ctx)
 }
 
 // carryOut carries out the notes that wait, at the beginning of a transaction. It returns how
-// many there were, for [notes.finish] after the commit. On an error the transaction is undone.
+// many there were, for [notes.finish] after the transaction. On an error the transaction is undone.
 // The notes then wait on, and so does their file: what was acknowledged is not dropped.
-func (s *Store) carryOut(ctx context.Context, tx *sql.Tx) (done int, err error) {
+func (s *Store) carryOut(ctx context.Context, tx *sql.Tx) (count int, err error) {
 	n := &s.notes
 	n.mu.Lock()
-	all, name, gone := slices.Clip(n.waiting), n.name, n.gone
+	all, name := slices.Clip(n.waiting), n.name
 	n.mu.Unlock()
 	if len(all) == 0 {
 		return 0, nil
 	}
-	if err = runNotes(ctx, tx, all, name, gone); err != nil {
-		n.fail()
+	if err = n.run(ctx, tx, all, name); err != nil {
 		return 0, s.undo(tx, n.explain(name, err))
 	}
 	return len(all), nil
 }
 
-func runNotes(ctx context.Context, tx *sql.Tx, all []waitingNotes, name string, gone []string) error {
+func (n *notes) run(ctx context.Context, tx *sql.Tx, all []waitingNotes, name string) error {
 	var applied int64
 	err := tx.QueryRowContext(ctx, selectApplied, name).Scan(&applied)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	if errors.Is(err, sql.ErrNoRows) {
+		err = n.dropRows(ctx, tx)
+	}
+	if err != nil {
 		return err
 	}
 	for _, w := range all {
@@ -229,21 +214,34 @@ func runNotes(ctx context.Context, tx *sql.Tx, all []waitingNotes, name string, 
 			return err
 		}
 	}
-	for _, old := range gone {
-		if _, err = tx.ExecContext(ctx, deleteApplied, old); err != nil {
-			return err
-		}
-	}
 	_, err = tx.ExecContext(ctx, setApplied, name, max(applied, all[len(all)-1].end))
 	return err
 }
 
-// fail makes every Keep an Update, which reports why the notes before it are stuck, until they
-// are carried out.
-func (n *notes) fail() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.stuck = true
+// dropRows deletes the rows of files that were removed. Their names are not used again.
+func (n *notes) dropRows(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, selectNoted)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var gone []string
+	for rows.Next() {
+		var name string
+		if err = rows.Scan(&name); err != nil {
+			return err
+		}
+		if _, err = os.Lstat(filepath.Join(n.dir, name)); errors.Is(err, fs.ErrNotExist) {
+			gone = append(gone, name)
+		}
+	}
+	err = errors.Join(rows.Err(), rows.Close())
+	for _, name := range gone {
+		if err == nil {
+			_, err = tx.ExecContext(ctx, deleteApplied, name)
+		}
+	}
+	return err
 }
 
 // stuckError means that notes cannot be carried out although the database works.
@@ -271,19 +269,33 @@ func (n *notes) finish(count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, w := range n.waiting[:count] {
+		n.steps -= len(w.ops)
 		n.bytes -= w.len
 	}
 	n.waiting = append(n.waiting[:0], n.waiting[count:]...)
 	clear(n.waiting[len(n.waiting):cap(n.waiting)])
-	n.gone, n.stuck = nil, false
+	n.stuck = false
 	if len(n.waiting) == 0 && n.size > notesFile {
 		_ = n.discard() // a file that stays is read by another process, which finds it done
 	}
 }
 
-// closeNotes carries out what waits and removes the file. No Keep runs any more.
-func (s *Store) closeNotes() error {
-	err := s.bringIn()
+// fail makes every Keep an Update, which reports the reason, until the notes that wait are
+// carried out.
+func (n *notes) fail() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stuck = len(n.waiting) > 0
+}
+
+// closeNotes carries out what waits and removes the file. The line is closed and empty.
+func (s *Store) closeNotes() (err error) {
+	if s.notes.has() {
+		j := newJob(context.Background()) //nolint:forbidigo // likewise
+		s.line.jobs = append(s.line.jobs, j)
+		s.write(j.ctx)
+		err = <-j.done
+	}
 	n := &s.notes
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -100,7 +100,6 @@ func (n *notes) makeFile() error {
 // discard removes the file of this process. The caller holds n.mu.
 func (n *notes) discard() error {
 	l := n.file
-	n.gone = append(n.gone, n.name)
 	n.file, n.name, n.size = nil, "", 0
 	return l.Discard()
 }
@@ -113,8 +112,8 @@ type frame struct {
 
 // readFrames reads the frames after offset at. It stops at the end, at a frame that is not
 // whole, and after frameRead bytes.
-func readFrames(f io.ReaderAt, name string, at int64, makers NoteMakers) (all []frame, err error) {
-	buf := make([]byte, frameRead)
+func readFrames(f io.ReaderAt, name string, at, size int64, makers NoteMakers) (all []frame, err error) {
+	buf := make([]byte, max(min(size-at, frameRead), 0))
 	got, err := f.ReadAt(buf, at)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -175,20 +174,18 @@ func (m NoteMakers) steps(content []byte) (ops []Op, err error) {
 // before reading rows that notes make. It carries out the notes of this process and of
 // processes that were killed, and waits a moment for those of others.
 func (s *Store) Settle(ctx context.Context) error {
-	if s.notes.first() != nil {
-		if err := s.bringIn(); err != nil { //nolint:contextcheck // a note has the context of its Keep
-			return err
-		}
+	if err := s.bringIn(ctx); err != nil {
+		return err
 	}
 	if s.notes.dir == "" || s.notes.makers == nil {
 		return nil
 	}
-	others, err := s.unsettled(ctx, s.reader)
+	others, err := s.unsettled(ctx)
 	if err != nil || len(others) == 0 {
 		return s.explainRead(err)
 	}
-	again := time.NewTimer(0)
-	defer again.Stop()
+	pause := time.NewTicker(livePause)
+	defer pause.Stop()
 	for deadline := time.Now().Add(liveWait); len(others) > 0; {
 		if slices.ContainsFunc(others, func(o otherNotes) bool { return !o.live }) || time.Now().After(deadline) {
 			for _, o := range others {
@@ -198,13 +195,12 @@ func (s *Store) Settle(ctx context.Context) error {
 			}
 			return nil
 		}
-		again.Reset(livePause)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-again.C:
+		case <-pause.C:
 		}
-		now, err := s.unsettled(ctx, s.reader)
+		now, err := s.unsettled(ctx)
 		if err != nil {
 			return s.explainRead(err)
 		}
@@ -217,13 +213,16 @@ func (s *Store) Settle(ctx context.Context) error {
 	return nil
 }
 
-// Recover carries out the notes of processes that have ended, and removes their files. Unlike
-// Settle it waits for no living process.
+// Recover carries out the notes of this process and of processes that have ended, and removes the
+// files of these. Unlike Settle it waits for no other living process.
 func (s *Store) Recover(ctx context.Context) error {
+	if err := s.bringIn(ctx); err != nil {
+		return err
+	}
 	if s.notes.dir == "" || s.notes.makers == nil {
 		return nil
 	}
-	others, err := s.unsettled(ctx, s.reader)
+	others, err := s.unsettled(ctx)
 	for _, o := range others {
 		if err == nil && !o.live {
 			err = s.settleOther(ctx, o)
@@ -249,7 +248,7 @@ type otherNotes struct {
 
 // unsettled lists the files of other processes that have notes which are not in the database,
 // and the files of processes that have ended.
-func (s *Store) unsettled(ctx context.Context, db *sql.DB) ([]otherNotes, error) {
+func (s *Store) unsettled(ctx context.Context) ([]otherNotes, error) {
 	names, err := os.ReadDir(s.notes.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -271,15 +270,18 @@ func (s *Store) unsettled(ctx context.Context, db *sql.DB) ([]otherNotes, error)
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, s.notes.explain(o.name, err)
 		}
 		fi, err := f.Stat()
 		o.live = tryLock(f, false) != nil
-		if err = errors.Join(err, f.Close()); err != nil {
-			return nil, err
+		if err = errors.Join(err, f.Close()); err == nil && !owned(fi) {
+			err = errors.New("it belongs to another user")
+		}
+		if err != nil {
+			return nil, s.notes.explain(o.name, err)
 		}
 		o.size = fi.Size()
-		if err = db.QueryRowContext(ctx, selectApplied, o.name).Scan(&o.applied); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		if err = s.reader.QueryRowContext(ctx, selectApplied, o.name).Scan(&o.applied); err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, err
 		}
 		if !o.live || o.applied < o.size {
@@ -290,25 +292,22 @@ func (s *Store) unsettled(ctx context.Context, db *sql.DB) ([]otherNotes, error)
 }
 
 // settleOther carries out the notes of another process, and removes its file if the process
-// has ended.
+// has ended. [notes.dropRows] deletes the row later: without it, the file would be carried out
+// again.
 func (s *Store) settleOther(ctx context.Context, o otherNotes) error {
 	path := filepath.Join(s.notes.dir, o.name)
-	lease, err := tryLease(path) // makes the file again if another process has removed it
-	ended := err == nil
-	if err != nil && !errors.Is(err, ErrLeased) {
-		return err
-	}
-	if ended {
-		defer func() { _ = lease.Release() }()
-	}
 	f, err := plainfile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return err
+		return s.notes.explain(o.name, err)
 	}
 	defer f.Close()
+	ended, err := lockCurrent(f, path)
+	if live := errors.Is(err, ErrLeased); !live && (err != nil || !ended) { // not ended: another process has removed it
+		return s.notes.explain(o.name, err)
+	}
 	for more := true; more; {
 		if err = s.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 			more, err = s.bringOther(ctx, tx, f, o.name)
@@ -317,26 +316,31 @@ func (s *Store) settleOther(ctx context.Context, o otherNotes) error {
 			return err
 		}
 	}
-	if !ended {
-		return nil
+	if ended {
+		err = s.notes.explain(o.name, os.Remove(path))
 	}
-	// The row goes after the file: without its row, the file would be carried out again.
-	if err = os.Remove(path); err != nil {
-		return err
-	}
-	return s.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, deleteApplied, o.name)
-		return err
-	})
+	return err
 }
 
 // bringOther carries out some notes of another process, in a transaction.
-func (s *Store) bringOther(ctx context.Context, tx *sql.Tx, f io.ReaderAt, name string) (more bool, err error) {
+func (s *Store) bringOther(ctx context.Context, tx *sql.Tx, f *os.File, name string) (more bool, err error) {
 	var applied int64
-	if err = tx.QueryRowContext(ctx, selectApplied, name).Scan(&applied); err != nil && !errors.Is(err, sql.ErrNoRows) {
+	err = tx.QueryRowContext(ctx, selectApplied, name).Scan(&applied)
+	if errors.Is(err, sql.ErrNoRows) {
+		// Either nothing was carried out yet, or all was and the file was removed.
+		var current bool
+		if current, err = isCurrent(f, f.Name()); err == nil && !current {
+			return false, nil
+		}
+	}
+	if err != nil {
 		return false, err
 	}
-	frames, err := readFrames(f, name, applied, s.notes.makers)
+	fi, err := f.Stat()
+	if err != nil {
+		return false, s.notes.explain(name, err)
+	}
+	frames, err := readFrames(f, name, applied, fi.Size(), s.notes.makers)
 	for _, fr := range frames {
 		j := job{ctx: ctx, ops: fr.ops}
 		if err == nil {
@@ -346,6 +350,7 @@ func (s *Store) bringOther(ctx context.Context, tx *sql.Tx, f io.ReaderAt, name 
 	if err != nil || len(frames) == 0 {
 		return false, s.notes.explain(name, err)
 	}
-	_, err = tx.ExecContext(ctx, setApplied, name, frames[len(frames)-1].end)
-	return true, err
+	end := frames[len(frames)-1].end
+	_, err = tx.ExecContext(ctx, setApplied, name, end)
+	return end < fi.Size(), err
 }

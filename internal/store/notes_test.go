@@ -43,6 +43,9 @@ func keep(t *testing.T, s *store.Store, ids ...string) {
 
 // keepNotes keeps notes, says so after each, and waits to be killed.
 func keepNotes(s *store.Store, n int) error {
+	if err := s.Keep(context.Background()); err != nil { // nothing, which ends no file
+		return err
+	}
 	for i := range n {
 		if err := s.Keep(context.Background(), note("child"+strconv.Itoa(i))); err != nil {
 			return err
@@ -241,8 +244,8 @@ func TestNotesOfAKilledProcess(t *testing.T) {
 			if n := countServers(t, s); n != kept {
 				t.Errorf("got %d rows, want %d", n, kept)
 			}
-			if got := files(t, dir); len(got) != 0 || countNoteRows(t, s) != 0 {
-				t.Errorf("got the files %v and %d rows about them, want none", got, countNoteRows(t, s))
+			if got := files(t, dir); len(got) != 0 {
+				t.Errorf("got the files %v, want none", got)
 			}
 		})
 	}

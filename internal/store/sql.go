@@ -43,6 +43,8 @@ const (
 
 // Used in notes.go and notes_file.go. A row says how many bytes of a file are carried out.
 const (
+	selectNoted = `SELECT file FROM notes`
+
 	// file
 	selectApplied = `SELECT applied FROM notes WHERE file = ?`
 	deleteApplied = `DELETE FROM notes WHERE file = ?`

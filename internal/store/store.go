@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -136,7 +137,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 		}
 	}
 	s.full = durability == SynchronousFull
-	s.notes.direct = s.full || cfg.Postgres != "" || Path(cfg) == MemoryPath || !canLease
+	s.notes.direct = true
 	if err := prepareDir(s.dir); err != nil {
 		return err
 	}
@@ -157,8 +158,9 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if err = d.resolve(); err != nil {
 		return err
 	}
-	if s.real, s.blobs.passing = d.real, d.memory(); !d.memory() && canLease {
-		s.notes.dir, s.notes.makers = notesDir(d.real), cfg.Notes
+	s.real, s.blobs.passing = d.real, d.memory()
+	if err = s.prepareNotes(d, cfg); err != nil {
+		return err
 	}
 	if s.blobs.dir, err = d.blobsOf(s.dir); err != nil {
 		return err
@@ -168,6 +170,19 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	}
 	s.close = sync.OnceValue(s.shut)
 	return nil
+}
+
+// prepareNotes allows files with notes. It does not for a database of another user, who could
+// not use the files that this process makes.
+func (s *Store) prepareNotes(d database, cfg Config) error {
+	if d.memory() || !canLease {
+		return nil
+	}
+	fi, err := os.Stat(d.real)
+	if err == nil && owned(fi) {
+		s.notes.dir, s.notes.makers, s.notes.direct = notesDir(d.real), cfg.Notes, s.full
+	}
+	return err
 }
 
 // openPostgres opens a PostgreSQL database and makes or migrates its tables.
@@ -258,7 +273,7 @@ func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
 	s.line.close()
-	s.hurryNotes()
+	s.cancelFlush()
 	s.work.Wait()
 	if err := errors.Join(s.closeNotes(), s.shutDatabase(), s.blobs.close()); err != nil {
 		return fmt.Errorf("close the state directory %s: %w", s.dir, err)

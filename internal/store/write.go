@@ -29,6 +29,10 @@ type job struct {
 	done  chan error
 }
 
+func newJob(ctx context.Context, ops ...Op) *job {
+	return &job{ctx: context.WithoutCancel(ctx), ops: ops, since: time.Now(), done: make(chan error, 1)}
+}
+
 // States of a job. It begins as waiting, and one goroutine changes its state.
 const (
 	jobWaiting = iota
@@ -51,7 +55,7 @@ func (s *Store) Update(ctx context.Context, ops ...Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	j := &job{ctx: context.WithoutCancel(ctx), ops: ops, since: time.Now(), done: make(chan error, 1)}
+	j := newJob(ctx, ops...)
 	if !s.line.join(j) {
 		return s.closedError()
 	}
@@ -163,30 +167,42 @@ func (s *Store) write(ctx context.Context) {
 	}
 	base := context.WithoutCancel(ctx)
 	tx, err := s.begin(ctx, time.Until(first.since.Add(s.busy)))
-	var notes int
-	if err == nil {
-		notes, err = s.carryOut(base, tx)
-	}
 	if err != nil {
 		if ctx.Err() == nil && first.take() {
+			s.notes.fail()
 			first.done <- s.explain("written", err)
 		}
 		return
 	}
 	batch := s.line.take(maxBatch)
-	committed := false
-	switch len(batch) {
-	case 0: // the caller's own job was withdrawn
+	if len(batch) == 0 { // the caller's own job was withdrawn
 		_ = s.undo(tx, nil)
-	case 1:
+		return
+	}
+	s.writeBatch(base, tx, batch)
+	s.tidy(base)
+}
+
+// writeBatch carries out the notes that wait and then runs the jobs. Because it looks for notes
+// after the jobs were taken, an Update follows all that its caller has kept before.
+func (s *Store) writeBatch(ctx context.Context, tx *sql.Tx, batch []*job) {
+	notes, err := s.carryOut(ctx, tx)
+	committed := false
+	switch {
+	case err != nil:
+		for _, j := range batch {
+			j.done <- s.explain("written", err)
+		}
+	case len(batch) == 1:
 		committed = s.writeOne(tx, batch[0])
 	default:
-		committed = s.writeMany(base, tx, batch)
+		committed = s.writeMany(ctx, tx, batch)
 	}
 	if committed {
 		s.notes.finish(notes)
+	} else {
+		s.notes.fail()
 	}
-	s.tidy(base)
 }
 
 // begin starts a transaction that excludes all other writers. It waits for those of other
