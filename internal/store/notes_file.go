@@ -308,37 +308,42 @@ func (s *Store) settleOther(ctx context.Context, o otherNotes) error {
 	if live := errors.Is(err, ErrLeased); !live && (err != nil || !ended) { // not ended: another process has removed it
 		return s.notes.explain(o.name, err)
 	}
+	var rest int64
 	for more := true; more; {
 		if err = s.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
-			more, err = s.bringOther(ctx, tx, f, o.name)
+			rest, more, err = s.bringOther(ctx, tx, f, o.name)
 			return err
 		}); err != nil {
 			return err
 		}
 	}
 	if ended {
+		if rest > 0 { // it was not acknowledged, unless the disk has damaged the file
+			s.log.Warn("the end of a file with records is not whole and was dropped", "file", path, "bytes", rest)
+		}
 		err = s.notes.explain(o.name, os.Remove(path))
 	}
 	return err
 }
 
-// bringOther carries out some notes of another process, in a transaction.
-func (s *Store) bringOther(ctx context.Context, tx *sql.Tx, f *os.File, name string) (more bool, err error) {
+// bringOther carries out some notes of another process, in a transaction. It returns how many bytes
+// are left after them, and whether there may be notes in them.
+func (s *Store) bringOther(ctx context.Context, tx *sql.Tx, f *os.File, name string) (rest int64, more bool, err error) {
 	var applied int64
 	err = tx.QueryRowContext(ctx, selectApplied, name).Scan(&applied)
 	if errors.Is(err, sql.ErrNoRows) {
 		// Either nothing was carried out yet, or all was and the file was removed.
 		var current bool
 		if current, err = isCurrent(f, f.Name()); err == nil && !current {
-			return false, nil
+			return 0, false, nil
 		}
 	}
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	fi, err := f.Stat()
 	if err != nil {
-		return false, s.notes.explain(name, err)
+		return 0, false, s.notes.explain(name, err)
 	}
 	frames, err := readFrames(f, name, applied, fi.Size(), s.notes.makers)
 	for _, fr := range frames {
@@ -348,9 +353,9 @@ func (s *Store) bringOther(ctx context.Context, tx *sql.Tx, f *os.File, name str
 		}
 	}
 	if err != nil || len(frames) == 0 {
-		return false, s.notes.explain(name, err)
+		return fi.Size() - applied, false, s.notes.explain(name, err)
 	}
 	end := frames[len(frames)-1].end
 	_, err = tx.ExecContext(ctx, setApplied, name, end)
-	return end < fi.Size(), err
+	return fi.Size() - end, end < fi.Size(), err
 }
