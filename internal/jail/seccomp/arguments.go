@@ -268,10 +268,22 @@ var advices = []uint32{
 // advisePageOut writes pages to swap.
 const advisePageOut = 21
 
+// adviseFree (MADV_FREE) visits each page that the page tables of a range name, and no signal ends it. Page
+// tables name 512 times their own size, for example in zero pages, which take no memory. From longRange on it
+// is refused. Allocators then use MADV_DONTNEED, which empties the tables, so that the next call is short.
+const (
+	adviseFree = 8
+	longRange  = 256 << 20 // bytes; a power of two
+)
+
 // adviceRule allows the advices but those of without.
 func adviceRule(without ...uint32) rule {
 	allowed := slices.DeleteFunc(slices.Clone(advices), func(a uint32) bool { return slices.Contains(without, a) })
-	return rule{[]clause{{[]test{oneOf(2, allowed)}, Allow}}, Refuse(errEINVAL)}
+	return rule{[]clause{
+		{[]test{equal(2, adviseFree), anyBit(1, ^uint32(longRange-1))}, Refuse(errEINVAL)},
+		{[]test{equal(2, adviseFree), {arg: 1, high: true, any: true, want: 0xffffffff}}, Refuse(errEINVAL)},
+		{[]test{oneOf(2, allowed)}, Allow},
+	}, Refuse(errEINVAL)}
 }
 
 // mincoreRule refuses lengths of 4 GiB and more. No signal, not even SIGKILL, ends the call before it has

@@ -399,6 +399,11 @@ func TestVerdicts(t *testing.T) {
 		{none, "madvise", [6]uint64{0, 4096, 12 | high}, no(einval)}, // MADV_MERGEABLE
 		{none, "madvise", [6]uint64{0, 4096, 21}, seccomp.Allow},     // MADV_PAGEOUT
 		{full, "madvise", [6]uint64{0, 4096, 21 | high}, no(einval)},
+		{none, "madvise", [6]uint64{0, 256<<20 - 4096, 8}, seccomp.Allow}, // MADV_FREE
+		{none, "madvise", [6]uint64{0, 256 << 20, 8}, no(einval)},         // no signal ends it
+		{none, "madvise", [6]uint64{0, 1 << 40, 8 | high}, no(einval)},
+		{full, "madvise", [6]uint64{0, 1 << 40, 8}, no(einval)},
+		{none, "madvise", [6]uint64{0, 1 << 40, 4}, seccomp.Allow},
 		{none, "madvise", [6]uint64{0, 4096, 25}, no(einval)},  // MADV_COLLAPSE: no signal ends it
 		{none, "madvise", [6]uint64{0, 4096, 102}, no(einval)}, // MADV_GUARD_INSTALL: likewise
 		{none, "madvise", [6]uint64{0, 4096, 26}, no(einval)},  // an advice of the next kernel

@@ -2,8 +2,12 @@
 # tries: to live on after a kill, in a call that no signal ends and that takes as long as a range is large
 # expect mincore: ENOMEM
 # expect small-mincore: ok
+# expect free: EINVAL
+# expect small-free: ok
 # bare mincore: ok
 # bare small-mincore: ok
+# bare free: ok
+# bare small-free: ok
 from attempt import *
 
 libc.mmap.restype = ctypes.c_void_p
@@ -21,3 +25,15 @@ def mincore(size):
 
 attempt("mincore", mincore(5 << 30))
 attempt("small-mincore", mincore(1 << 30))
+
+
+def free(size):
+    """Frees a range that has no memory."""
+    def f():
+        address = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, 0x4022, -1, 0)
+        call("madvise", address, size, 8)  # MADV_FREE
+    return f
+
+
+attempt("free", free(5 << 30))
+attempt("small-free", free(128 << 20))
