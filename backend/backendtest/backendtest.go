@@ -206,6 +206,7 @@ var laws = []law{
 	{"ConnectionsAreCounted", connectionsAreCounted},
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
+	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},
 	{"ConnectionBuffersAreSmall", connectionBuffersAreSmall},
 	{"ProgramsGoOnWithoutWhatIsRefused", programsGoOn},
 }

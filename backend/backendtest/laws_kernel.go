@@ -99,6 +99,21 @@ func pageTablesAreMemory(t *testing.T, s *suite) {
 	}
 }
 
+// tablesWithoutMemoryAreCounted: page tables that name pages without memory take long to visit when their
+// process ends, and in calls that no signal ends. A sandbox that has many is ended before it has so many that
+// its end takes long. It may have fewer if it has more tasks (D25).
+func tablesWithoutMemoryAreCounted(t *testing.T, s *suite) {
+	for kind, want := range map[string]string{"one": "64 MiB of page tables without memory", "tasks": "multiplied by its tasks"} {
+		t.Run(kind, func(t *testing.T) {
+			x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 512 * mib })
+			s.interlock(t, x)
+			p := x.python(t, "d25-empty-tables.py")
+			p.Env = x.environment(map[string]string{"KIND": kind})
+			s.endedFor(t, x, p, want)
+		})
+	}
+}
+
 // connectionBuffersAreSmall: the kernel has one pool for the buffers of all TCP connections of the
 // host. So the buffers of a sandbox are small, whether its network namespace is new, kept from a
 // closed sandbox, or has a network.

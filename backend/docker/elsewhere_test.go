@@ -170,6 +170,7 @@ var lacksElsewhere = map[string]string{
 	"CPUQuotaHolds":                       "the engine does not tell the quota; weak says so",
 	"TimeThatNobodyWaitsForIsUsed":        "the relay sees the time of processes that it or a program has waited for",
 	"LocksAreCounted":                     "the objects are of the engine's machine, which the server does not see",
+	"TablesWithoutMemoryAreCounted":       "the objects are of the engine's machine, which the server does not see",
 	"ConnectionsAreCounted":               "as before",
 	"udp":                                 "datagrams that nothing reads are memory that the kernel does not count; weak says so",
 	"undone":                              "as before",

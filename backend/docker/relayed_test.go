@@ -89,6 +89,7 @@ var lacksOfGVisor = map[string]string{
 	"KillsAreCounted":                     "memory that runs out ends the whole container, which tells no more of it",
 	"ConnectionBuffersAreSmall":           "gVisor has no such parameters; buffers are memory of its kernel, which is limited as a whole",
 	"LocksAreCounted":                     "as before",
+	"TablesWithoutMemoryAreCounted":       "as before",
 	"ConnectionsAreCounted":               "as before",
 	"EveryAddressLeadsToTheListeners":     "gVisor's loopback has no other address of IPv6; TestNetworkOfGVisor reaches those of IPv4",
 	"NoProgramHasTheListenersPorts":       "gVisor has no SO_REUSEPORT for another user's port and no SO_BINDTODEVICE, which the law tries",

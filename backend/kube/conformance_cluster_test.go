@@ -29,6 +29,7 @@ var lacks = map[string]string{
 	"FilesOfAClosedDirectoryAreListed":  "a program cannot shut its working directory, which belongs to the pod's volume",
 	"UsageIsThatOfThePrograms":          "a kernel with cgroup v1 keeps no peak of tasks",
 	"LocksAreCounted":                   "nothing counts kernel objects in a pod, and weak says so",
+	"TablesWithoutMemoryAreCounted":     "nothing counts kernel objects in a pod, and weak says so",
 	"ConnectionsAreCounted":             "as before",
 	"KillsAreCounted":                   "as before",
 	"Networks":                          "tier L1 has none elsewhere; TestEgress reaches hosts by the proxy",

@@ -254,13 +254,14 @@ func filterRules(rules map[string]rule) {
 }
 
 // advices lists what a program may tell about its memory (linux/mman.h). Any other advice does not exist
-// (EINVAL), as on an older kernel. Not listed are MADV_MERGEABLE, MADV_COLLAPSE and MADV_GUARD_INSTALL. A
+// (EINVAL), as on an older kernel. Not listed are MADV_MERGEABLE, MADV_COLLAPSE, MADV_GUARD_INSTALL and
+// MADV_REMOVE, which is refused as by holeRule. A
 // kernel thread merges pages, at the host's cost and with pages of other sandboxes, and a program can find
 // that out by the time that a write takes. No signal, not even SIGKILL, ends the other two before they have
 // walked a range, which may have terabytes without memory. MADV_GUARD_INSTALL makes page tables for all of it.
 var advices = []uint32{
 	0, 1, 2, 3, 4, // MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED
-	8, 9, 10, 11, // MADV_FREE, MADV_REMOVE, MADV_DONTFORK, MADV_DOFORK
+	8, 10, 11, // MADV_FREE, MADV_DONTFORK, MADV_DOFORK
 	13, 14, 15, 16, 17, 18, 19, // MADV_UNMERGEABLE, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTDUMP, MADV_DODUMP, MADV_WIPEONFORK, MADV_KEEPONFORK
 	20, advisePageOut, 22, 23, 24, // MADV_COLD, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_DONTNEED_LOCKED
 }
@@ -268,10 +269,22 @@ var advices = []uint32{
 // advisePageOut writes pages to swap.
 const advisePageOut = 21
 
+// adviseFree (MADV_FREE) visits each page that the page tables of a range name, and no signal ends it. Page
+// tables name 512 times their own size, for example in zero pages, which take no memory. From longRange on it
+// is refused. Allocators then use MADV_DONTNEED, which empties the tables, so that the next call is short.
+const (
+	adviseFree = 8
+	longRange  = 256 << 20 // bytes; a power of two
+)
+
 // adviceRule allows the advices but those of without.
 func adviceRule(without ...uint32) rule {
 	allowed := slices.DeleteFunc(slices.Clone(advices), func(a uint32) bool { return slices.Contains(without, a) })
-	return rule{[]clause{{[]test{oneOf(2, allowed)}, Allow}}, Refuse(errEINVAL)}
+	return rule{[]clause{
+		{[]test{equal(2, adviseFree), anyBit(1, ^uint32(longRange-1))}, Refuse(errEINVAL)},
+		{[]test{equal(2, adviseFree), {arg: 1, high: true, any: true, want: 0xffffffff}}, Refuse(errEINVAL)},
+		{[]test{oneOf(2, allowed)}, Allow},
+	}, Refuse(errEINVAL)}
 }
 
 // mincoreRule refuses lengths of 4 GiB and more. No signal, not even SIGKILL, ends the call before it has
@@ -288,6 +301,17 @@ const readNoWait = 8
 
 func vectorRule() rule {
 	return rule{[]clause{{[]test{anyBit(5, readNoWait)}, Refuse(errEOPNOTSUPP)}}, Allow}
+}
+
+// keepSize is the only mode of fallocate that a program may use (FALLOC_FL_KEEP_SIZE, linux/falloc.h).
+const keepSize = 1
+
+// holeRule refuses to make holes in a file. The kernel then visits all mappings of the file, of which each
+// process can have 65 530, while other calls for the file wait. No signal ends the call or the wait, and each
+// task can be in such a call. EOPNOTSUPP is the answer of file systems that make no holes; programs then
+// write zeros.
+func holeRule() rule {
+	return rule{[]clause{{[]test{anyBit(1, ^uint32(keepSize))}, Refuse(errEOPNOTSUPP)}}, Allow}
 }
 
 // adviseNotNeeded drops a file from the host's memory (linux/fadvise.h).

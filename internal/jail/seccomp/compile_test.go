@@ -145,7 +145,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "preadv2", "fadvise64", "fsync"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "preadv2", "fallocate", "fadvise64", "fsync"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -399,9 +399,17 @@ func TestVerdicts(t *testing.T) {
 		{none, "madvise", [6]uint64{0, 4096, 12 | high}, no(einval)}, // MADV_MERGEABLE
 		{none, "madvise", [6]uint64{0, 4096, 21}, seccomp.Allow},     // MADV_PAGEOUT
 		{full, "madvise", [6]uint64{0, 4096, 21 | high}, no(einval)},
+		{none, "madvise", [6]uint64{0, 256<<20 - 4096, 8}, seccomp.Allow}, // MADV_FREE
+		{none, "madvise", [6]uint64{0, 256 << 20, 8}, no(einval)},         // no signal ends it
+		{none, "madvise", [6]uint64{0, 1 << 40, 8 | high}, no(einval)},
+		{full, "madvise", [6]uint64{0, 1 << 40, 8}, no(einval)},
+		{none, "madvise", [6]uint64{0, 1 << 40, 4}, seccomp.Allow},
 		{none, "madvise", [6]uint64{0, 4096, 25}, no(einval)},  // MADV_COLLAPSE: no signal ends it
 		{none, "madvise", [6]uint64{0, 4096, 102}, no(einval)}, // MADV_GUARD_INSTALL: likewise
 		{none, "madvise", [6]uint64{0, 4096, 26}, no(einval)},  // an advice of the next kernel
+		{none, "madvise", [6]uint64{0, 4096, 9}, no(einval)},   // MADV_REMOVE: makes a hole
+		{none, "fallocate", [6]uint64{3, 1, 0, 4096}, seccomp.Allow},
+		{none, "fallocate", [6]uint64{3, 3 | high, 0, 4096}, no(eopnotsupp)}, // FALLOC_FL_PUNCH_HOLE: no signal ends it
 		{none, "cachestat", [6]uint64{3}, no(enosys)},
 		{none, "preadv2", [6]uint64{3, 0, 1, 0, 0, 1}, seccomp.Allow},
 		{none, "preadv2", [6]uint64{3, 0, 1, 0, 0, 8 | 1}, no(eopnotsupp)}, // RWF_NOWAIT

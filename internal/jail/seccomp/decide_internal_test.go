@@ -61,8 +61,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
 	case "madvise":
 		advice := uint32(args[2])
-		known := advice <= 4 || advice >= 8 && advice <= 11 || advice >= 13 && advice <= 24
-		return unless(!known || v.NoSharedMemory && advice == 21, Refuse(errEINVAL))
+		known := advice <= 4 || advice == 8 || advice == 10 || advice == 11 || advice >= 13 && advice <= 24
+		long := advice == 8 && args[1] >= 256<<20
+		return unless(!known || long || v.NoSharedMemory && advice == 21, Refuse(errEINVAL))
+	case "fallocate":
+		return unless(uint32(args[1]) > 1, Refuse(errEOPNOTSUPP))
 	case "preadv2":
 		return unless(args[5]>>3&1 == 1, Refuse(errEOPNOTSUPP))
 	case "mincore":

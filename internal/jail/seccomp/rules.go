@@ -109,6 +109,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["madvise"] = adviceRule()
 	rules["mincore"] = mincoreRule()
 	rules["preadv2"] = vectorRule()
+	rules["fallocate"] = holeRule()
 	diskRules(rules)
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{

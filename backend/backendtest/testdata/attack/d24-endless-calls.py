@@ -1,9 +1,20 @@
 # id: D24
-# tries: to live on after a kill, in a call that no signal ends and that takes as long as a range is large
+# tries: to live on after a kill, in a call that no signal ends and that takes as long as a range is large, or as a file has many mappings
 # expect mincore: ENOMEM
 # expect small-mincore: ok
+# expect free: EINVAL
+# expect small-free: ok
+# expect hole: ENOTSUP
+# expect removed: EINVAL
+# expect allocated: ok
 # bare mincore: ok
+# bare hole: ok
+# bare removed: ok
+# bare allocated: ok
 # bare small-mincore: ok
+# bare free: ok
+# bare small-free: ok
+import tempfile
 from attempt import *
 
 libc.mmap.restype = ctypes.c_void_p
@@ -21,3 +32,34 @@ def mincore(size):
 
 attempt("mincore", mincore(5 << 30))
 attempt("small-mincore", mincore(1 << 30))
+
+
+def free(size):
+    """Frees a range that has no memory."""
+    def f():
+        address = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, 0x4022, -1, 0)
+        call("madvise", address, size, 8)  # MADV_FREE
+    return f
+
+
+attempt("free", free(5 << 30))
+attempt("small-free", free(128 << 20))
+
+
+def hole(mode):
+    """Changes a file that is mapped."""
+    def f():
+        with tempfile.TemporaryFile() as file:
+            file.write(bytes(8192))
+            file.flush()
+            m = mmap.mmap(file.fileno(), 8192)
+            if mode is None:
+                m.madvise(9, 0, 4096)  # MADV_REMOVE
+            else:
+                call("fallocate", file.fileno(), mode, 0, 4096)
+    return f
+
+
+attempt("hole", hole(3))  # FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE
+attempt("removed", hole(None))
+attempt("allocated", hole(0))

@@ -1,0 +1,93 @@
+package watch
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Page tables can name 512 times their own size in pages that take no memory, such as the zero page. To
+// end a process, the kernel visits all of these pages, which takes 100 times as long as freeing the same
+// amount of memory. No signal ends a call that visits them for a program, such as a read of
+// /proc/self/smaps, and each task can be in such a call. The watch therefore bounds the page tables that
+// the memory of their process does not explain.
+const (
+	maxTables      = 64 << 20  // bytes in all processes of a sandbox; visiting their pages takes 0.5 s
+	maxTableVisits = 512 << 20 // bytes in one process, multiplied by the tasks of the sandbox; about 4 s
+
+	// explained is how many bytes of anonymous memory explain a byte of page tables. Without gaps,
+	// 512 bytes do.
+	explained = 256
+)
+
+// overTables returns a description if the sandbox has too many page tables without memory, and ""
+// otherwise.
+func (s *Target) overTables() string {
+	release, err := s.Hold()
+	if err != nil {
+		return ""
+	}
+	defer release()
+	began := time.Now()
+	defer func() { s.Pace(time.Since(began)) }()
+	var sum, most, tasks int64
+	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+		n, threads := tablesOf(p)
+		sum, most, tasks = sum+n, max(most, n), tasks+threads
+	}
+	if s.Slot.Ended() { // its pid may belong to another process now
+		return ""
+	}
+	return excessOfTables(sum, most, tasks)
+}
+
+// excessOfTables is overTables for sum bytes of page tables without memory, most of them in one process.
+func excessOfTables(sum, most, tasks int64) string {
+	switch {
+	case sum > maxTables:
+		return fmt.Sprintf("more than %d MiB of page tables without memory", maxTables>>20)
+	case most*tasks > maxTableVisits:
+		return fmt.Sprintf("more than %d MiB of page tables without memory, multiplied by its tasks", maxTableVisits>>20)
+	}
+	return ""
+}
+
+// tablesOf returns the page tables of a process that its memory does not explain, in bytes, and its
+// number of threads. If its first thread has ended, the kernel shows them only at the others.
+func tablesOf(p string) (tables, threads int64) {
+	text, err := os.ReadFile("/proc/" + p + "/status")
+	if err != nil {
+		return 0, 0
+	}
+	tables, threads, ok := tablesIn(string(text))
+	if ok || threads < 2 {
+		return tables, threads
+	}
+	names, _ := readNames("/proc/" + p + "/task")
+	for _, t := range names {
+		if text, err := os.ReadFile("/proc/" + p + "/task/" + t + "/status"); err == nil {
+			if tables, _, ok := tablesIn(string(text)); ok {
+				return tables, threads
+			}
+		}
+	}
+	return 0, threads
+}
+
+// tablesIn is tablesOf for a text in the form of /proc/PID/status. ok reports whether the text shows
+// memory. The program cannot forge a line: the kernel escapes newlines in its name.
+func tablesIn(text string) (tables, threads int64, ok bool) {
+	number := func(name string) (n int64, ok bool) {
+		_, rest, ok := strings.Cut(text, "\n"+name+":")
+		if f := strings.Fields(rest); ok && len(f) > 0 {
+			n, _ = strconv.ParseInt(f[0], 10, 64)
+		}
+		return n, ok
+	}
+	threads, _ = number("Threads")
+	kib, ok := number("VmPTE")
+	memory, _ := number("RssAnon")
+	return max(kib-memory/explained, 0) << 10, threads, ok
+}
