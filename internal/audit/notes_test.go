@@ -28,7 +28,7 @@ func TestNotesOfAKilledServerAreNoFault(t *testing.T) {
 			e := entry("a", i)
 			n, err := r.l.Note(&e)
 			if err == nil {
-				err = r.s.Keep(t.Context(), n)
+				err = r.s.Keep(t.Context(), n) //nolint:contextcheck // the note is kept while the transaction lasts, not in it
 			}
 			if err != nil {
 				return err
