@@ -83,8 +83,8 @@ func (t *Table) elsewhere(ctx context.Context, k key) (bool, error) {
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var who, state, changed string
-		if err := rows.Scan(&who, &state, &changed); err != nil {
+		var who, state, changed, address string
+		if err := rows.Scan(&who, &state, &changed, &address); err != nil {
 			return false, fmt.Errorf("look for the session: %w", err)
 		}
 		if state == "live" && who != t.owner.id() && t.owner.lives(ctx, who) {
