@@ -79,6 +79,9 @@ func (p *Packages) seal(ctx context.Context, m manifest, stage string) (Tree, er
 	if t, err := p.Find(digest); err == nil { // made before, or by another process meanwhile
 		return t, nil
 	} else if _, err := os.Lstat(dir); err == nil {
+		if t, err := p.Find(digest); err == nil { // it was made between the two looks
+			return t, nil
+		}
 		if err := p.drop(digest); err != nil {
 			return Tree{}, fmt.Errorf("the damaged tree %s cannot be removed: %w", digest, err)
 		}
