@@ -11,7 +11,7 @@ import (
 type target struct {
 	What     string
 	Want     string
-	Aim      string // what is hoped for beyond that; empty: nothing
+	Aim      string // a further goal, which may be missed; empty: there is none
 	Measured string // the figure, or the reason why it is missing
 	Verdict  string // ok, missed or not measured
 }

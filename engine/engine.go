@@ -332,7 +332,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, e.store.Close())
 	}
-	if err = e.store.Recover(ctx); err != nil { // whoever reads the records gets the error
+	if err = e.store.Recover(ctx); err != nil { // the engine opens nevertheless; each reading of the records fails with this error
 		e.log.Error("bring the records of a killed server into the database", "error", err)
 	}
 	if e.audit, err = e.openAudit(); err != nil {

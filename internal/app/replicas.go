@@ -154,7 +154,7 @@ func others[T any](ctx context.Context, r *replicas, ask func(*api.Client) (T, e
 func (r *replicas) Execute(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.Request) (sandboxmcp.Result, error) {
 	return passOn(ctx, r, func() (sandboxmcp.Result, error) { return r.Engine.Execute(ctx, c, q) }, func(p *api.Client) (sandboxmcp.Result, error) {
 		res, err := p.Execute(ctx, c, q)
-		if err == nil && !api.Complete(res) { // the store has what was too long for the answer
+		if err == nil && !api.Complete(res) { // parts of the result were too long for the answer; the database has the whole result
 			if whole, none := r.Engine.Lookup(ctx, c, sandboxmcp.Lookup{RequestID: res.RequestID, Content: true}); none == nil {
 				return whole, nil
 			}

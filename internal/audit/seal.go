@@ -21,10 +21,9 @@ const (
 	maxTail  = 100                    // entries
 	tailWait = 800 * time.Millisecond // time after the first of them
 
-	// alarmTail is the number of entries without a checkpoint that Verify reports as a
-	// fault. It is higher than maxTail, because a transaction that is undone also undoes
-	// its checkpoint, and because nobody has signed the entries that a killed server has only
-	// kept as notes. These are at most 512.
+	// alarmTail is the number of entries without a checkpoint that Verify reports as a fault. It is
+	// higher than maxTail, because a transaction that is undone also undoes its checkpoint. A killed
+	// server can also leave up to 512 entries as notes, which a process without the key carries out.
 	alarmTail = 3*maxTail + 512
 
 	hashLength   = 64          // length of a SHA-256 in hex

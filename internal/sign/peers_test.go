@@ -53,7 +53,7 @@ func TestPeersHaveTheSameKey(t *testing.T) {
 	if c, _ := shake(other, peerTLS(t, dir)); c == nil {
 		t.Error("a client with another key: got a connection, want none")
 	}
-	// Each side refuses by itself, whatever the other one accepts.
+	// Each side refuses a wrong key, even if the other side accepts every key.
 	blind := other.Clone()
 	blind.VerifyConnection = nil
 	if _, s := shake(blind, peerTLS(t, dir)); s == nil {

@@ -51,8 +51,8 @@ const (
 // notes is a file to which this process appends steps before they are in the database.
 //
 // The order is: the file has the note, Keep returns, a transaction carries the note out and
-// stores how many bytes of the file are done. So each note is carried out once, whoever does
-// it. This process does it from memory. If it was killed, another one reads the file.
+// stores how many bytes of the file are done. So each note is carried out once, by this process or
+// by another one. This process does it from memory. If it was killed, another one reads the file.
 type notes struct {
 	dir    string     // directory of the files of all processes; empty: there are none
 	direct bool       // this process makes no file: Keep is Update
@@ -78,7 +78,7 @@ type waitingNotes struct {
 }
 
 // Keep records notes, either all or none, and returns once a killed process would not lose
-// them. It is Update for notes whose result nobody waits for. The database has them soon; a
+// them. It is Update for notes whose result the caller does not need. The database has them soon; a
 // later Update and a [Store.Settle] of this process see them in any case. If the disk is full
 // or the notes before are stuck, the error is that of Update and nothing was kept.
 //
@@ -291,7 +291,7 @@ func (n *notes) fail() {
 // closeNotes carries out what waits and removes the file. The line is closed and empty.
 func (s *Store) closeNotes() (err error) {
 	if s.notes.has() {
-		j := newJob(context.Background()) //nolint:forbidigo // likewise
+		j := newJob(context.Background()) //nolint:forbidigo // no caller is left
 		s.line.jobs = append(s.line.jobs, j)
 		s.write(j.ctx)
 		err = <-j.done

@@ -101,12 +101,9 @@ func files(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-func countNoteRows(t *testing.T, s *store.Store) (n int) {
+func countNoteRows(t *testing.T, s *store.Store) int {
 	t.Helper()
-	if err := s.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM notes`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return countRows(t, s, "notes")
 }
 
 // Kept notes are there once their process settles, once it updates, and soon in any case.

@@ -63,9 +63,14 @@ func child(args string) (err error) {
 	return nil
 }
 
-func countServers(t *testing.T, s *store.Store) (n int) {
+func countServers(t *testing.T, s *store.Store) int {
 	t.Helper()
-	if err := s.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM servers`).Scan(&n); err != nil {
+	return countRows(t, s, "servers")
+}
+
+func countRows(t *testing.T, s *store.Store, table string) (n int) {
+	t.Helper()
+	if err := s.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM `+table).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
