@@ -211,9 +211,13 @@ func (h *handler) answer(w http.ResponseWriter, status int, body any) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
+	data = append(data, '\n')
 	w.Header().Set("Content-Type", "application/json")
+	if len(long) == 0 { // an answer with a length is complete before its handler returns
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	}
 	w.WriteHeader(status)
-	err = writeAnswer(w, append(data, '\n'), long)
+	err = writeAnswer(w, data, long)
 	if errors.Is(err, errNoMark) {
 		h.logger.Error("encode API answer", "error", err)
 	}
