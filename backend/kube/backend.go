@@ -254,8 +254,8 @@ func (b *Backend) Close(ctx context.Context) error {
 		b.connected = false
 		b.end()
 		b.background.Wait()
+		b.provider.close(ctx)
 		b.vacate(ctx)
-		b.provider.close()
 		b.watch.close()
 		b.connector.client.CloseIdleConnections()
 		if b.cluster.dialer != nil {

@@ -73,8 +73,9 @@ func (c *claims) end(now time.Time) string {
 // have gets a pod of its own.
 type claims struct {
 	plain
-	watch *watch[*unstructured.Unstructured]
-	turns chan struct{} // of claims that wait for their pods
+	watch  *watch[*unstructured.Unstructured]
+	turns  chan struct{} // of claims that wait for their pods
+	spares spares
 
 	mu     sync.Mutex
 	shape  *shape
@@ -104,7 +105,7 @@ func (b *Backend) newProvider(ctx context.Context) (provider, error) {
 	if err != nil {
 		return nil, failure("list claims", err).WithHint("give the server's account the rights of docs/kubernetes.md (sandboxclaims, sandboxwarmpools, sandboxtemplates)")
 	}
-	return &claims{plain: one, watch: w, turns: make(chan struct{}, claimsAtOnce)}, nil
+	return &claims{plain: one, watch: w, turns: make(chan struct{}, claimsAtOnce), spares: spares{most: b.cfg.SparePods}}, nil
 }
 
 // api returns the objects of a kind.
@@ -112,7 +113,14 @@ func (c *claims) api(kind schema.GroupVersionResource) dynamic.ResourceInterface
 	return c.b.cluster.objects.Resource(kind).Namespace(c.b.cluster.namespace)
 }
 
-func (c *claims) close() { c.watch.close() }
+func (c *claims) kept() []*claimed { return c.spares.pods() }
+
+func (c *claims) close(ctx context.Context) {
+	for _, pod := range c.spares.close() {
+		c.discard(ctx, pod)
+	}
+	c.watch.close()
+}
 
 func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error) {
 	s, err := c.shapeOf(ctx)
@@ -123,6 +131,16 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 		c.b.cfg.Logger.Info("the pool's pods do not fit; a pod is made", "pool", c.b.cfg.Pool, "reason", why)
 		return c.plain.claim(ctx, spec)
 	}
+	defer c.refill(s)
+	labels := c.b.labels(spec.ID)
+	if pod := c.handOut(s, labels); pod != nil {
+		return pod, nil
+	}
+	return c.obtain(ctx, labels)
+}
+
+// obtain makes a claim and waits for its pod.
+func (c *claims) obtain(ctx context.Context, labels map[string]string) (*claimed, error) {
 	select {
 	case c.turns <- struct{}{}:
 		defer func() { <-c.turns }()
@@ -132,7 +150,7 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 	name := "sandboxmcp-" + strings.ToLower(rand.Text()[:16])
 	var want sandboxClaim
 	want.APIVersion, want.Kind = claimGroup.String(), "SandboxClaim"
-	want.Metadata = metav1.ObjectMeta{Name: name, Labels: c.b.labels(spec)}
+	want.Metadata = metav1.ObjectMeta{Name: name, Labels: labels}
 	want.Spec.WarmPoolRef.Name = c.b.cfg.Pool
 	want.Spec.Lifecycle = lifecycle{c.end(time.Now()), "Delete"}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want)

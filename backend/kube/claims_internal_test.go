@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,10 +39,14 @@ func ready(u *unstructured.Unstructured, status, reason, sandbox string) {
 }
 
 // newPooled returns a backend of a cluster with agent-sandbox, a pool "pool" and a warm pod "warm-1". become
-// changes each claim that is made.
-func newPooled(t *testing.T, become func(u *unstructured.Unstructured)) (*Backend, *dynamicfake.FakeDynamicClient) {
+// changes each claim that is made. spare is the number of spare pods; none is the usual.
+func newPooled(t *testing.T, become func(u *unstructured.Unstructured), spare ...int) (*Backend, *dynamicfake.FakeDynamicClient) {
 	t.Helper()
-	b := New(Config{Pool: "pool"})
+	cfg := Config{Pool: "pool"}
+	for _, n := range spare {
+		cfg.SparePods = n
+	}
+	b := New(cfg)
 	b.key = make([]byte, 64)
 	pod := b.newPod("warm-1", small)
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&pod.Spec)
@@ -71,6 +76,10 @@ func newPooled(t *testing.T, become func(u *unstructured.Unstructured)) (*Backen
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close(context.WithoutCancel(t.Context())) })
+	// Unlike a cluster, the client forgets what happens between a list and its watch.
+	testkit.Until(t, "the claims are watched", func() bool {
+		return slices.ContainsFunc(objects.Actions(), func(a ktesting.Action) bool { return a.Matches("watch", "sandboxclaims") })
+	})
 	return b, objects
 }
 

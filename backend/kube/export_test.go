@@ -52,3 +52,6 @@ func Clients(cfg Config) (kubernetes.Interface, dynamic.Interface, error) {
 	}
 	return c.api, c.objects, nil
 }
+
+// SparePodsOf returns the number of pods that are claimed ahead.
+func SparePodsOf(b *Backend) int { return len(b.provider.kept()) }

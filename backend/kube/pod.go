@@ -63,7 +63,7 @@ const programUser = 1000
 // newPod describes the pod of a sandbox.
 func (b *Backend) newPod(name string, spec backend.Spec) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: b.labels(spec)},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: b.labels(spec.ID)},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(1)), ActiveDeadlineSeconds: new(int64(cmp.Or(b.cfg.podAge, podAge).Seconds())),
 			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
@@ -116,8 +116,9 @@ func (b *Backend) identify(spec *corev1.PodSpec) {
 	}
 }
 
-func (b *Backend) labels(spec backend.Spec) map[string]string {
-	return map[string]string{labelManaged: managed, labelServer: b.id, labelSandbox: label(spec.ID)}
+// labels are those of a sandbox; its id is empty: the pod is claimed ahead.
+func (b *Backend) labels(id string) map[string]string {
+	return map[string]string{labelManaged: managed, labelServer: b.id, labelSandbox: label(id)}
 }
 
 // label returns a text as a label can have it.

@@ -27,8 +27,11 @@ type provider interface {
 	// release removes the pod, if it is still the one that was claimed.
 	release(ctx context.Context, c *claimed) error
 
-	// close ends what the provider has in the background.
-	close()
+	// kept returns the pods that were claimed for sandboxes to come.
+	kept() []*claimed
+
+	// close ends what the provider has in the background, and releases the pods that it has kept.
+	close(ctx context.Context)
 }
 
 // claimed is a pod of a sandbox.
@@ -83,7 +86,9 @@ func (p plain) claim(ctx context.Context, spec backend.Spec) (*claimed, error) {
 	return c, nil
 }
 
-func (plain) close() {}
+func (plain) kept() []*claimed { return nil }
+
+func (plain) close(context.Context) {}
 
 // forget removes a pod whose creation may or may not have happened.
 func (b *Backend) forget(ctx context.Context, err error, name string) error {

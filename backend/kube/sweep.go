@@ -34,20 +34,20 @@ func (b *Backend) sweep() {
 	}
 }
 
-// renew puts off the end of every sandbox.
+// renew puts off the end of every pod that is claimed.
 func (b *Backend) renew() {
+	pods := b.provider.kept()
 	b.mu.Lock()
-	live := make([]*box, 0, len(b.live))
 	for x := range b.live {
-		live = append(live, x)
+		pods = append(pods, x.pod)
 	}
 	b.mu.Unlock()
-	for _, x := range live {
+	for _, pod := range pods {
 		ctx, cancel := context.WithTimeout(b.life, callLimit)
-		err := b.provider.renew(ctx, x.pod)
+		err := b.provider.renew(ctx, pod)
 		cancel()
 		if err != nil && b.life.Err() == nil {
-			b.cfg.Logger.Warn("the end of a pod was not put off", "pod", x.pod.name, "error", err)
+			b.cfg.Logger.Warn("the end of a pod was not put off", "pod", pod.name, "error", err)
 		}
 	}
 }

@@ -1,0 +1,160 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// spares are pods of a pool that are claimed before a sandbox needs them: agent-sandbox takes longer for a claim than
+// everything after it does. A spare pod is handed out once, and put off and released like that of a sandbox.
+type spares struct {
+	most int
+
+	mu     sync.Mutex
+	list   []spare // oldest first
+	coming int     // claims for them that wait
+	closed bool
+}
+
+// spare is a pod with the shape of its pool when it was claimed.
+type spare struct {
+	pod   *claimed
+	shape shape
+}
+
+// sparePause is how long a new claim waits, so that it does not delay the sandbox that has taken the one before.
+const sparePause = 100 * time.Millisecond
+
+// take returns the oldest spare pod, or nil.
+func (s *spares) take() *spare {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.list) == 0 {
+		return nil
+	}
+	first := s.list[0]
+	s.list = s.list[1:]
+	return &first
+}
+
+// pods returns all spare pods.
+func (s *spares) pods() []*claimed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pods []*claimed
+	for _, x := range s.list {
+		pods = append(pods, x.pod)
+	}
+	return pods
+}
+
+// lacks reports whether one more is to be claimed, and counts it as coming.
+func (s *spares) lacks() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.list)+s.coming >= s.most {
+		return false
+	}
+	s.coming++
+	return true
+}
+
+// came adds a pod that was coming; nil: its claim failed. It returns false if the pod is not needed any more.
+func (s *spares) came(x *spare) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.coming--
+	if x == nil || s.closed {
+		return false
+	}
+	s.list = append(s.list, *x)
+	return true
+}
+
+// close refuses further pods and returns those that there are.
+func (s *spares) close() []*claimed {
+	pods := s.pods()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed, s.list = true, nil
+	return pods
+}
+
+// handOut returns a spare pod that still runs and has the shape, for a sandbox with these labels; nil: there is none.
+func (c *claims) handOut(want shape, labels map[string]string) *claimed {
+	for {
+		x := c.spares.take()
+		if x == nil {
+			return nil
+		}
+		if x.shape == want && c.runs(x.pod) {
+			c.b.background.Go(func() { c.relabel(x.pod, labels) })
+			return x.pod
+		}
+		c.b.cfg.Logger.Info("a pod that was claimed ahead cannot be used", "pod", x.pod.name)
+		c.b.background.Go(func() { c.discard(c.b.life, x.pod) })
+	}
+}
+
+// runs reports whether the cluster says that a pod is still there and runs.
+func (c *claims) runs(pod *claimed) bool {
+	o, _, _ := c.b.watch.list.GetStore().GetByKey(c.b.cluster.namespace + "/" + pod.name)
+	p, ok := o.(*corev1.Pod)
+	if !ok || string(p.UID) != pod.uid {
+		return false
+	}
+	for _, k := range p.Status.Conditions {
+		if k.Type == corev1.PodReady && k.Status == corev1.ConditionFalse { // its node may be silent
+			return false
+		}
+	}
+	running, err := started(p)
+	return running && err == nil
+}
+
+// relabel names the sandbox of a pod that was claimed ahead, for who looks at the cluster's claims.
+func (c *claims) relabel(pod *claimed, labels map[string]string) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.ownerUID, "labels": labels}})
+	if err == nil {
+		ctx, cancel := context.WithTimeout(c.b.life, callLimit)
+		defer cancel()
+		_, err = c.api(claimKind).Patch(ctx, pod.owner, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil && c.b.life.Err() == nil {
+		c.b.cfg.Logger.Debug("label a claim", "claim", pod.owner, "error", err)
+	}
+}
+
+func (c *claims) discard(ctx context.Context, pod *claimed) {
+	if err := c.release(context.WithoutCancel(ctx), pod); err != nil { // it ends at its time
+		c.b.cfg.Logger.Warn("a pod that was claimed ahead was not released", "pod", pod.name, "error", err)
+	}
+}
+
+// refill claims the spare pods that are missing, in the background. If a claim fails, the next sandbox tries it again.
+func (c *claims) refill(s shape) {
+	for c.spares.lacks() {
+		c.b.background.Go(func() {
+			pause := time.NewTimer(sparePause)
+			defer pause.Stop()
+			select {
+			case <-pause.C:
+			case <-c.b.life.Done():
+			}
+			pod, err := c.obtain(c.b.life, c.b.labels(""))
+			if err != nil {
+				c.spares.came(nil)
+				c.b.cfg.Logger.Debug("claim a pod ahead", "error", err)
+			} else if !c.spares.came(&spare{pod, s}) {
+				c.discard(c.b.life, pod)
+			}
+		})
+	}
+}
