@@ -110,7 +110,32 @@ func (e *Engine) askFor(ctx context.Context, i *installation, who gate.Who, l sa
 // PackageAccess lists the packages that persons were asked for and that they have allowed. It
 // accepts EveryNamespace.
 func (e *Engine) PackageAccess(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.AccessList, error) {
-	return e.asks.List(ctx, e.listed(c))
+	l, err := e.asks.List(ctx, e.listed(c))
+	if err == nil {
+		l.Granted, err = e.usable(ctx, l.Granted)
+	}
+	return l, err
+}
+
+// usable returns the grants without those for sessions that have ended.
+func (e *Engine) usable(ctx context.Context, grants []sandboxmcp.AccessGrant) ([]sandboxmcp.AccessGrant, error) {
+	kept := make([]sandboxmcp.AccessGrant, 0, len(grants))
+	for _, g := range grants {
+		if g.Scope == sandboxmcp.GrantSession {
+			since, err := e.sessions.Since(ctx, g.Namespace, g.SessionID)
+			if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound {
+				continue
+			}
+			if err != nil {
+				return grants, err
+			}
+			if g.GrantedAt.Before(since) { // the grant was for an earlier session of the id
+				continue
+			}
+		}
+		kept = append(kept, g)
+	}
+	return kept, nil
 }
 
 // DecidePackage carries out a person's decision on a package. An MCP tool never calls it. It

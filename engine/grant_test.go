@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
 // TestGrantsAreForLiveSessions: a grant for a session that is not there would open nothing, so no
@@ -37,4 +38,39 @@ func TestGrantsAreForLiveSessions(t *testing.T) {
 	if err = decide(sandboxmcp.AccessDecision{ID: asked.ApprovalID}, "live"); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestGrantsOfEndedSessionsAreNotListed: a list names only grants that a program can still use.
+func TestGrantsOfEndedSessionsAreNotListed(t *testing.T) {
+	e := open(t, connected(t), func(c *engine.Config) { c.Packages = "ask" })
+	listed := func(when string, want int) {
+		t.Helper()
+		domains, err := e.Egress(t.Context(), sandboxmcp.Caller{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages, err := e.PackageAccess(t.Context(), sandboxmcp.Caller{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, p := len(domains.Granted), len(packages.Granted); d != want || p != want {
+			t.Errorf("%s: got %d domains and %d packages, want %d of each", when, d, p, want)
+		}
+	}
+	create(t, e, sandboxmcp.SessionSpec{ID: "brief"})
+	d := sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}, Scope: sandboxmcp.GrantSession, SessionID: "brief"}
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, d); err != nil {
+		t.Fatal(err)
+	}
+	d.Subject = sandboxmcp.Subject{Package: "python:one"}
+	if _, err := e.DecidePackage(t.Context(), sandboxmcp.Caller{}, d); err != nil {
+		t.Fatal(err)
+	}
+	listed("while the session lives", 1)
+	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{}, "brief"); err != nil {
+		t.Fatal(err)
+	}
+	listed("after its end", 0)
+	create(t, e, sandboxmcp.SessionSpec{ID: "brief"})
+	listed("in a new session of its id", 0)
 }

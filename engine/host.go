@@ -113,7 +113,11 @@ func (e *Engine) RevokeHostAccess(ctx context.Context, c sandboxmcp.Caller, patt
 
 // HostAccess lists the rules of host commands. It accepts EveryNamespace.
 func (e *Engine) HostAccess(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.HostAccess, error) {
-	return e.host.List(ctx, e.listed(c))
+	l, err := e.host.List(ctx, e.listed(c))
+	if err == nil {
+		l.Approved, err = e.usable(ctx, l.Approved)
+	}
+	return l, err
 }
 
 // ReadHostFile reads a file of the host.

@@ -183,7 +183,11 @@ func (e *Engine) RevokeEgress(ctx context.Context, c sandboxmcp.Caller, domain s
 
 // Egress lists pending approvals and grants. It accepts EveryNamespace.
 func (e *Engine) Egress(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.AccessList, error) {
-	return e.egress.List(ctx, e.listed(c))
+	l, err := e.egress.List(ctx, e.listed(c))
+	if err == nil {
+		l.Granted, err = e.usable(ctx, l.Granted)
+	}
+	return l, err
 }
 
 // egressState returns the open domains and pending approvals of a namespace. If id is a

@@ -36,25 +36,45 @@ func (e *Engine) join(ctx context.Context) error {
 // maxKeys bounds a file of keys.
 const maxKeys = 4096
 
-// adoptKeys copies the keys of a directory into a state directory that has none. It fails if that has others.
+// adoptKeys copies the keys of a directory into a state directory that has none. It fails if that has others, and
+// if the directory has no key. It copies nothing before it has checked all keys.
 func adoptKeys(from, to string) error {
 	if from == "" {
 		return nil
 	}
-	for _, name := range []string{sign.PrivateFile, vault.KeyFile} {
-		want, err := plainfile.Read(filepath.Join(from, name), maxKeys)
+	unusable := func(name string, err error) error {
+		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the key %s cannot be used: %v", filepath.Join(from, name), err).
+			WithHint("see keys_from in docs/config.md").WithCause(err)
+	}
+	keys := map[string][]byte{}
+	for name, check := range map[string]func([]byte) error{sign.PrivateFile: checkSigningKey, vault.KeyFile: vault.CheckKeys} {
+		text, err := plainfile.Read(filepath.Join(from, name), maxKeys)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = adoptKey(want, filepath.Join(to, name))
+			err = check(text)
 		}
 		if err != nil {
-			return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the key %s cannot be used: %v", filepath.Join(from, name), err).
-				WithHint("see keys_from in docs/config.md").WithCause(err)
+			return unusable(name, err)
+		}
+		keys[name] = text
+	}
+	if len(keys) == 0 {
+		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "keys_from is %s, which has neither %s nor %s", sandboxmcp.Quote(from), sign.PrivateFile, vault.KeyFile).
+			WithHint("set keys_from to the directory of the keys, or unset it to have keys made")
+	}
+	for name, text := range keys {
+		if err := adoptKey(text, filepath.Join(to, name)); err != nil {
+			return unusable(name, err)
 		}
 	}
 	return nil
+}
+
+func checkSigningKey(text []byte) error {
+	_, err := sign.ParsePrivateKey(text)
+	return err
 }
 
 func adoptKey(want []byte, path string) error {

@@ -126,7 +126,7 @@ func (r *Run) end() string {
 	res := r.Result
 	switch res.Status { //nolint:exhaustive // the others are told below, or by stderr
 	case sandboxmcp.StatusOutOfMemory:
-		return r.memory(r.atMemory()) + r.kept()
+		return r.resources() + r.kept()
 	case sandboxmcp.StatusTimedOut:
 		return r.time() + r.kept()
 	case sandboxmcp.StatusOutputLimit:

@@ -56,6 +56,10 @@ func source(code string, line, col int) func(*note.Run) {
 
 func bombed(r *note.Run) { r.Result.Usage.PeakTasks = 160 }
 
+func exceeded(objects string) func(*note.Run) {
+	return func(r *note.Run) { r.Result.Metadata = map[string]any{"exceeded": objects} }
+}
+
 func unset(r *note.Run) { r.Unset, r.Sealed = "API_TOKEN", true }
 
 func withheld(r *note.Run) { r.Withheld = []string{"API_KEY"} }
@@ -92,6 +96,9 @@ func TestNotes(t *testing.T) {
 		{"memory of a session", run(sandboxmcp.StatusOutOfMemory, session(true), lost), "Stopped at 512 MiB. Read the data in parts, or call create_session with a higher limits.max_ram_mb (up to 8192). The session's variables are gone, its files are not."},
 		{"memory at a terminal", run(sandboxmcp.StatusOutOfMemory, terminal), "Stopped at 512 MiB. Pass --ram (up to 8192) or read the data in parts."},
 		{"memory without a parameter", run(sandboxmcp.StatusOutOfMemory, python), "Stopped at 512 MiB. Read the data in parts."},
+		{"page tables", run(sandboxmcp.StatusOutOfMemory, terminal, exceeded("more than 64 MiB of page tables without memory")), "Stopped for more than 64 MiB of page tables without memory. More memory does not raise this bound: hold less at once."},
+		{"file locks in a session", run(sandboxmcp.StatusOutOfMemory, session(true), lost, exceeded("more than 8 file locks")), "Stopped for more than 8 file locks. More memory does not raise this bound: hold less at once. The session's variables are gone, its files are not."},
+		{"processes that the memory limit ended", run(sandboxmcp.StatusOutOfMemory, exceeded("more than 8 processes that the memory limit ended")), "Stopped for more than 8 processes that the memory limit ended. Pass max_ram_mb (up to 8192) or read the data in parts."},
 		{"all memory", run(sandboxmcp.StatusOutOfMemory, func(r *note.Run) { r.Limits.MaxRAMMB = 8192 }), "Stopped at 8192 MiB. That is the most that a run may have: read the data in parts."},
 		{"no input", run(sandboxmcp.StatusFailed, raised("EOFError", "EOF when reading a line")), "The program reads more input than it got: pass stdin."},
 		{"no input, at a terminal", run(sandboxmcp.StatusFailed, raised("EOFError", "EOF when reading a line"), func(r *note.Run) { r.Reader = sandboxmcp.ReaderTerminal }), "The program reads more input than it got: pass --stdin FILE."},

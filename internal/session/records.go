@@ -75,23 +75,31 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 	return gone, rows.Err()
 }
 
-// elsewhere reports whether another process that is alive has a live session of an id.
-func (t *Table) elsewhere(ctx context.Context, k key) (bool, error) {
+// elsewhere returns when the oldest live session of an id in other processes that are alive was made;
+// zero: there is none.
+func (t *Table) elsewhere(ctx context.Context, k key) (since time.Time, err error) {
 	rows, err := t.cfg.Store.DB().QueryContext(ctx, selectID, k.ns, k.id)
 	if err != nil {
-		return false, fmt.Errorf("look for the session: %w", err)
+		return since, fmt.Errorf("look for the session: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var who, state, changed, address string
 		if err := rows.Scan(&who, &state, &changed, &address); err != nil {
-			return false, fmt.Errorf("look for the session: %w", err)
+			return since, fmt.Errorf("look for the session: %w", err)
 		}
-		if state == "live" && who != t.owner.id() && t.owner.lives(ctx, who) {
-			return true, nil
+		if state != "live" || who == t.owner.id() || !t.owner.lives(ctx, who) {
+			continue
+		}
+		at, err := time.Parse(stamp, changed)
+		if err != nil {
+			return since, fmt.Errorf("look for the session: %w", err)
+		}
+		if since.IsZero() || at.Before(since) {
+			since = at
 		}
 	}
-	return false, rows.Err()
+	return since, rows.Err()
 }
 
 // markExpired marks the row of a session as expired. It leaves a later session of the id

@@ -342,18 +342,30 @@ func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp
 // Lives returns nil if a session of the id is live, in this process or another one. It does not restart
 // its lifetime. It fails with session_not_found.
 func (t *Table) Lives(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
-	t.mu.Lock()
-	s := t.live[key{ns, id}]
-	here := s != nil && s.room != nil && !t.overdueLocked(s)
-	t.mu.Unlock()
-	if here {
-		return nil
-	}
-	elsewhere, err := t.elsewhere(ctx, key{ns, id})
-	if err == nil && !elsewhere {
-		err = notFound(id)
-	}
+	_, err := t.Since(ctx, ns, id)
 	return err
+}
+
+// Since returns when the oldest live session of the id was made, in this process or another one. It does
+// not restart its lifetime. It fails with session_not_found.
+func (t *Table) Since(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (time.Time, error) {
+	var since time.Time
+	t.mu.Lock()
+	if s := t.live[key{ns, id}]; s != nil && s.room != nil && !t.overdueLocked(s) {
+		since = s.info.CreatedAt
+	}
+	t.mu.Unlock()
+	elsewhere, err := t.elsewhere(ctx, key{ns, id})
+	if err != nil {
+		return since, err
+	}
+	if since.IsZero() || !elsewhere.IsZero() && elsewhere.Before(since) {
+		since = elsewhere
+	}
+	if since.IsZero() {
+		return since, notFound(id)
+	}
+	return since, nil
 }
 
 // idsLocked returns the ids of a namespace's live sessions, in their order. t.mu is held.

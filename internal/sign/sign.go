@@ -184,6 +184,11 @@ func readPrivate(path string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ParsePrivateKey(text)
+}
+
+// ParsePrivateKey parses a private key in the format of PrivateFile.
+func ParsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != privateBlock {
 		return nil, fmt.Errorf("no PEM block %q in it", privateBlock)

@@ -85,6 +85,21 @@ func (k *keys) readLocked() error {
 	if err != nil {
 		return err
 	}
+	all, err := parseKeys(text)
+	if err != nil {
+		return err
+	}
+	k.all = all
+	return nil
+}
+
+// CheckKeys returns an error if text is not in the format of [KeyFile].
+func CheckKeys(text []byte) error {
+	_, err := parseKeys(text)
+	return err
+}
+
+func parseKeys(text []byte) ([]*age.X25519Identity, error) {
 	var all []*age.X25519Identity
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
@@ -92,15 +107,14 @@ func (k *keys) readLocked() error {
 		}
 		id, err := age.ParseX25519Identity(line)
 		if err != nil {
-			return errors.New("it does not hold an age identity") // the cause might contain a part of the key
+			return nil, errors.New("it does not hold an age identity") // the cause might contain a part of the key
 		}
 		all = append(all, id)
 	}
 	if len(all) == 0 {
-		return errors.New("it holds no age identity")
+		return nil, errors.New("it holds no age identity")
 	}
-	k.all = all
-	return nil
+	return all, nil
 }
 
 // replace replaces the keys.

@@ -1,0 +1,47 @@
+package engine_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// TestBadKeysAreNotAdopted: an engine does not start with a directory of keys that has none, or a file that is
+// no key. It copies nothing, so that it starts once the directory is right.
+func TestBadKeysAreNotAdopted(t *testing.T) {
+	whole := t.TempDir()
+	donor := open(t, &fake{}, func(c *engine.Config) { c.StateDir = whole })
+	if err := donor.Close(); err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(filepath.Join(whole, "signing.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, files := range map[string]map[string]string{
+		"no key": {}, "a bad signing key": {"signing.key": "bad"}, "a bad vault key": {"signing.key": string(key), "vault.key": "bad"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
+			for file, text := range files {
+				if err := os.WriteFile(filepath.Join(from, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e, err := engine.New(t.Context(), engine.Config{StateDir: state, KeysFrom: from, Backends: []backend.Backend{&fake{}}})
+			if err == nil {
+				_ = e.Close()
+			}
+			asCode(t, err, sandboxmcp.CodeBackendUnavailable)
+			for _, file := range []string{"signing.key", "vault.key"} {
+				if _, err := os.Stat(filepath.Join(state, file)); err == nil {
+					t.Errorf("%s was made, want none", file)
+				}
+			}
+		})
+	}
+}
