@@ -397,7 +397,7 @@ func (g *Gateway) build(ctx context.Context, pins []pin) (Tree, error) {
 	if err = g.ask.all(ctx, bundled); err != nil {
 		return Tree{}, err
 	}
-	m.Warnings = u.told()
+	m.Warnings, m.Dirs = u.told(), len(u.made)
 	slices.SortStableFunc(m.Installed, func(a, b Installed) int { return strings.Compare(a.Name, b.Name) })
 	if g.order.Compile != nil {
 		if err := readable(filepath.Join(stage, below)); err != nil {

@@ -142,6 +142,7 @@ type Tree struct {
 	Path      string      // the directory in Dir that PYTHONPATH or NODE_PATH has to name
 	Installed []Installed // sorted by name
 	Bytes     int64       // of the unpacked files
+	disk      int64       // bytes, counted with entryBytes for each file and directory
 	Warnings  []string    // for the caller, such as a name that is close to a well-known one
 }
 

@@ -38,6 +38,7 @@ type manifest struct {
 	Installed []Installed       `json:"installed"`
 	Warnings  []string          `json:"warnings,omitempty"`
 	Files     environment.Files `json:"files"`
+	Dirs      int               `json:"directories,omitempty"` // made by packages; 0: not known
 }
 
 // belowOf returns the directory of a tree that programs see.
@@ -132,6 +133,7 @@ func (p *Packages) readTree(digest string) (Tree, error) {
 		return t, fmt.Errorf("its version %d is not known", m.Version)
 	}
 	t.Target, t.Installed, t.Warnings, t.Bytes = m.Target, m.Installed, m.Warnings, m.Files.Bytes
+	t.disk = t.Bytes + int64(m.Files.Count+m.Dirs)*entryBytes
 	t.Path = filepath.Join(t.Dir, belowOf(m.Target.Language))
 	return t, errors.Join(environment.Private(t.Dir), environment.Private(t.Path))
 }
@@ -283,7 +285,7 @@ func (p *Packages) evict(keep string) (total int64) {
 		return 0
 	}
 	for _, t := range all {
-		total += t.Bytes
+		total += t.disk
 	}
 	for _, t := range all {
 		if total <= p.cfg.MaxCache {
@@ -294,7 +296,7 @@ func (p *Packages) evict(keep string) (total int64) {
 		}
 		switch err := p.drop(t.Digest); {
 		case err == nil:
-			total -= t.Bytes
+			total -= t.disk
 		case !errors.Is(err, errHeld):
 			p.cfg.Logger.Warn("old packages are not removed", "tree", t.Digest, "error", err)
 		}
