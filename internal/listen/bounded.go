@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/netip"
@@ -20,6 +21,10 @@ type boundedListener struct {
 	mu   sync.Mutex
 	open map[*boundedConn]struct{}
 }
+
+// Bounded returns l with at most so many open connections. A server that it is for has
+// [ConnState] as its hook.
+func Bounded(l net.Listener, most int) net.Listener { return newBounded(l, most) }
 
 func newBounded(l net.Listener, most int) *boundedListener {
 	return &boundedListener{Listener: Steady(l), most: most, now: time.Now, open: map[*boundedConn]struct{}{}}
@@ -120,9 +125,16 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// connState records which connections have a request that is being answered.
-func connState(c net.Conn, s http.ConnState) {
-	if b, ok := c.(*boundedConn); ok {
+// ConnState records which connections have a request that is being answered. Connections of other
+// listeners are left alone.
+func ConnState(c net.Conn, s http.ConnState) {
+	b, ok := c.(*boundedConn)
+	if !ok {
+		if t, wraps := c.(*tls.Conn); wraps {
+			b, ok = t.NetConn().(*boundedConn)
+		}
+	}
+	if ok {
 		b.asked.Store(s == http.StateActive)
 	}
 }

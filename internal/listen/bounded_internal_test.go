@@ -38,7 +38,7 @@ func TestTheIdlestConnectionMakesRoom(t *testing.T) {
 	}
 	open := func(c *boundedConn) bool { _, there := l.open[c]; return there }
 	lone, answered, idle := accept("lone"), accept("many"), accept("many")
-	connState(answered, http.StateActive)
+	ConnState(answered, http.StateActive)
 	newer := accept("many")
 	if !open(lone) || !open(answered) || open(idle) || !open(newer) {
 		t.Fatal("got another connection closed, want the idle one of the client with most")
@@ -46,7 +46,7 @@ func TestTheIdlestConnectionMakesRoom(t *testing.T) {
 	if _, err := idle.Read(make([]byte, 1)); err == nil {
 		t.Error("got a connection that made room and can be read, want it closed")
 	}
-	connState(answered, http.StateIdle)
+	ConnState(answered, http.StateIdle)
 	answered.note(1) // newer is now the one on which nothing has moved for longest
 	last := accept("many")
 	if open(newer) || !open(answered) || !open(last) {

@@ -156,7 +156,7 @@ func Serve(ctx context.Context, l net.Listener, s Served) (stop func()) {
 		WriteTimeout:      s.ResponseTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnState:         connState,
+		ConnState:         ConnState,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       s.Connected,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // errors of clients
