@@ -58,3 +58,34 @@ func TestTheIdlestConnectionMakesRoom(t *testing.T) {
 		t.Errorf("got %d open after one was closed, want 2", n)
 	}
 }
+
+// TestACallerMakesRoomForItself: of a proxy, which has one address, it is the caller with most
+// connections.
+func TestACallerMakesRoomForItself(t *testing.T) {
+	inner := pairs{conns: make(chan net.Conn, 8)}
+	l := newBounded(inner, 3)
+	accept := func(caller string) *boundedConn {
+		t.Helper()
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { _ = theirs.Close() })
+		inner.conns <- ours
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := c.(*boundedConn)
+		Belongs(connContext(t.Context(), c), caller)
+		ConnState(c, http.StateActive)
+		return b
+	}
+	lone, first, second := accept("lone"), accept("many"), accept("many")
+	last := accept("many")
+	for _, c := range []*boundedConn{lone, second, last} {
+		if _, there := l.open[c]; !there {
+			t.Errorf("got a connection of %s closed, want the oldest of many", c.of().caller)
+		}
+	}
+	if _, there := l.open[first]; there {
+		t.Error("got the oldest connection of many open, want it closed")
+	}
+}
