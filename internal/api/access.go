@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -296,10 +297,13 @@ func revoke(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in r
 }
 
 // seconds converts a number of a body. A positive number becomes at least a millisecond, because
-// 0 means the default.
+// 0 means the default. A number that a duration cannot hold becomes the longest one, 292 years.
 func seconds(n float64) time.Duration {
-	if n <= 0 {
+	switch {
+	case n <= 0:
 		return 0
+	case n >= time.Duration(math.MaxInt64).Seconds():
+		return math.MaxInt64
 	}
 	return max(time.Duration(n*float64(time.Second)), time.Millisecond)
 }

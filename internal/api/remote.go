@@ -22,6 +22,10 @@ import (
 // actorParameter names the actor of a call between servers.
 const actorParameter = "actor"
 
+// maxRemote is how many connections from other servers may be open. Anybody who reaches the port can
+// connect, before it is known who that is; a further connection replaces the idlest of the client with most.
+const maxRemote = 1024
+
 // RemoteConfig configures [ListenRemote]. All fields are required, except MaxUpload.
 type RemoteConfig struct {
 	Address   string // host and port
@@ -49,10 +53,11 @@ func ListenRemote(ctx context.Context, c RemoteConfig) (stop func(), err error) 
 	s := &http.Server{
 		Handler: h.mount(), ReadHeaderTimeout: callTimeout, ReadTimeout: 2 * callTimeout, WriteTimeout: 4 * callTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ConnState: listen.ConnState,
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := s.Serve(tls.NewListener(listen.Steady(l), c.TLS)); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(tls.NewListener(listen.Bounded(l, maxRemote), c.TLS)); !errors.Is(err, http.ErrServerClosed) {
 			c.Logger.Error("the API for other servers ended", "error", err)
 		}
 	})

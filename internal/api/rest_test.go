@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -376,6 +377,19 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 		w := send(t, rest(t, s, tenant), "POST", "/vault", body)
 		if codeOf(w) != sandboxmcp.CodeInvalidArgument || strings.Contains(w.Body.String(), value) {
 			t.Errorf("got %d %s, want %s without the value", w.Code, w.Body, sandboxmcp.CodeInvalidArgument)
+		}
+	}
+}
+
+// TestALongTimeIsNotAShortOne: a number of seconds that no duration can hold means the longest.
+func TestALongTimeIsNotAShortOne(t *testing.T) {
+	for _, n := range []string{"9223372037", "1e10", "1e300"} {
+		s := &service{}
+		send(t, rest(t, s, tenant), "POST", "/vault", `{"key":"K","value":"12345678","ttl_seconds":`+n+`}`)
+		_, in := received(t, s.take(), "AddSecret")
+		want := sandboxmcp.SecretSpec{Key: "K", Value: sandboxmcp.NewSecret("12345678"), TTL: math.MaxInt64}
+		if d := diff(list(want), in); d != "" {
+			t.Errorf("%s: got another secret (-want +got):\n%s", n, d)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/listen"
 )
 
 // Key is a key with the namespaces that its callers may use.
@@ -145,7 +146,9 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err == nil {
-		if err = rules.rates.take(Principal(id)); err != nil {
+		who := Principal(id)
+		listen.Belongs(r.Context(), who)
+		if err = rules.rates.take(who); err != nil {
 			d.refuse(w, r, err)
 			return
 		}

@@ -58,6 +58,18 @@ func (t *Table) Of(ctx context.Context, ns sandboxmcp.Namespace) ([]Set, error) 
 	return all[ns], err
 }
 
+// Owners returns the namespaces that have a tree among their sets, by its digest.
+func (t *Table) Owners(ctx context.Context) (map[string][]string, error) {
+	all, err := t.kept.Get(ctx)
+	owners := map[string][]string{}
+	for ns, sets := range all {
+		for _, s := range sets {
+			owners[s.Digest] = append(owners[s.Digest], string(ns))
+		}
+	}
+	return owners, err
+}
+
 func (t *Table) read(ctx context.Context) (map[sandboxmcp.Namespace][]Set, error) {
 	rows, err := t.store.DB().QueryContext(ctx, selectAll)
 	if err != nil {

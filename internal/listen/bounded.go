@@ -1,6 +1,8 @@
 package listen
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,7 +13,8 @@ import (
 
 // boundedListener keeps at most a fixed number of connections open. For a further one it
 // closes the idlest connection of the client that has most. So idle connections cannot
-// block other clients.
+// block other clients. A client is an address with the caller that its requests prove: a proxy
+// has one address for all of its callers.
 type boundedListener struct {
 	net.Listener
 	most int
@@ -20,6 +23,10 @@ type boundedListener struct {
 	mu   sync.Mutex
 	open map[*boundedConn]struct{}
 }
+
+// Bounded returns l with at most so many open connections. A server that it is for has
+// [ConnState] as its hook.
+func Bounded(l net.Listener, most int) net.Listener { return newBounded(l, most) }
 
 func newBounded(l net.Listener, most int) *boundedListener {
 	return &boundedListener{Listener: Steady(l), most: most, now: time.Now, open: map[*boundedConn]struct{}{}}
@@ -51,9 +58,9 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 // client with most connections. Connections without a request in progress come first. Among
 // equals it takes the one whose last transfer was longest ago.
 func (l *boundedListener) idlestLocked() *boundedConn {
-	clients := map[string]int{}
+	clients := map[client]int{}
 	for c := range l.open {
-		clients[c.client]++
+		clients[c.of()]++
 	}
 	var found *boundedConn
 	for c := range l.open {
@@ -64,8 +71,8 @@ func (l *boundedListener) idlestLocked() *boundedConn {
 	return found
 }
 
-func (c *boundedConn) beforeLocked(other *boundedConn, clients map[string]int) bool {
-	if mine, its := clients[c.client], clients[other.client]; mine != its {
+func (c *boundedConn) beforeLocked(other *boundedConn, clients map[client]int) bool {
+	if mine, its := clients[c.of()], clients[other.of()]; mine != its {
 		return mine > its
 	}
 	if mine, its := c.asked.Load(), other.asked.Load(); mine != its {
@@ -88,8 +95,42 @@ type boundedConn struct {
 	net.Conn
 	l      *boundedListener
 	client string
-	moved  atomic.Int64 // Unix time in nanoseconds of the last transfer
-	asked  atomic.Bool  // a request is being answered
+	caller atomic.Pointer[string] // of its latest request; nil: none is known
+	moved  atomic.Int64           // Unix time in nanoseconds of the last transfer
+	asked  atomic.Bool            // a request is being answered
+}
+
+// client is who has a connection.
+type client struct{ address, caller string }
+
+func (c *boundedConn) of() client {
+	of := client{address: c.client}
+	if who := c.caller.Load(); who != nil {
+		of.caller = *who
+	}
+	return of
+}
+
+type connKey struct{}
+
+// Belongs notes the caller of a request. ctx is the context of the request, on a connection that
+// [Serve] serves.
+func Belongs(ctx context.Context, caller string) {
+	c, ok := ctx.Value(connKey{}).(*boundedConn)
+	if !ok {
+		return
+	}
+	if who := c.caller.Load(); who == nil || *who != caller {
+		c.caller.Store(&caller)
+	}
+}
+
+// connContext returns a context for the requests of a connection, for Belongs.
+func connContext(ctx context.Context, c net.Conn) context.Context {
+	if b, ok := c.(*boundedConn); ok {
+		return context.WithValue(ctx, connKey{}, b)
+	}
+	return ctx
 }
 
 // Read reads, and records the time if bytes arrived.
@@ -120,9 +161,16 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// connState records which connections have a request that is being answered.
-func connState(c net.Conn, s http.ConnState) {
-	if b, ok := c.(*boundedConn); ok {
+// ConnState records which connections have a request that is being answered. Connections of other
+// listeners are left alone.
+func ConnState(c net.Conn, s http.ConnState) {
+	b, ok := c.(*boundedConn)
+	if !ok {
+		if t, wraps := c.(*tls.Conn); wraps {
+			b, ok = t.NetConn().(*boundedConn)
+		}
+	}
+	if ok {
 		b.asked.Store(s == http.StateActive)
 	}
 }

@@ -38,7 +38,7 @@ func TestTheIdlestConnectionMakesRoom(t *testing.T) {
 	}
 	open := func(c *boundedConn) bool { _, there := l.open[c]; return there }
 	lone, answered, idle := accept("lone"), accept("many"), accept("many")
-	connState(answered, http.StateActive)
+	ConnState(answered, http.StateActive)
 	newer := accept("many")
 	if !open(lone) || !open(answered) || open(idle) || !open(newer) {
 		t.Fatal("got another connection closed, want the idle one of the client with most")
@@ -46,7 +46,7 @@ func TestTheIdlestConnectionMakesRoom(t *testing.T) {
 	if _, err := idle.Read(make([]byte, 1)); err == nil {
 		t.Error("got a connection that made room and can be read, want it closed")
 	}
-	connState(answered, http.StateIdle)
+	ConnState(answered, http.StateIdle)
 	answered.note(1) // newer is now the one on which nothing has moved for longest
 	last := accept("many")
 	if open(newer) || !open(answered) || !open(last) {
@@ -56,5 +56,36 @@ func TestTheIdlestConnectionMakesRoom(t *testing.T) {
 	_ = last.Close()
 	if n := len(l.open); n != 2 {
 		t.Errorf("got %d open after one was closed, want 2", n)
+	}
+}
+
+// TestACallerMakesRoomForItself: of a proxy, which has one address, it is the caller with most
+// connections.
+func TestACallerMakesRoomForItself(t *testing.T) {
+	inner := pairs{conns: make(chan net.Conn, 8)}
+	l := newBounded(inner, 3)
+	accept := func(caller string) *boundedConn {
+		t.Helper()
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { _ = theirs.Close() })
+		inner.conns <- ours
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := c.(*boundedConn)
+		Belongs(connContext(t.Context(), c), caller)
+		ConnState(c, http.StateActive)
+		return b
+	}
+	lone, first, second := accept("lone"), accept("many"), accept("many")
+	last := accept("many")
+	for _, c := range []*boundedConn{lone, second, last} {
+		if _, there := l.open[c]; !there {
+			t.Errorf("got a connection of %s closed, want the oldest of many", c.of().caller)
+		}
+	}
+	if _, there := l.open[first]; there {
+		t.Error("got the oldest connection of many open, want it closed")
 	}
 }

@@ -156,10 +156,15 @@ func Serve(ctx context.Context, l net.Listener, s Served) (stop func()) {
 		WriteTimeout:      s.ResponseTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnState:         connState,
+		ConnState:         ConnState,
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       s.Connected,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // errors of clients
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if ctx = connContext(ctx, c); s.Connected != nil {
+				ctx = s.Connected(ctx, c)
+			}
+			return ctx
+		},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // errors of clients
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {

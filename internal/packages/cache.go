@@ -434,8 +434,9 @@ func (p *Packages) prune() {
 				}
 				continue
 			}
-			all = append(all, old{path, info.Size(), info.ModTime()})
-			total += info.Size()
+			size := info.Size() + entryBytes // many small files fill a disk as well
+			all = append(all, old{path, size, info.ModTime()})
+			total += size
 		}
 	}
 	slices.SortFunc(all, func(a, b old) int { return a.used.Compare(b.used) })

@@ -1,6 +1,7 @@
 package packages_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -138,6 +139,38 @@ func TestCacheIsBounded(t *testing.T) {
 	wantCode(t, p.Remove("../x"), sandboxmcp.CodeNotFound, "")
 	if left, err := filepath.Glob(filepath.Join(c.Dir, "trees", "*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestOneThatInstallsMuchTakesNothingFromOthers: trees are removed from the namespace whose trees have
+// most bytes, also if another has not used its own for longer.
+func TestOneThatInstallsMuchTakesNothingFromOthers(t *testing.T) {
+	x := newIndex(t)
+	keeps := map[string]string{"one": "modest", "two": "greedy", "six": "greedy", "ten": "greedy"}
+	for name := range keeps {
+		x.wheel(t, name, "1.0", entry{name: name + ".py", text: strings.Repeat(name, 20_000)})
+	}
+	c := cleaned(t, x.config(t))
+	c.MaxCache = 300_000 // three of them
+	now := time.Now()
+	c.Now = func() time.Time { return now }
+	owners := map[string][]string{}
+	c.Owners = func(context.Context) (map[string][]string, error) { return owners, nil }
+	p := packages.New(c)
+	trees := map[string]packages.Tree{}
+	for _, name := range []string{"one", "two", "six", "ten"} {
+		g := opened(t, p, parse(t, sandboxmcp.Python, name))
+		tree, err := g.Install(t.Context(), report(t, g, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		trees[name], owners[tree.Digest] = tree, []string{keeps[name]}
+		now = now.Add(2 * time.Hour)
+	}
+	for name, want := range map[string]sandboxmcp.Code{"one": "", "two": sandboxmcp.CodeNotFound, "ten": ""} {
+		if _, err := p.Find(trees[name].Digest); sandboxmcp.CodeOf(err) != want && (err != nil || want != "") {
+			t.Errorf("%s of the %s namespace: got %v, want %q", name, keeps[name], err, want)
+		}
 	}
 }
 

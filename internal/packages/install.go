@@ -64,7 +64,7 @@ func (g *Gateway) finish(ctx context.Context, choose func() ([]pin, error)) (Tre
 		return Tree{}, g.Failure(ctx, "")
 	}
 	g.p.remember(g.order, g.client, t)
-	g.p.evict(t.Digest)
+	g.p.evict(ctx, t.Digest)
 	return t, nil
 }
 
@@ -88,7 +88,7 @@ func (g *Gateway) install(ctx context.Context, choose func() ([]pin, error)) (Tr
 	if t, ok := g.p.openAsked(key); ok {
 		return t, g.ask.all(ctx, t.names())
 	}
-	if err = g.p.hasRoom(); err != nil {
+	if err = g.p.hasRoom(ctx); err != nil {
 		return Tree{}, err
 	}
 	if err = g.prefetch(pins); err != nil {
@@ -397,7 +397,7 @@ func (g *Gateway) build(ctx context.Context, pins []pin) (Tree, error) {
 	if err = g.ask.all(ctx, bundled); err != nil {
 		return Tree{}, err
 	}
-	m.Warnings = u.told()
+	m.Warnings, m.Dirs = u.told(), len(u.made)
 	slices.SortStableFunc(m.Installed, func(a, b Installed) int { return strings.Compare(a.Name, b.Name) })
 	if g.order.Compile != nil {
 		if err := readable(filepath.Join(stage, below)); err != nil {

@@ -177,18 +177,26 @@ func lenient(raw json.RawMessage) json.RawMessage {
 	return fixed
 }
 
-// clean makes a text of an index fit to be shown.
+// clean makes a text of an index or of an archive fit to be shown. The message around it is the server's own
+// words, so only a single plain word is not quoted.
 func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, ""))
-	if len(s) > 60 {
-		s = strings.ToValidUTF8(s[:60], "") + "…"
+	s = strings.ToValidUTF8(s, "")
+	end := ""
+	if len(s) > maxShown {
+		s, end = strings.ToValidUTF8(s[:maxShown], ""), "…"
 	}
-	return s
+	if strings.ContainsFunc(s, func(r rune) bool { return !plainLetter(r) }) {
+		s = sandboxmcp.Quote(s)
+	}
+	return s + end
+}
+
+// maxShown is how many bytes of such a text are shown.
+const maxShown = 60
+
+// plainLetter reports whether a letter occurs in names of packages, files and hosts, and in versions.
+func plainLetter(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-+!~@/:[]", r)
 }
 
 // tag keeps the tags whose versions are listed. If the latest version is left out, latest is

@@ -60,14 +60,15 @@ type Policy struct {
 type Config struct {
 	Dir       string // directory of the cache and the trees; it need not exist. See [Dir].
 	Policy    Policy
-	Env       []string                // environment of the machine's user: PIP_…, npm_config_…, proxy and CA variables
-	Home      string                  // home directory of the machine's user, for pip.conf, .npmrc and .netrc; empty: none is read
-	Version   string                  // version of the product, for User-Agent
-	MaxCache  int64                   // bytes of all blobs and documents together, and of all trees together; 0: 4 GiB each
-	Spare     func(bytes int64) error // fails if the file system of Dir has too little space for so many bytes more; nil: it is not asked
-	Logger    *slog.Logger            // nil: nothing is logged
-	Now       func() time.Time        // nil: the machine's clock
-	Transport http.RoundTripper       // nil: the machine's network, with the address check of egress for hosts that are no index
+	Env       []string                                               // environment of the machine's user: PIP_…, npm_config_…, proxy and CA variables
+	Home      string                                                 // home directory of the machine's user, for pip.conf, .npmrc and .netrc; empty: none is read
+	Version   string                                                 // version of the product, for User-Agent
+	MaxCache  int64                                                  // bytes of all blobs and documents together, and of all trees together; 0: 4 GiB each
+	Spare     func(bytes int64) error                                // fails if the file system of Dir has too little space for so many bytes more; nil: it is not asked
+	Owners    func(ctx context.Context) (map[string][]string, error) // the namespaces whose later runs see a tree, by its digest; nil: none
+	Logger    *slog.Logger                                           // nil: nothing is logged
+	Now       func() time.Time                                       // nil: the machine's clock
+	Transport http.RoundTripper                                      // nil: the machine's network, with the address check of egress for hosts that are no index
 }
 
 // Dir returns the directory of packages in a state directory.
@@ -142,6 +143,7 @@ type Tree struct {
 	Path      string      // the directory in Dir that PYTHONPATH or NODE_PATH has to name
 	Installed []Installed // sorted by name
 	Bytes     int64       // of the unpacked files
+	disk      int64       // bytes, counted with entryBytes for each file and directory
 	Warnings  []string    // for the caller, such as a name that is close to a well-known one
 }
 

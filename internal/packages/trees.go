@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +40,7 @@ type manifest struct {
 	Installed []Installed       `json:"installed"`
 	Warnings  []string          `json:"warnings,omitempty"`
 	Files     environment.Files `json:"files"`
+	Dirs      int               `json:"directories,omitempty"` // made by packages; 0: not known
 }
 
 // belowOf returns the directory of a tree that programs see.
@@ -132,6 +135,7 @@ func (p *Packages) readTree(digest string) (Tree, error) {
 		return t, fmt.Errorf("its version %d is not known", m.Version)
 	}
 	t.Target, t.Installed, t.Warnings, t.Bytes = m.Target, m.Installed, m.Warnings, m.Files.Bytes
+	t.disk = t.Bytes + int64(m.Files.Count+m.Dirs)*entryBytes
 	t.Path = filepath.Join(t.Dir, belowOf(m.Target.Language))
 	return t, errors.Join(environment.Private(t.Dir), environment.Private(t.Path))
 }
@@ -267,39 +271,96 @@ func (p *Packages) drop(digest string) error {
 
 // hasRoom fails if the trees have far more bytes than MaxCache. Trees of the last hour are not
 // evicted, so that a caller who installs without end would fill the disk.
-func (p *Packages) hasRoom() error {
-	if total := p.evict(""); total > crowded*p.cfg.MaxCache {
+func (p *Packages) hasRoom(ctx context.Context) error {
+	if total := p.evict(ctx, ""); total > crowded*p.cfg.MaxCache {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "packages that were installed in the last hour have %d MiB; no more are installed", total>>20).
 			WithHint("use what is installed, or install later")
 	}
 	return nil
 }
 
-// evict removes the trees that were not used for longest until all have at most MaxCache bytes. It
-// returns how many bytes the others have.
-func (p *Packages) evict(keep string) (total int64) {
+// evict removes trees until all have at most MaxCache bytes, of those that were not used for an hour the
+// oldest first. Trees that no namespace keeps go before others. Then it takes from the namespace whose
+// trees have most bytes, so that one that installs much takes nothing from others. It returns how many
+// bytes the rest has.
+func (p *Packages) evict(ctx context.Context, keep string) (total int64) {
 	all, err := p.usedTrees()
 	if err != nil {
 		return 0
 	}
 	for _, t := range all {
-		total += t.Bytes
+		total += t.disk
 	}
-	for _, t := range all {
-		if total <= p.cfg.MaxCache {
+	if total <= p.cfg.MaxCache {
+		return total
+	}
+	s, err := p.shares(ctx, all)
+	if err != nil {
+		p.cfg.Logger.Warn("old packages are not removed", "error", err)
+		return total
+	}
+	for total > p.cfg.MaxCache {
+		i := s.next(all)
+		if i < 0 {
 			break
 		}
+		t := all[i]
+		all = slices.Delete(all, i, i+1)
 		if t.Digest == keep || p.cfg.Now().Sub(t.used) < graceTime {
 			continue
 		}
 		switch err := p.drop(t.Digest); {
 		case err == nil:
-			total -= t.Bytes
+			total -= t.disk
+			s.take(t, -t.disk)
 		case !errors.Is(err, errHeld):
 			p.cfg.Logger.Warn("old packages are not removed", "tree", t.Digest, "error", err)
 		}
 	}
 	return total
+}
+
+// shares says how many bytes of trees each namespace keeps.
+type shares struct {
+	owners map[string][]string // the namespaces that keep a tree, by its digest
+	bytes  map[string]int64    // of a namespace
+}
+
+func (p *Packages) shares(ctx context.Context, all []usedTree) (s shares, err error) {
+	s.bytes = map[string]int64{}
+	if p.cfg.Owners == nil {
+		return s, nil
+	}
+	if s.owners, err = p.cfg.Owners(ctx); err != nil {
+		return s, err
+	}
+	for _, t := range all {
+		s.take(t, t.disk)
+	}
+	return s, nil
+}
+
+// take adds bytes to the share of each namespace that keeps a tree.
+func (s shares) take(t usedTree, bytes int64) {
+	for _, who := range s.owners[t.Digest] {
+		s.bytes[who] += bytes
+	}
+}
+
+// less compares two namespaces by their shares.
+func (s shares) less(a, b string) int {
+	return cmp.Or(cmp.Compare(s.bytes[a], s.bytes[b]), strings.Compare(a, b))
+}
+
+// next returns the index of the first tree that no namespace keeps. If there is none, it is the first of the
+// namespace with the largest share; a tree that several keep counts as that of the smallest. It returns
+// -1 if there is none.
+func (s shares) next(all []usedTree) int {
+	if i := slices.IndexFunc(all, func(t usedTree) bool { return len(s.owners[t.Digest]) == 0 }); i >= 0 || len(s.bytes) == 0 {
+		return i
+	}
+	largest := slices.MaxFunc(slices.Collect(maps.Keys(s.bytes)), s.less)
+	return slices.IndexFunc(all, func(t usedTree) bool { return slices.MinFunc(s.owners[t.Digest], s.less) == largest })
 }
 
 // asked says which tree answers an order.

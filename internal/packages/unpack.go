@@ -16,7 +16,8 @@ import (
 // Bounds of what is unpacked.
 const (
 	maxUnpacked  = 6 << 30 // bytes of a tree
-	maxEntries   = 100_000 // files of a tree
+	maxEntries   = 100_000 // files of a tree, and as many directories
+	entryBytes   = 4 << 10 // what a file or a directory counts for besides its content: so much of a disk, or more
 	maxRatio     = 300     // unpacked to packed bytes of a package above freeRatio
 	freeRatio    = 32 << 20
 	maxPath      = 1000
@@ -37,7 +38,7 @@ func unfit(format string, args ...any) error { return &unfitError{fmt.Sprintf(fo
 // directories only, never a link, and replaces nothing.
 type unpacker struct {
 	root     *os.Root
-	made     map[string]bool // directories
+	made     map[string]bool // directories, with those above them
 	at       string          // the directory of the last file, which is open as dir
 	dir      *os.Root
 	owner    map[string]string // which package made a file
@@ -143,7 +144,10 @@ func (u *unpacker) write(b *budget, pkg, name string, mode fs.FileMode, r io.Rea
 	if len(u.owner) >= maxEntries {
 		return unfit("the packages have more than %d files", maxEntries)
 	}
-	dir, err := u.open(path.Dir(name))
+	dir, err := u.open(b, path.Dir(name))
+	if err == nil {
+		err = u.charge(b, 1)
+	}
 	if err != nil {
 		return err
 	}
@@ -175,18 +179,20 @@ func (u *unpacker) write(b *budget, pkg, name string, mode fs.FileMode, r io.Rea
 
 // open makes a directory and returns it. Files mostly come by directory, so the last one stays
 // open.
-func (u *unpacker) open(name string) (*os.Root, error) {
+func (u *unpacker) open(b *budget, name string) (*os.Root, error) {
 	if u.dir != nil && u.at == name {
 		return u.dir, nil
 	}
 	if !u.made[name] {
+		if err := u.claimDirs(b, name); err != nil {
+			return nil, err
+		}
 		if err := u.root.MkdirAll(name, 0o755); err != nil { // protected later; every sandbox reads it
 			if errors.Is(err, fs.ErrExist) || isNotDir(err) {
 				return nil, unfit("its directory %s is a file", sandboxmcp.Quote(name))
 			}
 			return nil, err
 		}
-		u.made[name] = true
 	}
 	u.close()
 	dir, err := u.root.OpenRoot(name)
@@ -200,6 +206,39 @@ func (u *unpacker) open(name string) (*os.Root, error) {
 	return dir, nil
 }
 
+// claimDirs counts a directory that is to be made, and those above it. A few bytes of an archive can
+// name a hundred of them.
+func (u *unpacker) claimDirs(b *budget, name string) error {
+	before := len(u.made)
+	for at := name; !u.made[at]; at = path.Dir(at) {
+		u.made[at] = true // "." ends the loop
+	}
+	if len(u.made) > maxEntries {
+		return unfit("the packages have more than %d directories", maxEntries)
+	}
+	return u.charge(b, len(u.made)-before)
+}
+
+// charge counts files or directories of a package as bytes that it unpacks to.
+func (u *unpacker) charge(b *budget, entries int) error {
+	n := int64(entries) * entryBytes
+	if n > u.room(b) {
+		return b.exceeded()
+	}
+	u.total += n
+	b.unpacked += n
+	return nil
+}
+
+// room returns how many bytes a package may still unpack to.
+func (u *unpacker) room(b *budget) int64 {
+	return min(maxUnpacked-u.total, max(freeRatio, maxRatio*b.packed)-b.unpacked)
+}
+
+func (b *budget) exceeded() error {
+	return unfit("it unpacks to more than %d MiB", b.unpacked>>20)
+}
+
 // close closes the directory of the last file.
 func (u *unpacker) close() {
 	if u.dir != nil {
@@ -210,14 +249,14 @@ func (u *unpacker) close() {
 
 // copy copies a file within the bounds.
 func (u *unpacker) copy(b *budget, w io.Writer, r io.Reader) error {
-	room := min(maxUnpacked-u.total, max(freeRatio, maxRatio*b.packed)-b.unpacked)
+	room := u.room(b)
 	n, err := u.copyPart(w, io.LimitReader(r, room+1))
 	b.unpacked += n
 	if _, told := errors.AsType[*sandboxmcp.Error](err); told {
 		return err
 	}
 	if n > room {
-		return unfit("it unpacks to more than %d MiB", b.unpacked>>20)
+		return b.exceeded()
 	}
 	if err != nil {
 		if p, ok := errors.AsType[*fs.PathError](err); ok && p.Op == "write" {

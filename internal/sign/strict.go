@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -136,18 +137,32 @@ func onlyMembers(what string, object any, known ...string) error {
 }
 
 // onceInAnyCase fails if two names of an object, or a name and a compared one, differ only
-// in case. Some parsers treat such names as equal.
+// in case. Some parsers treat such names as equal, those of Go among them.
 func onceInAnyCase(object map[string]any, compared ...string) error {
 	folded := map[string]string{}
 	for _, name := range compared {
-		folded[strings.ToLower(name)] = name
+		folded[fold(name)] = name
 	}
 	for name := range object {
-		low := strings.ToLower(name)
+		low := fold(name)
 		if as, is := folded[low]; is && as != name {
 			return fmt.Errorf("it has the name %s, which some readers take for %s", sandboxmcp.Quote(name), sandboxmcp.Quote(as))
 		}
 		folded[low] = name
 	}
 	return nil
+}
+
+// fold replaces each letter by the first that Unicode folds to the same, as encoding/json does. Lower
+// case alone is not enough: ſ (U+017F) is a small letter and counts as s.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		for {
+			next := unicode.SimpleFold(r)
+			if next <= r {
+				return next
+			}
+			r = next
+		}
+	}, name)
 }
