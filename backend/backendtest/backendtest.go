@@ -204,6 +204,7 @@ var laws = []law{
 	{"WeakTellsOfKernelObjects", weakTellsOfObjects},
 	{"LocksAreCounted", locksAreCounted},
 	{"ConnectionsAreCounted", connectionsAreCounted},
+	{"PortsAreCounted", portsAreCounted},
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},

@@ -74,6 +74,23 @@ func connectionsAreCounted(t *testing.T, s *suite) {
 	s.endedFor(t, x, x.python(t, "d18-connections.py"), "connections")
 }
 
+// portsAreCounted: a datagram to a multicast address goes to all sockets of its port, each in an interrupt.
+// None can be sent to a broadcast address. A sandbox with many UDP sockets of one port is ended (D26).
+func portsAreCounted(t *testing.T, s *suite) {
+	if !s.full() {
+		s.lacks(t, "a network namespace of its own")
+	}
+	x := s.open(t)
+	s.interlock(t, x)
+	p := x.python(t, "d26-one-port.py")
+	p.Env = x.environment(map[string]string{"SOCKETS": "16", "SECONDS": "1"})
+	if e := x.run(t, p); e.Out != "refused\nover\n" {
+		t.Errorf("16 sockets: got %q, exit %+v, stderr %q, want a broadcast refused and the program not ended", e.Out, e.Exit, e.Err)
+	}
+	p.Env = x.environment(map[string]string{"SOCKETS": "400", "SECONDS": "20"})
+	s.endedFor(t, x, p, "UDP sockets of one port")
+}
+
 // killsAreCounted: the kernel writes a line to the host's log for each process that the memory
 // limit ends. A sandbox in which that happens too often is ended (D21).
 func killsAreCounted(t *testing.T, s *suite) {

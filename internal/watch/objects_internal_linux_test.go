@@ -62,6 +62,11 @@ func TestSocketsAreRead(t *testing.T) {
 	if got := queued(list); got != 0x1030 {
 		t.Errorf("got %d bytes, want %d", got, 0x1030)
 	}
+	v6List := []byte("  sl  local_address                         remote_address st tx_queue rx_queue\n" +
+		"   9: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 07 00000000:00000000\n")
+	if got := mostOnePort(list, v6List); got != 2 {
+		t.Errorf("got %d sockets of one port, want 2", got)
+	}
 }
 
 // TestOwnerIsFoundByAncestry: a process belongs to the sandbox whose init is among its parents.

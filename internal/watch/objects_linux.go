@@ -27,6 +27,7 @@ const (
 
 	maxQueued  = 32 << 20  // bytes in all TCP and UDP sockets without a cgroup; with one, twice that in UDP sockets only
 	fewSockets = 64        // fewer sockets than this cannot hold maxQueued bytes
+	maxOnePort = 16        // UDP sockets of one port, all of which may get one datagram
 	maxCorked  = 64 << 10  // bytes of a datagram that a program has begun and not sent (MSG_MORE)
 	maxEach    = 256 << 10 // queued bytes assumed for each unlisted socket, besides maxCorked
 	maxNetFile = 8 << 20   // bytes read of a list of sockets, some 50 000 sockets
@@ -344,6 +345,9 @@ func (s *Target) overSockets() string {
 	if tcp > maxConnections {
 		return fmt.Sprintf("more than %d TCP connections", maxConnections)
 	}
+	if udp > maxOnePort && mostOnePort(s.readNet("udp"), s.readNet("udp6")) > maxOnePort {
+		return fmt.Sprintf("more than %d UDP sockets of one port", maxOnePort)
+	}
 	hidden := 0
 	if tcp+udp+fewSockets < usedSockets(v4) { // some may be of the Unix family
 		hidden = s.unlisted()
@@ -416,6 +420,24 @@ func inUse(text []byte, protocol string) int {
 		return n
 	}
 	return 0
+}
+
+// mostOnePort returns the largest number of sockets that have one local port, from texts in the form of
+// /proc/net/udp. A datagram to a multicast address goes to all of them.
+func mostOnePort(lists ...[]byte) (most int) {
+	ports := map[string]int{}
+	for _, text := range lists {
+		for line := range bytes.Lines(text) {
+			f := bytes.Fields(line)
+			if len(f) < 5 || !bytes.HasSuffix(f[0], []byte(":")) {
+				continue
+			}
+			port := string(f[1][bytes.LastIndexByte(f[1], ':')+1:])
+			ports[port]++
+			most = max(most, ports[port])
+		}
+	}
+	return most
 }
 
 // queued adds up the bytes that wait in the sockets of a text in the form of

@@ -67,7 +67,7 @@ type socketOption struct {
 // MINHOPCOUNT), upper-layer protocols.
 var socketOptions = []socketOption{
 	{levelSocket, []uint32{
-		2, 5, 6, 9, 10, 11, 12, 13, 14, 15, // REUSEADDR, DONTROUTE, BROADCAST, KEEPALIVE, OOBINLINE, NO_CHECK, PRIORITY, LINGER, BSDCOMPAT, REUSEPORT
+		2, 5, 9, 10, 11, 12, 13, 14, 15, // REUSEADDR, DONTROUTE, KEEPALIVE, OOBINLINE, NO_CHECK, PRIORITY, LINGER, BSDCOMPAT, REUSEPORT
 		16, 18, 20, 21, 25, 40, 42, 66, 67, // PASSCRED, RCVLOWAT, RCVTIMEO, SNDTIMEO, BINDTODEVICE, RXQ_OVFL, PEEK_OFF, RCVTIMEO_NEW, SNDTIMEO_NEW
 	}},
 	{levelTCP, []uint32{
@@ -89,9 +89,10 @@ var socketOptions = []socketOption{
 // ignoredOptions are set with success and change nothing. The kernel lowers the values of
 // SO_SNDBUF and SO_RCVBUF silently, so programs accept that. IP_RECVERR and IPV6_RECVERR
 // keep errors in a queue of the socket that no limit counts. The resolver of glibc gives
-// up if it cannot set them, and does not read the queue.
+// up if it cannot set them, and does not read the queue. SO_BROADCAST would allow sending one
+// datagram to all sockets of a port; the kernel refuses that without it (EACCES).
 var ignoredOptions = []socketOption{
-	{levelSocket, []uint32{7, 8}},
+	{levelSocket, []uint32{6, 7, 8}},
 	{levelIP, []uint32{11}},
 	{levelIPv6, []uint32{25}},
 }
@@ -312,6 +313,26 @@ const keepSize = 1
 // write zeros.
 func holeRule() rule {
 	return rule{[]clause{{[]test{anyBit(1, ^uint32(keepSize))}, Refuse(errEOPNOTSUPP)}}, Allow}
+}
+
+// Calls that do many things at once. No signal ends them before they have done all of them.
+//
+// One datagram may go to many sockets of a sandbox, as many segments, which takes up to milliseconds. sendmmsg
+// sends up to 1024. Without it (ENOSYS) programs use sendmsg. The resolver of glibc sends 2 and libuv 20.
+//
+// An operation of semop that ends a wait makes the kernel try all other waiting calls again, with the
+// array locked, so that the time grows with the square of their number. Each call may have up to 500
+// operations. E2BIG is the answer of a kernel with a lower limit (kernel.sem).
+const (
+	datagramsAtOnce  = 32 // a power of two, likewise below
+	operationsAtOnce = 8
+)
+
+func manyRules(rules map[string]rule) {
+	rules["sendmmsg"] = rule{[]clause{{[]test{anyBit(2, ^uint32(datagramsAtOnce-1))}, Refuse(errENOSYS)}}, Allow}
+	for _, name := range []string{"semop", "semtimedop"} {
+		rules[name] = rule{[]clause{{[]test{anyBit(2, ^uint32(operationsAtOnce-1))}, Refuse(errE2BIG)}}, Allow}
+	}
 }
 
 // adviseNotNeeded drops a file from the host's memory (linux/fadvise.h).

@@ -145,7 +145,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "preadv2", "fallocate", "fadvise64", "fsync"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "preadv2", "fallocate", "fadvise64", "fsync", "sendmmsg", "semtimedop"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -234,6 +234,7 @@ func TestVerdicts(t *testing.T) {
 		enospc     = 28
 		enotty     = 25
 		enosys     = 38
+		e2big      = 7
 		noproto    = 92
 		eafnosup   = 97
 		high       = 1 << 32
@@ -312,6 +313,7 @@ func TestVerdicts(t *testing.T) {
 		{none, "fcntl", [6]uint64{0, 1031}, no(eperm)}, // F_SETPIPE_SZ
 		{none, "fcntl", [6]uint64{0, 1040}, no(einval)},
 		{none, "setsockopt", [6]uint64{3, 1, 2}, seccomp.Allow},  // SO_REUSEADDR
+		{none, "setsockopt", [6]uint64{3, 1, 6}, ignored},        // SO_BROADCAST
 		{none, "setsockopt", [6]uint64{3, 1, 7}, ignored},        // SO_SNDBUF
 		{none, "setsockopt", [6]uint64{3, 1, 8 | high}, ignored}, // SO_RCVBUF
 		{none, "setsockopt", [6]uint64{3, 0, 11}, ignored},       // IP_RECVERR
@@ -411,6 +413,12 @@ func TestVerdicts(t *testing.T) {
 		{none, "fallocate", [6]uint64{3, 1, 0, 4096}, seccomp.Allow},
 		{none, "fallocate", [6]uint64{3, 3 | high, 0, 4096}, no(eopnotsupp)}, // FALLOC_FL_PUNCH_HOLE: no signal ends it
 		{none, "cachestat", [6]uint64{3}, no(enosys)},
+		{none, "sendmmsg", [6]uint64{3, 1, 31}, seccomp.Allow},
+		{none, "sendmmsg", [6]uint64{3, 1, 32 | high}, no(enosys)}, // no signal ends it
+		{none, "semtimedop", [6]uint64{3, 1, 7}, seccomp.Allow},
+		{none, "semtimedop", [6]uint64{3, 1, 8}, no(e2big)}, // likewise, and for other calls
+		{none, "semop", [6]uint64{3, 1, 500 | high}, no(e2big)},
+		{full, "semtimedop", [6]uint64{3, 1, 1}, no(enosys)},
 		{none, "preadv2", [6]uint64{3, 0, 1, 0, 0, 1}, seccomp.Allow},
 		{none, "preadv2", [6]uint64{3, 0, 1, 0, 0, 8 | 1}, no(eopnotsupp)}, // RWF_NOWAIT
 		{none, "prctl", [6]uint64{67, 1}, no(einval)},                      // PR_SET_MEMORY_MERGE

@@ -95,6 +95,13 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return v.decideControl(name, int32(args[0]), int32(args[1]))
 	case "setxattr", "lsetxattr", "fsetxattr":
 		return unless(uint32(args[3]) >= 128, Refuse(errENOSPC))
+	case "sendmmsg":
+		return unless(uint32(args[2]) >= 32, Refuse(errENOSYS))
+	case "semop", "semtimedop":
+		if v.NoSharedMemory {
+			return Refuse(errENOSYS)
+		}
+		return unless(uint32(args[2]) >= 8, Refuse(errE2BIG))
 	case "shmget", "memfd_create":
 		return v.decideShared(name, args)
 	case "socket":
@@ -280,7 +287,7 @@ func decideOption(level, option int32) Verdict {
 	known := false
 	switch level {
 	case 1:
-		if between(7, 8) {
+		if between(6, 8) {
 			return ignore
 		}
 		known = option == 2 || between(5, 16) || option == 18 || between(20, 21) || option == 25 || option == 40 || option == 42 || between(66, 67)

@@ -111,6 +111,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["preadv2"] = vectorRule()
 	rules["fallocate"] = holeRule()
 	diskRules(rules)
+	manyRules(rules)
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{
 		[]clause{{[]test{equal(0, 0)}, Allow}, {[]test{equal(0, 0xffffffff)}, Allow}}, Refuse(errEPERM),

@@ -80,6 +80,7 @@ const (
 	errENOMEM       = 12
 	errEINVAL       = 22
 	errENOTTY       = 25
+	errE2BIG        = 7
 	errENOSPC       = 28
 	errENOSYS       = 38
 	errENOPROTOOPT  = 92

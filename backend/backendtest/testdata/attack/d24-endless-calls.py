@@ -1,5 +1,5 @@
 # id: D24
-# tries: to live on after a kill, in a call that no signal ends and that takes as long as a range is large, or as a file has many mappings
+# tries: to live on after a kill, in a call that no signal ends and that takes as long as a range is large, as a file has many mappings, or as a list is long
 # expect mincore: ENOMEM
 # expect small-mincore: ok
 # expect free: EINVAL
@@ -7,14 +7,18 @@
 # expect hole: ENOTSUP
 # expect removed: EINVAL
 # expect allocated: ok
+# expect many-datagrams: ENOSYS
+# expect few-datagrams: ok
 # bare mincore: ok
 # bare hole: ok
 # bare removed: ok
 # bare allocated: ok
+# bare many-datagrams: ok
+# bare few-datagrams: ok
 # bare small-mincore: ok
 # bare free: ok
 # bare small-free: ok
-import tempfile
+import socket, tempfile
 from attempt import *
 
 libc.mmap.restype = ctypes.c_void_p
@@ -63,3 +67,16 @@ def hole(mode):
 attempt("hole", hole(3))  # FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE
 attempt("removed", hole(None))
 attempt("allocated", hole(0))
+
+
+def datagrams(number):
+    """Sends empty datagrams, of which a socket keeps the first few."""
+    def f():
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        messages = ctypes.create_string_buffer(64 * number)  # struct mmsghdr
+        call("sendmmsg", one.fileno(), ctypes.addressof(messages), number, socket.MSG_DONTWAIT)
+    return f
+
+
+attempt("many-datagrams", datagrams(1024))
+attempt("few-datagrams", datagrams(2))
