@@ -133,7 +133,7 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 	}
 	defer c.refill(s)
 	labels := c.b.labels(spec.ID)
-	if pod := c.handOut(s, labels); pod != nil {
+	if pod := c.handOut(s, labels); pod != nil { //nolint:contextcheck // what it begins outlives the call
 		return pod, nil
 	}
 	return c.obtain(ctx, labels)

@@ -51,7 +51,7 @@ func TestStopIsAnsweredFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // a body that was read
+	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || !json.Valid(body) {
 		t.Errorf("got %d with %q, %v, want %d and a whole answer", resp.StatusCode, body, err, http.StatusOK)
 	}
