@@ -6,12 +6,11 @@ cd "$(dirname "$0")/.."
 
 # A skip would hide a fault on a machine that is known to have these.
 if [ "$(id -u)" = 0 ]; then
-	export SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN-root,user,userns,cgroup,python,node,bash,browser,pdf,initbytes,apparmor,qemu,postgres,docker}
+	export SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN-root,user,userns,cgroup,python,node,bash,browser,pdf,initbytes,apparmor,qemu,postgres,docker,kube}
 fi
 must=${SANDBOXMCP_MUST_RUN-}
-# This word is for the step with an engine alone.
-SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN-}
-[[ ",$must," != *,docker,* ]] || SANDBOXMCP_MUST_RUN=$(tr , '\n' <<<"$must" | grep -vx docker | paste -sd,)
+# These words are for the steps with an engine and with a cluster alone.
+SANDBOXMCP_MUST_RUN=$(tr , '\n' <<<"$must" | grep -vxE 'docker|kube' | paste -sd,)
 
 TEST_SUMS=$(mktemp -d)
 export TEST_SUMS
@@ -84,8 +83,22 @@ database_server() {
 	return $status
 }
 
+# Without root there is no cluster, and the step is skipped, unless the word kube says that there is one. A failed
+# step is tried once more, as a failed test is.
+cluster() {
+	local status
+	for try in first second; do
+		SANDBOXMCP_MUST_RUN='' scripts/kube-test.sh -short -count=1
+		status=$?
+		[ $status != 0 ] && [ $status != 77 ] && [ $try = first ] || break
+		echo "UNSTEADY  Kubernetes failed, and is tried once more"
+	done
+	if [ $status = 77 ] && [[ ",$must," = *,kube,* ]]; then return 1; fi
+	return $status
+}
+
 started=$SECONDS
-step "set-up" scripts/setup.sh run kit science user browser pdf init clients engine evidence postgres lint
+step "set-up" scripts/setup.sh run kit science user browser pdf init clients engine evidence postgres kube lint
 # These wait for the network, while the next steps need the processor.
 later "MCP clients" scripts/clients.sh
 later "package set" scripts/science.sh
@@ -98,6 +111,7 @@ step "bytes of the small init" init_bytes
 step "builds everywhere" scripts/cross.sh
 step "container engine" container_engine
 step "PostgreSQL" database_server
+step "Kubernetes" cluster
 finish "MCP clients"
 finish "package set"
 # Without a way to the registries their tests are skipped; installed, they run.
