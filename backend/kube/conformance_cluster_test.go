@@ -31,6 +31,7 @@ var lacks = map[string]string{
 	"LocksAreCounted":                   "nothing counts kernel objects in a pod, and weak says so",
 	"TablesWithoutMemoryAreCounted":     "nothing counts kernel objects in a pod, and weak says so",
 	"ConnectionsAreCounted":             "as before",
+	"PortsAreCounted":                   "as before",
 	"KillsAreCounted":                   "as before",
 	"Networks":                          "tier L1 has none elsewhere; TestEgress reaches hosts by the proxy",
 	"a12-release-agent.sh":              "the runtime shows the container's own control groups, read-only",
