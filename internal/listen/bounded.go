@@ -100,7 +100,7 @@ type boundedConn struct {
 	asked  atomic.Bool            // a request is being answered
 }
 
-// client is who has a connection.
+// client identifies the peer of a connection: its address, and the caller that its requests have proved.
 type client struct{ address, caller string }
 
 func (c *boundedConn) of() client {

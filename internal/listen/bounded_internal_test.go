@@ -16,6 +16,23 @@ type pairs struct {
 func (p pairs) Accept() (net.Conn, error) { return <-p.conns, nil }
 func (p pairs) Close() error              { return nil }
 
+// accept has a listener accept a new connection.
+func (p pairs) accept(t *testing.T, l *boundedListener) *boundedConn {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { _ = theirs.Close() })
+	p.conns <- ours
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, ok := c.(*boundedConn)
+	if !ok {
+		t.Fatalf("got a %T, want a *boundedConn", c)
+	}
+	return b
+}
+
 // TestTheIdlestConnectionMakesRoom: it is one of the client with most connections. One
 // without a request goes first, and of those the one that moved no bytes for longest.
 func TestTheIdlestConnectionMakesRoom(t *testing.T) {
@@ -25,14 +42,7 @@ func TestTheIdlestConnectionMakesRoom(t *testing.T) {
 	l.now = func() time.Time { at = at.Add(time.Second); return at }
 	accept := func(client string) *boundedConn {
 		t.Helper()
-		ours, theirs := net.Pipe()
-		t.Cleanup(func() { _ = theirs.Close() })
-		inner.conns <- ours
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, _ := c.(*boundedConn)
+		b := inner.accept(t, l)
 		b.client = client
 		return b
 	}
@@ -66,16 +76,9 @@ func TestACallerMakesRoomForItself(t *testing.T) {
 	l := newBounded(inner, 3)
 	accept := func(caller string) *boundedConn {
 		t.Helper()
-		ours, theirs := net.Pipe()
-		t.Cleanup(func() { _ = theirs.Close() })
-		inner.conns <- ours
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, _ := c.(*boundedConn)
-		Belongs(connContext(t.Context(), c), caller)
-		ConnState(c, http.StateActive)
+		b := inner.accept(t, l)
+		Belongs(connContext(t.Context(), b), caller)
+		ConnState(b, http.StateActive)
 		return b
 	}
 	lone, first, second := accept("lone"), accept("many"), accept("many")
