@@ -11,7 +11,7 @@ import (
 type target struct {
 	What     string
 	Want     string
-	Aim      string // a further goal, which may be missed; empty: there is none
+	Aim      string // a stricter target that is optional; empty if the row has none
 	Measured string // the figure, or the reason why it is missing
 	Verdict  string // ok, missed or not measured
 }

@@ -7,9 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // spares are pods of a pool that are claimed before a sandbox needs them: agent-sandbox takes longer for a claim than
@@ -87,7 +86,8 @@ func (s *spares) close() []*claimed {
 	return pods
 }
 
-// handOut returns a spare pod that still runs and has the shape, for a sandbox with these labels; nil: there is none.
+// handOut removes the oldest usable spare pod and returns it, or nil. A pod is usable if it still runs and has the
+// wanted shape. The pod's claim gets the labels of the sandbox.
 func (c *claims) handOut(want shape, labels map[string]string) *claimed {
 	for {
 		x := c.spares.take()

@@ -352,9 +352,8 @@ func (s shares) less(a, b string) int {
 	return cmp.Or(cmp.Compare(s.bytes[a], s.bytes[b]), strings.Compare(a, b))
 }
 
-// next returns the index of the first tree that no namespace keeps. If there is none, it is the first of the
-// namespace with the largest share; a tree that several keep counts as that of the smallest. It returns
-// -1 if there is none.
+// next returns the index of the tree to remove, or -1. A tree that no namespace keeps comes first, and then one
+// of the namespace with the largest share. If several namespaces keep a tree, it counts for the smallest of them.
 func (s shares) next(all []usedTree) int {
 	if i := slices.IndexFunc(all, func(t usedTree) bool { return len(s.owners[t.Digest]) == 0 }); i >= 0 || len(s.bytes) == 0 {
 		return i

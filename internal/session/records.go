@@ -75,8 +75,8 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 	return gone, rows.Err()
 }
 
-// elsewhere returns when the oldest live session of an id in other processes that are alive was made;
-// zero: there is none.
+// elsewhere returns the time at which the oldest live session of an id was created in other live processes.
+// The time is zero if no other process has one.
 func (t *Table) elsewhere(ctx context.Context, k key) (since time.Time, err error) {
 	rows, err := t.cfg.Store.DB().QueryContext(ctx, selectID, k.ns, k.id)
 	if err != nil {
