@@ -25,9 +25,9 @@ type bed struct {
 	isolation    sandboxmcp.Isolation
 	engines      map[string]*engine.Engine // engines that keep nothing ready, by the PATH on which they search interpreters
 	pooled       map[string]*engine.Engine // engines with default settings, by the interpreter's label, so that languages do not share ready sandboxes
-	null         *os.File
-	server       *client     // the product's server; nil: it did not start
-	web          *httpClient // the product's server over HTTP; nil: it did not start
+	null         *os.File                  // stays open until this process ends
+	server       *client                   // the product's server; nil: it did not start
+	web          *httpClient               // the product's server over HTTP; nil: it did not start
 	judge        *judge
 	science      science
 	meter        meter
@@ -45,7 +45,6 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 	if b.null, err = os.Open(os.DevNull); err != nil {
 		return nil, fmt.Errorf("open /dev/null: %w", err)
 	}
-	b.closers = append(b.closers, b.null.Close)
 	b.interpreters = findInterpreters(ctx, o.path, b.env)
 	for _, i := range b.interpreters {
 		if b.pooled[i.Label], err = b.open(ctx, i.Search); err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,10 +23,11 @@ import (
 )
 
 const (
-	idleMany  = 20              // number of sessions
-	idleLarge = 4               // number of sessions if each is large
-	idleFirst = 2               // runs before the sessions, which prepare what all runs share
-	hashing   = 6 * time.Second // time in which a package set is hashed in the background
+	idleMany   = 20              // number of sessions
+	idleLarge  = 4               // number of sessions if each is large
+	idleFirst  = 2               // runs before the sessions, which prepare what all runs share
+	idleForked = 8               // runs after the sessions
+	hashing    = 6 * time.Second // time in which a package set is hashed in the background
 )
 
 // Labels of rows that are not named after a language alone.
@@ -50,6 +52,7 @@ type idle struct {
 	Kept  footprint // what stays after the first session was closed: ready sandboxes, and the interpreter that sessions are forked from
 	N     int
 	Bare  int64 // mean PSS of such a process without a sandbox; 0: not measured
+	Forks []int // private pages of each fork of the interpreter that waits for a program
 	Ready int   // number of ready, empty sandboxes of the engine, whose memory is included
 }
 
@@ -132,11 +135,19 @@ func idleOnce(ctx context.Context, o options, out io.Writer) error {
 	}
 	r.Kept = footprintOf(ctx).less(before)
 	for n := range r.N {
-		if err := idleSession(ctx, e, i, code, n); err != nil {
+		if err = idleSession(ctx, e, i, code, n); err != nil {
 			return err
 		}
 	}
 	r.Many, r.Ready = footprintOf(ctx).less(before), sandboxesReady(ctx, e)
+	sessions := descendants(os.Getpid())
+	for range idleForked { // until forks are made before they are asked for
+		if _, err = execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code}); err != nil {
+			return err
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+	r.Forks = waitingForks(sessions)
 	return encode(out, r)
 }
 
@@ -188,31 +199,71 @@ func idleSession(ctx context.Context, e *engine.Engine, i interpreter, code stri
 	return err
 }
 
+// waitingForks returns the private pages of the Python processes that wait in ready sandboxes,
+// without those of sessions. A sandbox that is forked stands in a pid namespace below that of the interpreter.
+func waitingForks(sessions []int) []int {
+	own := len(strings.Fields(lineOf("/proc/self/status", "NSpid", ":")))
+	var out []int
+	for _, p := range descendants(os.Getpid()) {
+		dir := "/proc/" + strconv.Itoa(p)
+		name, _ := os.ReadFile(dir + "/comm")
+		depth := len(strings.Fields(lineOf(dir+"/status", "NSpid", ":")))
+		if !strings.HasPrefix(string(name), "python") || depth < own+2 || slices.Contains(sessions, p) {
+			continue
+		}
+		if f, err := memoryOf(p); err == nil && f.Private > 0 {
+			out = append(out, int(f.Private)/os.Getpagesize())
+		}
+	}
+	return out
+}
+
+// forkPages returns the median of the private pages of waiting forks; NaN: not measured.
+func (s *suite) forkPages() float64 {
+	var pages []float64
+	for _, i := range s.Idle {
+		for _, n := range i.Forks {
+			pages = append(pages, float64(n))
+		}
+	}
+	return quantile(pages, 0.5)
+}
+
 // footprintOf returns the memory of all processes below this one, once it is stable.
 func footprintOf(ctx context.Context) footprint {
 	pause(ctx, 500*time.Millisecond)
 	f := footprint{Kernel: kernelMemory(os.Getpid())}
 	for _, p := range descendants(os.Getpid()) {
-		data, err := os.ReadFile("/proc/" + strconv.Itoa(p) + "/smaps_rollup")
+		one, err := memoryOf(p)
 		if err != nil {
 			f.Unreadable++
 			continue
 		}
-		for line := range strings.Lines(string(data)) {
-			name, rest, _ := strings.Cut(line, ":")
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			if err != nil {
-				continue
-			}
-			switch name {
-			case "Pss":
-				f.PSS += kib << 10
-			case "Private_Clean", "Private_Dirty", "Private_Hugetlb":
-				f.Private += kib << 10
-			}
-		}
+		f.PSS, f.Private = f.PSS+one.PSS, f.Private+one.Private
 	}
 	return f
+}
+
+// memoryOf returns the memory of a process, without the kernel's.
+func memoryOf(pid int) (f footprint, err error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
+	if err != nil {
+		return f, err
+	}
+	for line := range strings.Lines(string(data)) {
+		name, rest, _ := strings.Cut(line, ":")
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "Pss":
+			f.PSS += kib << 10
+		case "Private_Clean", "Private_Dirty", "Private_Hugetlb":
+			f.Private += kib << 10
+		}
+	}
+	return f, nil
 }
 
 func (f footprint) less(before footprint) footprint {

@@ -45,16 +45,19 @@ type options struct {
 	idle    bool
 	ready   bool
 	long    bool
+	sparse  int
 	pause   time.Duration
-	out     string
-	bin     string
-	s1      string
-	judge   string
-	docker  string
-	gvisor  string
-	srt     string
-	science string
-	path    string
+
+	sparseRest time.Duration
+	out        string
+	bin        string
+	s1         string
+	judge      string
+	docker     string
+	gvisor     string
+	srt        string
+	science    string
+	path       string
 
 	against   string // an earlier build
 	pairs     int
@@ -77,17 +80,19 @@ type options struct {
 
 func (o *options) define(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "rounds", 60, "rounds; each holds every mode once")
-	f.BoolVar(&o.quick, "quick", false, "10 rounds, short loads, without -rss, -leak and -long unless given; printed, not written")
+	f.BoolVar(&o.quick, "quick", false, "10 rounds, short loads, without -rss, -leak, -long and -sparse unless given; printed, not written")
 	f.BoolVar(&o.user, "user", false, "as root: measure a second time as an unprivileged user")
 	f.BoolVar(&o.rss, "rss", true, "measure the server's resident memory after 100 calls")
 	f.DurationVar(&o.rssWait, "rss-wait", time.Minute, "how long the server rests before its memory is read")
 	f.BoolVar(&o.leak, "leak", true, "compare what a server holds after 200 and after 2000 runs")
 	f.BoolVar(&o.burst, "burst", true, "64 requests at once")
-	f.BoolVar(&o.load, "load", true, "operations per second and their CPU time, at 1, 2 and 8 at once")
+	f.BoolVar(&o.load, "load", true, "operations per second and their CPU time, at 1, 2, 8 and 32 at once")
 	f.DurationVar(&o.cell, "cell", 2*time.Second, "how long each of these is measured")
 	f.BoolVar(&o.idle, "idle", true, "memory of sessions that wait")
 	f.BoolVar(&o.ready, "drain", true, "three times as many requests at once as there are ready sandboxes")
 	f.BoolVar(&o.long, "long", true, "what 10000 runs of a session and 5000 fresh ones leave (two minutes)")
+	f.IntVar(&o.sparse, "sparse", 4, "how many calls of an agent that calls rarely are measured; 0: none")
+	f.DurationVar(&o.sparseRest, "sparse-rest", 90*time.Second, "rest before each of these calls")
 	f.DurationVar(&o.pause, "pause", 3*time.Millisecond, "rest between two measurements, in which sandboxes are cleared away")
 	f.StringVar(&o.out, "out", "docs/benchmarks.md", "where the page for users goes; - prints the page for developers, and writes none")
 	f.StringVar(&o.all, "all", "docs/dev/benchmarks.md", "where the page for developers goes")
@@ -186,6 +191,9 @@ func (o *options) quicken(given map[string]bool) {
 	}
 	if !given["long"] {
 		o.long = false
+	}
+	if !given["sparse"] {
+		o.sparse = 0
 	}
 	if !given["cell"] {
 		o.cell = 600 * time.Millisecond

@@ -21,6 +21,7 @@ import (
 const (
 	rowBareFile         = "bare python hello.py"
 	rowCLI              = "command line, `sandboxmcp run hello.py`"
+	rowCLIServer        = "command line with a live server, `sandboxmcp run hello.py`"
 	rowFirst            = "first request of a process, known state directory"
 	rowServe            = "MCP over stdio, `execute_code`"
 	rowTimed            = "MCP over stdio, a clock around the engine"
@@ -63,7 +64,7 @@ func (b *bed) modes(ctx context.Context) []mode {
 	if len(b.interpreters) > 0 && b.interpreters[0].Lang == sandboxmcp.Python {
 		python := b.interpreters[0]
 		rest = append(rest, b.firstModes(python)...)
-		files, err := b.fileModes(python)
+		files, err := b.fileModes(ctx, python)
 		if err != nil {
 			files = []mode{{rows: []string{rowCLI}, skip: err.Error()}}
 		}
@@ -185,8 +186,9 @@ func (b *bed) firstModes(i interpreter) []mode {
 	}
 }
 
-// fileModes run a program from a file, bare and by the command line.
-func (b *bed) fileModes(i interpreter) ([]mode, error) {
+// fileModes run a program from a file, bare and by the command line, without and with a server
+// that has the same state directory.
+func (b *bed) fileModes(ctx context.Context, i interpreter) ([]mode, error) {
 	dir, err := b.dir("cli")
 	if err != nil {
 		return nil, err
@@ -195,14 +197,25 @@ func (b *bed) fileModes(i interpreter) ([]mode, error) {
 	if err := os.WriteFile(file, []byte(i.hello()+"\n"), 0o644); err != nil {
 		return nil, fmt.Errorf("write program: %w", err)
 	}
-	env := set(b.env, "SANDBOXMCP_STATE_DIR", filepath.Join(dir, "state"))
+	byCommand := func(name, state string) mode {
+		env := set(b.env, "SANDBOXMCP_STATE_DIR", state)
+		return b.one(name, rowBareFile, func(ctx context.Context) (time.Duration, error) {
+			return b.command(ctx, program{env: env, argv: []string{b.o.bin, "run", file}})
+		})
+	}
+	served := filepath.Join(dir, "served")
+	live := byCommand(rowCLIServer, served)
+	if s, err := b.serve(ctx, "SANDBOXMCP_STATE_DIR", served); err != nil {
+		live.skip = err.Error()
+	} else {
+		b.closers = append(b.closers, s.close)
+	}
 	return []mode{
 		b.one(rowBareFile, i.bare(), func(ctx context.Context) (time.Duration, error) {
 			return b.command(ctx, program{env: plainEnv(), argv: []string{i.Path, file}})
 		}),
-		b.one(rowCLI, rowBareFile, func(ctx context.Context) (time.Duration, error) {
-			return b.command(ctx, program{env: env, argv: []string{b.o.bin, "run", file}})
-		}),
+		byCommand(rowCLI, filepath.Join(dir, "state")),
+		live,
 	}, nil
 }
 

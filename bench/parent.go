@@ -154,6 +154,7 @@ func (o *options) pass() []string {
 		"-suite-file", o.suite, "-state", o.state, "-bin", o.bin, "-s1", o.s1, "-go-judge", o.judge, "-docker", o.docker, "-gvisor", o.gvisor, "-srt", o.srt,
 		"-science", o.science, "-no-science", o.noScience, "-group", o.group, "-path", o.path, "-only", o.only,
 		"-rounds", strconv.Itoa(o.rounds), "-pause", o.pause.String(), "-rss-wait", o.rssWait.String(), "-cell", o.cell.String(),
+		"-sparse", strconv.Itoa(o.sparse), "-sparse-rest", o.sparseRest.String(),
 	}
 	for name, on := range map[string]bool{"rss": o.rss, "leak": o.leak, "burst": o.burst, "load": o.load, "idle": o.idle, "drain": o.ready, "long": o.long} {
 		out = append(out, "-"+name+"="+strconv.FormatBool(on))

@@ -96,6 +96,7 @@ func (s *suite) write(p func(string, ...any), root *suite) {
 		p("\n`sandbox_stats` of the server itself told a median of %.2f ms for the engine's part of its requests.", s.ServerP50)
 	}
 	s.writeCells(p)
+	s.writePublished(p)
 	s.writeIdle(p)
 	s.writeRest(p)
 }

@@ -61,6 +61,7 @@ func (s *suite) ways() []way {
 				way{"**sandboxmcp**, MCP over stdio", program, rowServe},
 				way{"**sandboxmcp**, MCP over HTTP", program, rowHTTP},
 				way{"**sandboxmcp**, command line", program, rowCLI},
+				way{"**sandboxmcp**, command line, a server runs", program, rowCLIServer},
 			)
 		}
 		all = append(all, way{"bubblewrap", program, inBwrap(i)})

@@ -139,6 +139,11 @@ func (b *bed) rest(ctx context.Context, s *suite) {
 	part(b.o.burst, "64 requests at once", func() (err error) { s.Burst, err = b.burst(ctx); return err })
 	part(b.o.ready, "more requests than ready sandboxes", func() (err error) { s.Drained, err = b.drained(ctx); return err })
 	part(b.o.idle, "memory of sessions", func() (err error) { s.Idle, err = b.idles(ctx); return err })
+	part(b.o.sparse > 0, "calls after a long rest", func() error {
+		rows, err := b.sparse(ctx)
+		s.Rows = append(s.Rows, rows...)
+		return err
+	})
 	part(b.o.rss, "the server's memory", func() (err error) { s.RSS, err = b.memory(ctx); return err })
 	part(b.o.leak, "what a server holds after 200 and 2000 runs", func() (err error) { s.Leak, err = b.leak(ctx); return err })
 	part(b.o.long, "what very many runs leave", func() (err error) { s.Leftovers, err = b.leftovers(ctx); return err })

@@ -80,6 +80,9 @@ func (v figures) forked(i interpreter) []target {
 		atMost("Python code, forked on demand (none of its shape ready): × bare", v.ratio(inDemand(i)), 0.45, "%.3f").aim(0.3, "%.3f"),
 		atMost("Python code, a memory limit that no request had before: × bare", v.ratio(inUnseen(i)), 0.25, "%.3f").aim(0.2, "%.3f"),
 		atMost("Python code, CPU time per operation at 2: × bare", v.cost(ours, 2)/v.cost(bare, 2), 0.45, "%.2f").aim(0.33, "%.2f"),
+		atMost("command line with a live server: × bare", v.ratio(rowCLIServer), 1, "%.2f").aim(0.8, "%.2f"),
+		atMost("private pages of a fork that waits", v.s.forkPages(), 250, "%.0f"),
+		atMost("a call after a long rest, python: × bare", v.ratio(rowSparseHello), 0.5, "%.2f").aim(0.2, "%.2f"),
 		atMost("first request of a process, known state directory: × bare", v.ratio(rowFirst), 1.3, "%.2f").aim(1.15, "%.2f"),
 	}
 	for _, at := range []struct {
@@ -101,6 +104,7 @@ func (v figures) pandas() []target {
 	return []target{
 		atMost("pandas, ready sandbox: × bare", v.ratio(rowPandasPooled), 0.028, "%.3f").aim(0.022, "%.3f").because(why),
 		atMost("pandas, on demand (none of its shape ready): × bare", v.ratio(rowPandasDemand), 0.05, "%.3f").aim(0.04, "%.3f").because(why),
+		atMost("a call after a long rest, pandas: × bare", v.ratio(rowSparsePandas), 0.15, "%.2f").aim(0.06, "%.2f").because(why),
 		atLeast("pandas, operations per second at 2: × bare", v.rate(rowPandasPooled, 2)/v.rate(rowPandas, 2), 17, "%.2f").aim(20, "%.2f").because(why),
 		atLeast("pandas, operations per second at 2: × go-judge", v.rate(rowPandasPooled, 2)/v.rate(rowPandasJudge, 2), 20, "%.2f").because(why).because(v.why(rowPandasJudge)),
 	}

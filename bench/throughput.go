@@ -150,7 +150,7 @@ func (b *bed) loads(ctx context.Context) []load {
 	if len(b.interpreters) == 0 || b.interpreters[0].Lang != sandboxmcp.Python {
 		return nil
 	}
-	python, all := b.interpreters[0], []int{1, 2, 8}
+	python, all, many := b.interpreters[0], []int{1, 2, 8}, []int{1, 2, 8, 32}
 	hello := sandboxmcp.Request{Language: python.Lang, Code: python.hello()}
 	command := func(name string, at []int, skip string, p program) load {
 		return load{name: name, at: at, skip: skip, work: func(ctx context.Context, _ int) error {
@@ -169,9 +169,9 @@ func (b *bed) loads(ctx context.Context) []load {
 		}}
 	}
 	out := []load{
-		command(python.bare(), all, "", program{env: plainEnv(), argv: python.argv()}),
-		with(inProcess(python), all, b.engines[python.Search], "", hello, false),
-		with(inPooled(python), all, b.pooled[python.Label], "", hello, false),
+		command(python.bare(), many, "", program{env: plainEnv(), argv: python.argv()}),
+		with(inProcess(python), many, b.engines[python.Search], "", hello, false),
+		with(inPooled(python), many, b.pooled[python.Label], "", hello, false),
 	}
 	// The number of sessions is limited, so they have their own engine.
 	sessions, err := b.open(ctx, python.Search)
@@ -187,7 +187,7 @@ func (b *bed) loads(ctx context.Context) []load {
 		return l
 	}
 	bwrap, skip := bwrapProgram(python)
-	out = append(out, judge(inJudge(python), python.hello(), all), command(inBwrap(python), all, skip, bwrap))
+	out = append(out, judge(inJudge(python), python.hello(), all), command(inBwrap(python), many, skip, bwrap))
 	out = append(out, b.emptyLoads(ctx, all)...)
 	if s := b.science; s.skip == "" {
 		two := []int{2}

@@ -99,9 +99,10 @@ cluster() {
 
 started=$SECONDS
 step "set-up" scripts/setup.sh run kit science user browser pdf init clients engine evidence postgres kube lint
-# These wait for the network, while the next steps need the processor.
+# These wait most of their time, for the network or for a cluster, while the next steps need the processor.
 later "MCP clients" scripts/clients.sh
 later "package set" scripts/science.sh
+later "Kubernetes" cluster
 step "go.mod" scripts/modules.sh go mod tidy -diff
 step "no large files" "$tools/tree" blobs .
 step "recent benchmark" "$tools/tree" benchmarks .
@@ -109,9 +110,9 @@ step "format and lint" scripts/modules.sh "$PWD/.tools/bin/golangci-lint" run ./
 step "generated files" scripts/generate-diff.sh
 step "bytes of the small init" init_bytes
 step "builds everywhere" scripts/cross.sh
+finish "Kubernetes"
 step "container engine" container_engine
 step "PostgreSQL" database_server
-step "Kubernetes" cluster
 finish "MCP clients"
 finish "package set"
 # Without a way to the registries their tests are skipped; installed, they run.
