@@ -122,6 +122,7 @@ var rooms = map[string][]string{
 	"tools/seccomptables": {},
 	"tools/testsum":       {},
 	"tools/tree":          {},
+	"tools/usualfilters":  {"internal/jail/seccomp"},
 }
 
 // testRooms are packages for tests: only they may import testing outside

@@ -68,9 +68,14 @@ type Backend interface {
 
 // A Warmer is a Backend that can prepare itself before the first Open, so that
 // the first request does not wait for it.
+//
+// The methods run no program and report no error, because Open will report it. They may be called
+// concurrently with every other method.
 type Warmer interface {
-	// Warm prepares for sandboxes that see the trees. It runs no program and reports no error,
-	// because Open will report it. It may be called concurrently with every other method.
+	// Prepare does what all sandboxes need.
+	Prepare(ctx context.Context)
+
+	// Warm prepares for sandboxes that see the trees.
 	Warm(ctx context.Context, trees []Tree)
 }
 

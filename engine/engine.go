@@ -306,6 +306,7 @@ func (e *Engine) warm() {
 	if !ok || len(e.cfg.Warm) == 0 {
 		return
 	}
+	e.work.Go(func() { w.Prepare(e.ctx) }) // while the interpreters are found
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
 			if i, err := e.interps.Find(e.ctx, e.backends[e.cfg.DefaultBackend], l); err == nil {

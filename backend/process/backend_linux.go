@@ -266,6 +266,15 @@ func unavailable(err error) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox cannot be built: %s", err).WithHint(hint).WithCause(err)
 }
 
+// Prepare finds the control groups and certificates.
+func (b *Backend) Prepare(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ctx.Err() == nil && !b.closed {
+		b.prepareLocked()
+	}
+}
+
 // Warm makes the jail that the first sandbox with these trees needs.
 func (b *Backend) Warm(ctx context.Context, trees []backend.Tree) {
 	if ctx.Err() != nil {

@@ -13,7 +13,7 @@ import (
 // this process with the same variant has the same filter.
 var compiled sync.Map // of seccomp.Variant to func() ([]byte, error)
 
-// filterOf returns the filter of a variant. The first call compiles it. Callers must not change it.
+// filterOf returns the filter of a variant. The first call compiles it, if it is no usual one. Callers must not change it.
 func filterOf(v seccomp.Variant) ([]byte, error) {
 	once, ok := compiled.Load(v)
 	if !ok {
@@ -22,7 +22,7 @@ func filterOf(v seccomp.Variant) ([]byte, error) {
 			if !ok {
 				return nil, errors.New("seccomp: no table of system calls for this architecture")
 			}
-			filter, err := seccomp.Compile(seccomp.New(v), arch)
+			filter, err := seccomp.Filter(v, arch)
 			if err != nil {
 				return nil, fmt.Errorf("seccomp: %w", err)
 			}

@@ -1,0 +1,49 @@
+package seccomp
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// usual are the variants that most machines need: with and without control groups, each for the
+// programs of a sandbox and for processes that enter it. Their filters are compiled ahead, by
+// tools/usualfilters, because compiling two takes as long as building a sandbox.
+var usual = [...]Variant{
+	{Notices: true},
+	{AllowSetns: true},
+	{NoSharedMemory: true, NoSetAffinity: true, Notices: true},
+	{NoSharedMemory: true, NoSetAffinity: true, AllowSetns: true},
+}
+
+// Filter is Compile, but for the architecture of this program it has the filters of the usual
+// variants compiled.
+func Filter(v Variant, a Arch) ([]byte, error) {
+	rest := usualBytes
+	if native, ok := Native(); !ok || a != native {
+		rest = ""
+	}
+	for _, u := range usual {
+		if rest == "" {
+			break
+		}
+		n := 4 + binary.LittleEndian.Uint32([]byte(rest[:4]))
+		if u == v {
+			return []byte(rest[4:n]), nil
+		}
+		rest = rest[n:]
+	}
+	return Compile(New(v), a)
+}
+
+// CompileUsual returns the filters of the usual variants in their order, each behind its length.
+func CompileUsual(a Arch) ([]byte, error) {
+	var out []byte
+	for _, v := range usual {
+		f, err := Compile(New(v), a)
+		if err != nil {
+			return nil, err
+		}
+		out = slices.Concat(binary.LittleEndian.AppendUint32(out, uint32(len(f))), f)
+	}
+	return out, nil
+}
