@@ -266,17 +266,18 @@ func filterRules(rules map[string]rule) {
 
 // advices lists what a program may tell about its memory (linux/mman.h). Any other advice does not exist
 // (EINVAL), as on an older kernel. Not listed are MADV_MERGEABLE, MADV_COLLAPSE, MADV_GUARD_INSTALL,
-// MADV_PAGEOUT, and MADV_REMOVE, which is refused as by holeRule. A
+// MADV_PAGEOUT, MADV_COLD, and MADV_REMOVE, which is refused as by holeRule. A
 // kernel thread merges pages, at the host's cost and with pages of other sandboxes, and a program can find
 // that out by the time that a write takes. No signal, not even SIGKILL, ends MADV_COLLAPSE and
 // MADV_GUARD_INSTALL before they have walked a range, which may have terabytes without memory.
 // MADV_GUARD_INSTALL makes page tables for all of it. MADV_PAGEOUT visits all mappings of a file for each of
 // 512 pages before it looks for a signal, and puts memory where the watch does not see it, into the host's swap.
+// MADV_COLD does so for each large page that is mapped in part, which it divides.
 var advices = []uint32{
 	0, 1, 2, 3, 4, // MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED
 	8, 10, 11, // MADV_FREE, MADV_DONTFORK, MADV_DOFORK
 	13, 14, 15, 16, 17, 18, 19, // MADV_UNMERGEABLE, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTDUMP, MADV_DODUMP, MADV_WIPEONFORK, MADV_KEEPONFORK
-	20, 22, 23, 24, // MADV_COLD, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_DONTNEED_LOCKED
+	22, 23, 24, // MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_DONTNEED_LOCKED
 }
 
 // adviseFree (MADV_FREE) visits each page that the page tables of a range name, and no signal ends it. Page

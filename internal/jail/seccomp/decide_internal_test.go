@@ -61,7 +61,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
 	case "madvise":
 		advice := uint32(args[2])
-		known := advice <= 4 || advice == 8 || advice == 10 || advice == 11 || advice >= 13 && advice <= 24 && advice != 21
+		known := advice <= 4 || advice == 8 || advice == 10 || advice == 11 || advice >= 13 && advice <= 19 || advice >= 22 && advice <= 24
 		long := advice == 8 && args[1] >= 256<<20
 		return unless(!known || long, Refuse(errEINVAL))
 	case "splice", "sendfile":

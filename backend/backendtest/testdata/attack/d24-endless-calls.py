@@ -7,6 +7,7 @@
 # expect hole: ENOTSUP
 # expect removed: EINVAL
 # expect written-out: EINVAL
+# expect cold: EINVAL
 # expect allocated: ok
 # expect many-datagrams: ENOSYS
 # expect few-datagrams: ok
@@ -14,6 +15,7 @@
 # bare hole: ok
 # bare removed: ok
 # bare written-out: ok
+# bare cold: ok
 # bare allocated: ok
 # bare many-datagrams: ok
 # bare few-datagrams: ok
@@ -69,6 +71,7 @@ def hole(mode, advice=None):
 attempt("hole", hole(3))  # FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE
 attempt("removed", hole(None, 9))  # MADV_REMOVE
 attempt("written-out", hole(None, 21))  # MADV_PAGEOUT
+attempt("cold", hole(None, 20))  # MADV_COLD
 attempt("allocated", hole(0))
 
 
