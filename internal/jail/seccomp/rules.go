@@ -38,9 +38,12 @@ const refusedNames = `
 // cachestat tells which pages of a file the host has in memory. Before Linux 6.13 it does so for every
 // visible file, also while another sandbox reads it.
 //
+// futex_waitv waits at up to 128 places at once. A wake walks all waits at a place while its processor
+// does nothing else.
+//
 // vmsplice keeps pages in a pipe that may be the host's, of a visible file, or a whole huge page for
 // a single byte.
-const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr vmsplice
+const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr vmsplice futex_waitv
 	timerfd_create signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`
 
 // movedPageNames are calls that put pages of a file into a pipe or a socket without copying them. What

@@ -8,6 +8,7 @@
 # expect removed: EINVAL
 # expect written-out: EINVAL
 # expect cold: EINVAL
+# expect many-waits: ENOSYS
 # expect allocated: ok
 # expect many-datagrams: ENOSYS
 # expect few-datagrams: ok
@@ -16,6 +17,7 @@
 # bare removed: ok
 # bare written-out: ok
 # bare cold: ok
+# bare many-waits: EINVAL
 # bare allocated: ok
 # bare many-datagrams: ok
 # bare few-datagrams: ok
@@ -73,6 +75,9 @@ attempt("removed", hole(None, 9))  # MADV_REMOVE
 attempt("written-out", hole(None, 21))  # MADV_PAGEOUT
 attempt("cold", hole(None, 20))  # MADV_COLD
 attempt("allocated", hole(0))
+
+
+attempt("many-waits", lambda: call("futex_waitv", 0, 0, 0, 0, 0))
 
 
 def datagrams(number):
