@@ -37,6 +37,19 @@ func TestInitAndZygotesAreFirstOutOfMemory(t *testing.T) {
 	}
 }
 
+// TestInitEndsProgramsBeforeTheyRun: the kernel ends the programs of a sandbox when init runs after its kill.
+// Init does not wait for thousands of them that use the processor.
+func TestInitEndsProgramsBeforeTheyRun(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("an ordinary user cannot raise a rank")
+	}
+	_, s := testSlot(t)
+	s.hurry()
+	if got, err := unix.Getpriority(unix.PRIO_PROCESS, s.PID()); err != nil || got != 20-highestRank { // the call returns 20 less the nice value
+		t.Errorf("got rank %d, %v, want %d", got, err, 20-highestRank)
+	}
+}
+
 // TestStartFailsWithACallBeforeIt: a program never runs with less than what was asked
 // for. Under this limit init cannot keep its own socket apart from the program's streams.
 func TestStartFailsWithACallBeforeIt(t *testing.T) {

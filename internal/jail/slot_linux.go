@@ -449,10 +449,22 @@ func (s *Slot) end() error {
 				return
 			}
 		}
+		s.hurry()
 		_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
 		s.killErr = waitPidfd(s.pidfd, 5*time.Second)
 	})
 	return s.killErr
+}
+
+// highestRank is the lowest nice value.
+const highestRank = -20
+
+// hurry lets init run before the programs. The kernel ends them when init runs, for which init would
+// wait until each of them has used its share of the processor. An ordinary user may not do that.
+func (s *Slot) hurry() {
+	if pid := s.PID(); pid > 0 && !s.Ended() {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, pid, highestRank)
+	}
 }
 
 // waitPidfd waits until the process has ended, at most for limit. The init of a pid

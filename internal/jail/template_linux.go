@@ -87,7 +87,7 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 		open(w.Host, w.Inside, w.attr())
 	}
 	for _, d := range devices {
-		open("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		open("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 	}
 	proc := s.keep("open /proc", unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str("/proc"), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
 

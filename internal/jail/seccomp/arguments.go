@@ -212,10 +212,20 @@ const (
 
 func pidfdRules(rules map[string]rule) {
 	rules["pidfd_open"] = rule{otherwise: Refuse(errENOSYS)}
-	rules["getsockopt"] = rule{[]clause{{[]test{equal(1, levelSocket), equal(2, peerPidfd)}, Refuse(errENOPROTOOPT)}}, Allow}
-	r := rules["clone"]
+	r := rules["getsockopt"]
+	r.clauses = append(r.clauses, clause{[]test{equal(1, levelSocket), equal(2, peerPidfd)}, Refuse(errENOPROTOOPT)})
+	rules["getsockopt"] = r
+	r = rules["clone"]
 	r.clauses = append(r.clauses, clause{[]test{anyBit(0, clonePidfd)}, Refuse(errEINVAL)})
 	rules["clone"] = r
+}
+
+// zeroCopyReceive maps the pages of received packets (TCP_ZEROCOPY_RECEIVE, linux/tcp.h). A mapped page
+// no longer counts for its socket, and no memory limit counts it.
+const zeroCopyReceive = 35
+
+func receiveClauses() []clause {
+	return []clause{{[]test{equal(1, levelTCP), equal(2, zeroCopyReceive)}, Refuse(errENOPROTOOPT)}}
 }
 
 // Flags that take memory from the host's pool of huge pages, which no memory limit
@@ -255,20 +265,20 @@ func filterRules(rules map[string]rule) {
 }
 
 // advices lists what a program may tell about its memory (linux/mman.h). Any other advice does not exist
-// (EINVAL), as on an older kernel. Not listed are MADV_MERGEABLE, MADV_COLLAPSE, MADV_GUARD_INSTALL and
-// MADV_REMOVE, which is refused as by holeRule. A
+// (EINVAL), as on an older kernel. Not listed are MADV_MERGEABLE, MADV_COLLAPSE, MADV_GUARD_INSTALL,
+// MADV_PAGEOUT, MADV_COLD, and MADV_REMOVE, which is refused as by holeRule. A
 // kernel thread merges pages, at the host's cost and with pages of other sandboxes, and a program can find
-// that out by the time that a write takes. No signal, not even SIGKILL, ends the other two before they have
-// walked a range, which may have terabytes without memory. MADV_GUARD_INSTALL makes page tables for all of it.
+// that out by the time that a write takes. No signal, not even SIGKILL, ends MADV_COLLAPSE and
+// MADV_GUARD_INSTALL before they have walked a range, which may have terabytes without memory.
+// MADV_GUARD_INSTALL makes page tables for all of it. MADV_PAGEOUT visits all mappings of a file for each of
+// 512 pages before it looks for a signal, and puts memory where the watch does not see it, into the host's swap.
+// MADV_COLD does so for each large page that is mapped in part, which it divides.
 var advices = []uint32{
 	0, 1, 2, 3, 4, // MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED
 	8, 10, 11, // MADV_FREE, MADV_DONTFORK, MADV_DOFORK
 	13, 14, 15, 16, 17, 18, 19, // MADV_UNMERGEABLE, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTDUMP, MADV_DODUMP, MADV_WIPEONFORK, MADV_KEEPONFORK
-	20, advisePageOut, 22, 23, 24, // MADV_COLD, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_DONTNEED_LOCKED
+	22, 23, 24, // MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_DONTNEED_LOCKED
 }
-
-// advisePageOut writes pages to swap.
-const advisePageOut = 21
 
 // adviseFree (MADV_FREE) visits each page that the page tables of a range name, and no signal ends it. Page
 // tables name 512 times their own size, for example in zero pages, which take no memory. From longRange on it
@@ -278,13 +288,11 @@ const (
 	longRange  = 256 << 20 // bytes; a power of two
 )
 
-// adviceRule allows the advices but those of without.
-func adviceRule(without ...uint32) rule {
-	allowed := slices.DeleteFunc(slices.Clone(advices), func(a uint32) bool { return slices.Contains(without, a) })
+func adviceRule() rule {
 	return rule{[]clause{
 		{[]test{equal(2, adviseFree), anyBit(1, ^uint32(longRange-1))}, Refuse(errEINVAL)},
 		{[]test{equal(2, adviseFree), {arg: 1, high: true, any: true, want: 0xffffffff}}, Refuse(errEINVAL)},
-		{[]test{oneOf(2, allowed)}, Allow},
+		{[]test{oneOf(2, advices)}, Allow},
 	}, Refuse(errEINVAL)}
 }
 

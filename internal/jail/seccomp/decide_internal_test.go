@@ -61,9 +61,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
 	case "madvise":
 		advice := uint32(args[2])
-		known := advice <= 4 || advice == 8 || advice == 10 || advice == 11 || advice >= 13 && advice <= 24
+		known := advice <= 4 || advice == 8 || advice == 10 || advice == 11 || advice >= 13 && advice <= 19 || advice >= 22 && advice <= 24
 		long := advice == 8 && args[1] >= 256<<20
-		return unless(!known || long || v.NoSharedMemory && advice == 21, Refuse(errEINVAL))
+		return unless(!known || long, Refuse(errEINVAL))
+	case "splice", "sendfile":
+		return Refuse(errEINVAL)
 	case "fallocate":
 		return unless(uint32(args[1]) > 1, Refuse(errEOPNOTSUPP))
 	case "preadv2":
@@ -197,6 +199,8 @@ func (v Variant) decideClone(flags uint64) Verdict {
 
 func (v Variant) decidePidfd(name string, level, option int32) Verdict {
 	switch {
+	case name == "getsockopt" && level == 6 && option == 35:
+		return Refuse(errENOPROTOOPT)
 	case v.AllowSetns:
 		return Allow
 	case name == "pidfd_open":

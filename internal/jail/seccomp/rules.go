@@ -37,13 +37,24 @@ const refusedNames = `
 //
 // cachestat tells which pages of a file the host has in memory. Before Linux 6.13 it does so for every
 // visible file, also while another sandbox reads it.
-const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr
+//
+// futex_waitv waits at up to 128 places at once. A wake walks all waits at a place while its processor
+// does nothing else.
+//
+// vmsplice keeps pages in a pipe that may be the host's, of a visible file, or a whole huge page for
+// a single byte.
+const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr vmsplice futex_waitv
 	timerfd_create signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`
 
-// sharedMemoryNames are calls that make memory which belongs to no process: System V IPC,
-// memfd_create and vmsplice. A single byte that vmsplice puts into a pipe keeps its whole
-// huge page in memory.
-const sharedMemoryNames = `memfd_create vmsplice shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
+// movedPageNames are calls that put pages of a file into a pipe or a socket without copying them. What
+// the kernel makes for such a page, for example of /dev/zero or of a file in /proc, no memory limit
+// counts, and a socket counts the bytes that it is told, not the page. EINVAL is the answer for files
+// that cannot be moved so. Programs then read and write.
+const movedPageNames = `splice sendfile`
+
+// sharedMemoryNames are calls that make memory which belongs to no process: System V IPC
+// and memfd_create.
+const sharedMemoryNames = `memfd_create shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
 
 // landlockNames make sets of rules, which the kernel keeps for each descriptor and each process that
 // has restricted itself. No memory limit but that of a cgroup counts them, and a kernel thread frees
@@ -98,6 +109,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	set(baselineOf(a), Allow)
 	set(strings.Fields(refusedNames), Refuse(errEPERM))
 	set(strings.Fields(absentNames), Refuse(errENOSYS))
+	set(strings.Fields(movedPageNames), Refuse(errEINVAL))
 
 	rules["clone"] = cloneRule()
 	rules["ioctl"] = ioctlRule()
@@ -110,6 +122,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["mincore"] = mincoreRule()
 	rules["preadv2"] = vectorRule()
 	rules["fallocate"] = holeRule()
+	rules["getsockopt"] = rule{receiveClauses(), Allow}
 	diskRules(rules)
 	manyRules(rules)
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
@@ -135,7 +148,6 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))
 		set(strings.Fields(shadowStackName), Refuse(errENOSYS))
 		rules["mmap"] = privateMmapRule()
-		rules["madvise"] = adviceRule(advisePageOut) // the watch does not see what is in the host's swap
 	}
 	if p.variant.NoSockets {
 		set([]string{"socket"}, Refuse(errEAFNOSUPPORT))

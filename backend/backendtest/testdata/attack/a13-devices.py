@@ -1,5 +1,5 @@
 # id: A13
-# tries: to make device nodes and to open the host's
+# tries: to make device nodes, to open the host's, and to tell other sandboxes something by the times of those that all have
 # expect mknod-block: EPERM|EACCES
 # expect mknod-char: EPERM|EACCES
 # expect[L1] mknod-block: EACCES|EPERM
@@ -19,6 +19,8 @@
 # expect[L1] tty: EACCES|ENOENT|ENXIO
 # expect null: ok
 # expect urandom: ok
+# expect touched: EROFS
+# expect[L1] touched: ok
 from attempt import *
 import stat
 
@@ -29,3 +31,4 @@ for name, path in (("mem", "mem"), ("vda", "vda"), ("kvm", "kvm"), ("fuse", "fus
     attempt(name, opens("/dev/" + path))
 attempt("null", opens("/dev/null", os.O_RDWR))
 attempt("urandom", reads("/dev/urandom"))
+attempt("touched", lambda: os.utime("/dev/full"))

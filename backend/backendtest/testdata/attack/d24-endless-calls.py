@@ -6,12 +6,18 @@
 # expect small-free: ok
 # expect hole: ENOTSUP
 # expect removed: EINVAL
+# expect written-out: EINVAL
+# expect cold: EINVAL
+# expect many-waits: ENOSYS
 # expect allocated: ok
 # expect many-datagrams: ENOSYS
 # expect few-datagrams: ok
 # bare mincore: ok
 # bare hole: ok
 # bare removed: ok
+# bare written-out: ok
+# bare cold: ok
+# bare many-waits: EINVAL
 # bare allocated: ok
 # bare many-datagrams: ok
 # bare few-datagrams: ok
@@ -50,7 +56,7 @@ attempt("free", free(5 << 30))
 attempt("small-free", free(128 << 20))
 
 
-def hole(mode):
+def hole(mode, advice=None):
     """Changes a file that is mapped."""
     def f():
         with tempfile.TemporaryFile() as file:
@@ -58,15 +64,20 @@ def hole(mode):
             file.flush()
             m = mmap.mmap(file.fileno(), 8192)
             if mode is None:
-                m.madvise(9, 0, 4096)  # MADV_REMOVE
+                m.madvise(advice, 0, 4096)
             else:
                 call("fallocate", file.fileno(), mode, 0, 4096)
     return f
 
 
 attempt("hole", hole(3))  # FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE
-attempt("removed", hole(None))
+attempt("removed", hole(None, 9))  # MADV_REMOVE
+attempt("written-out", hole(None, 21))  # MADV_PAGEOUT
+attempt("cold", hole(None, 20))  # MADV_COLD
 attempt("allocated", hole(0))
+
+
+attempt("many-waits", lambda: call("futex_waitv", 0, 0, 0, 0, 0))
 
 
 def datagrams(number):
