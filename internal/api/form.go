@@ -76,7 +76,11 @@ func (f formReader) read(w http.ResponseWriter, r *http.Request, into any) error
 	if jsonparts.Count(data) > formParts {
 		return invalid("the body has more than %d values", formParts).WithHint("send large data as text, or as a file")
 	}
-	err = fillForm("", data, f.own, reflect.ValueOf(into).Elem())
+	if err = jsonparts.Check(data); err != nil {
+		err = invalid("%v", err)
+	} else {
+		err = fillForm("", data, f.own, reflect.ValueOf(into).Elem())
+	}
 	if f.secret && sandboxmcp.CodeOf(err) == sandboxmcp.CodeInvalidArgument {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not valid for %s", r.URL.Path).
 			WithHint("send an object with the fields " + strings.Join(namesOf(reflect.TypeOf(into).Elem()), ", "))

@@ -226,6 +226,8 @@ func TestRESTInputIsChecked(t *testing.T) {
 		{"POST", "/execute", `null`, bad, "not a JSON object"},
 		{"POST", "/execute", `{"code":"x"} {}`, bad, "not a JSON object"},
 		{"POST", "/execute", "{\"code\":\"\xff\"}", bad, "UTF-8"},
+		{"POST", "/execute", `{"code":"1","code":"2"}`, bad, `\"code\" occurs twice`},
+		{"POST", "/execute", `{"code":"1","env":{"A":"1","\u0041":"2"}}`, bad, `\"A\" occurs twice`},
 		{"POST", "/execute", ``, bad, "code is missing"},
 		{"POST", "/execute", `{}`, bad, "code is missing"},
 		{"POST", "/execute", `{"code":null}`, bad, "code is missing"},

@@ -3,6 +3,8 @@ package app
 import (
 	"context"
 	"fmt"
+	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -158,6 +160,17 @@ func openHosts(cfg *config.Config) []string {
 // tell prints a line for the person who started the server, even if the log goes
 // elsewhere.
 func (a *App) tell(line string) { _, _ = fmt.Fprintln(a.Stderr, "sandboxmcp: "+line) }
+
+// tellOpenSettings warns the operator if other users can change the file of settings, and with it what
+// callers may do.
+func (a *App) tellOpenSettings() {
+	if a.file == "" || runtime.GOOS == "windows" { // whose modes say nothing
+		return
+	}
+	if info, err := os.Stat(a.file); err == nil && info.Mode().Perm()&0o002 != 0 {
+		a.tell("warning: every user of this machine can change the settings file " + sandboxmcp.Quote(a.file) + "; take that away with chmod o-w")
+	}
+}
 
 // fiveSettings returns the settings of the tools sandbox_*.
 func fiveSettings(cfg *config.Config) server.Five {

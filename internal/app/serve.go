@@ -157,6 +157,7 @@ func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 	if cfg.EnableHostAccess && cfg.HostAutoApprove {
 		a.tell("warning: host_auto_approve is on, so host commands are executed without asking a person")
 	}
+	a.tellOpenSettings()
 	a.byPath = true // readers of the server's texts may have another PATH
 	debug.SetGCPercent(serveGCPercent)
 	debug.SetMemoryLimit(serveMemoryLimit)

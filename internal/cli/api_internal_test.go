@@ -3,8 +3,12 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -24,6 +28,29 @@ func (u *until) Write(p []byte) (int, error) {
 		u.done()
 	}
 	return n, err
+}
+
+// TestServersWarnOfOpenSettings: a server says that every user can change its settings.
+func TestServersWarnOfOpenSettings(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no modes")
+	}
+	for mode, warns := range map[os.FileMode]bool{0o600: false, 0o664: false, 0o646: true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		errs := &until{text: "MCP is at ", done: cancel}
+		file := filepath.Join(t.TempDir(), "settings.yaml")
+		if err := errors.Join(os.WriteFile(file, []byte("max_queued: 9\n"), mode), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+		a := (&fake{}).call([]string{"HOME=" + t.TempDir()}, io.Discard, errs)
+		if got := a.main(ctx, []string{"sandboxmcp", "serve", "--transport", "http", "--port", "0", "--config", file}); got != 0 {
+			t.Errorf("%o: got %d and %q, want 0", mode, got, errs.String())
+		}
+		if text := errs.String(); strings.Contains(text, "can change the settings file") != warns {
+			t.Errorf("%o: got %q, want a warning: %v", mode, text, warns)
+		}
+		cancel()
+	}
 }
 
 // TestSandboxmcpAPI: by that name the program serves REST on port 8000 or the next free one. It

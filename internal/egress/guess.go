@@ -126,7 +126,7 @@ func (v *visit) raw(silent bool) {
 	}
 	defer v.l.untrack(up)
 	if !silent {
-		v.relay(up, nil)
+		v.relay(up)
 		return
 	}
 	banner := v.await(up)

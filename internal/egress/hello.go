@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -24,17 +25,19 @@ var hiding = []uint16{0xfe0d, 0xffce}
 type hello struct {
 	name string // server name as sent; empty: none
 	ech  bool   // the real server name is encrypted
-	raw  []byte // all bytes read: the ClientHello and perhaps more
+	raw  []byte // the records that were read
 }
 
 var errStop = errors.New("that is enough")
 
 // readHello reads a ClientHello with the parser of crypto/tls and stops it before it
-// answers. The caller sets the read deadline. On error hello.raw holds the bytes read.
+// answers. It reads no further than the last record of the ClientHello, and refuses one
+// that has more behind it. The caller sets the read deadline. On error hello.raw holds the
+// bytes read.
 func readHello(ctx context.Context, r io.Reader) (hello, error) {
 	var h hello
 	var seen bytes.Buffer
-	server := tls.Server(silent{r: io.TeeReader(io.LimitReader(r, helloBytes), &seen)}, &tls.Config{ //nolint:gosec // no handshake takes place here: program and host agree on a version
+	server := tls.Server(silent{r: io.TeeReader(&records{r: io.LimitReader(r, helloBytes)}, &seen)}, &tls.Config{ //nolint:gosec // no handshake takes place here: program and host agree on a version
 		MinVersion: tls.VersionTLS10,
 		GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 			h.name = info.ServerName
@@ -44,10 +47,45 @@ func readHello(ctx context.Context, r io.Reader) (hello, error) {
 	})
 	err := server.HandshakeContext(ctx)
 	h.raw = seen.Bytes()
-	if errors.Is(err, errStop) {
-		return h, nil
+	if !errors.Is(err, errStop) {
+		return hello{raw: h.raw}, fmt.Errorf("read ClientHello: %w", err)
 	}
-	return hello{raw: h.raw}, fmt.Errorf("read ClientHello: %w", err)
+	if !isOneMessage(h.raw) {
+		return hello{raw: h.raw}, errors.New("read ClientHello: more follows in its record")
+	}
+	return h, nil
+}
+
+// isOneMessage reports whether the records contain one handshake message and nothing else.
+func isOneMessage(raw []byte) bool {
+	const head = 4 // type, and length in three bytes
+	var message []byte
+	for len(raw) >= recordHead {
+		end := min(recordHead+int(binary.BigEndian.Uint16(raw[3:])), len(raw))
+		message = append(message, raw[recordHead:end]...)
+		raw = raw[end:]
+	}
+	return len(message) >= head && len(message) == head+(int(message[1])<<16|int(message[2])<<8|int(message[3]))
+}
+
+// records is a reader of TLS records in which a read ends with the record.
+type records struct {
+	r    io.Reader
+	head []byte // what was read of the head of the record
+	left int    // bytes of the record after its head
+}
+
+func (r *records) Read(p []byte) (int, error) {
+	if r.left > 0 {
+		n, err := r.r.Read(p[:min(len(p), r.left)])
+		r.left -= n
+		return n, err
+	}
+	n, err := r.r.Read(p[:min(len(p), recordHead-len(r.head))])
+	if r.head = append(r.head, p[:n]...); len(r.head) == recordHead {
+		r.left, r.head = int(binary.BigEndian.Uint16(r.head[3:])), r.head[:0]
+	}
+	return n, err
 }
 
 // silent is a net.Conn that reads from r and discards writes.

@@ -420,13 +420,16 @@ func TestWeak(t *testing.T) {
 	}
 }
 
-// TestHelloKept: every byte of a hello goes on as it was sent.
+// TestHelloKept: every byte of a hello goes on as it was sent, and what follows it after the
+// host has answered.
 func TestHelloKept(t *testing.T) {
 	heard := make(chan []byte, 1)
 	raw := grab(t, helloFor("a.kit.test"))
 	at := server(t, func(c *net.TCPConn) {
 		got := make([]byte, len(raw)+5)
-		_, _ = io.ReadFull(c, got)
+		_, _ = io.ReadFull(c, got[:len(raw)])
+		_, _ = c.Write(record(23, 0))
+		_, _ = io.ReadFull(c, got[len(raw):])
 		heard <- got
 	})
 	b := newBox(t, setup{open: []string{"a.kit.test"}, sites: map[string]string{"a.kit.test": at}})

@@ -194,7 +194,9 @@ func (v *visit) tls() {
 		return
 	}
 	defer v.l.untrack(up)
-	v.relay(up, first)
+	if v.greet(up, first) {
+		v.relay(up)
+	}
 }
 
 // alert refuses the connection by a TLS alert.
@@ -241,14 +243,10 @@ func (v *visit) hello() (raw []byte, ok bool) {
 	return nil, false
 }
 
-// relay copies in both directions until both have ended. To the host it first sends
-// first, and then the bytes that were read from the program already.
-func (v *visit) relay(up net.Conn, first []byte) {
-	v.relayAfter(up, nil, func(f *flow) error {
-		f.count(int64(len(first)))
-		_, err := up.Write(first)
-		return err
-	})
+// relay copies in both directions until both have ended. To the host it first sends the
+// bytes that were read from the program already.
+func (v *visit) relay(up net.Conn) {
+	v.relayAfter(up, nil, func(*flow) error { return nil })
 }
 
 // relayAfter is like relay, but calls begin before it copies from the program; an error

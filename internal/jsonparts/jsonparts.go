@@ -1,8 +1,29 @@
-// Package jsonparts measures JSON before it is decoded. Decoded, small values take many times the
-// bytes of their text.
+// Package jsonparts measures and checks JSON before it is decoded. Decoded, small values take many
+// times the bytes of their text.
 package jsonparts
 
-import "bytes"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Check returns an error if an object has two members of one name, because decoders differ in which
+// they take. It accepts what is not JSON.
+func Check(text []byte) error {
+	err := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true)).SkipValue()
+	if twice, ok := errors.AsType[*jsontext.SyntacticError](err); ok && errors.Is(err, jsontext.ErrDuplicateName) {
+		return fmt.Errorf("%q occurs twice in one object", twice.JSONPointer.LastToken())
+	}
+	return nil
+}
+
+// Scanner returns a decoder that accepts the JSON that other decoders accept.
+func Scanner(text []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
 
 // Count counts the members, elements and brackets of JSON. It accepts any text.
 func Count(text []byte) (n int) {

@@ -45,6 +45,13 @@ def close(which): figures.clear()
 def show(): print("plain show")
 def savefig(name): figure(99).savefig(name)
 `,
+	"IPython/__init__.py":      "",
+	"IPython/core/__init__.py": "",
+	"IPython/core/display_functions.py": `
+def display(*values, **options): print("plain", *values)
+publish_display_data = clear_output = update_display = display
+`,
+	"IPython/display.py": "from .core.display_functions import display, clear_output\n",
 	"pandas/__init__.py": "options = {}\ndef set_option(name, value): options[name] = value\n",
 }
 
@@ -222,6 +229,35 @@ None`
 		}
 		if o := run(t, kernel.Program{Interpreter: python, Version: knownVersion(t, python), Code: "import IPython"}); !strings.Contains(o.Stderr, "No module named 'IPython'") {
 			t.Errorf("display none: got %q, want the plain interpreter's error", o.Stderr)
+		}
+	})
+}
+
+// TestDisplayOfTheRealIPython: it shows values in a program, too, and prints them in one that displays
+// nothing and in a process that the program has forked.
+func TestDisplayOfTheRealIPython(t *testing.T) {
+	const code = `import os
+from IPython.display import display, clear_output
+display({'a': 1}); clear_output()
+child = os.fork()
+if not child:
+    display('in a child')
+    os._exit(0)
+os.waitpid(child, 0)
+None`
+	const head = "import sys; sys.stdout.reconfigure(write_through=True)\n"
+	eachPython(t, func(t *testing.T, python string) {
+		for display, want := range map[sandboxmcp.Display][]string{
+			"": nil, sandboxmcp.DisplayStdout: {`application/json {"a":1}`}, sandboxmcp.DisplayResults: {`application/json {"a":1}`}, sandboxmcp.DisplayFigures: {`application/json {"a":1}`},
+		} {
+			printed := "plain in a child\n"
+			if want == nil {
+				printed = "plain {'a': 1}\nplain\n" + printed
+			}
+			o := runIn(t, kernel.Program{Interpreter: python, Version: knownVersion(t, python), Code: head + code, Display: display}, withStubs(t))
+			if d := cmp.Diff(want, richest(t, o.Results)); d != "" || o.Stdout != printed || o.Stderr != "" {
+				t.Errorf("%s: got stdout %q, stderr %q, want %q, (-want +got) %s", display, o.Stdout, o.Stderr, printed, d)
+			}
 		}
 	})
 }

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -201,9 +199,6 @@ func (c *conn) accept(line []byte) bool {
 		return true
 	}
 	msg, err := decodeMessage(line)
-	if err == nil && changedID(line, msg) {
-		err = errors.New("its id is a number that is not whole, or too large")
-	}
 	if err != nil {
 		c.refuseMessage(line, "the line is not a JSON-RPC message: "+err.Error())
 		return true
@@ -226,30 +221,6 @@ func decodeMessage(line []byte) (msg jsonrpc.Message, err error) {
 		}
 	}()
 	return jsonrpc.DecodeMessage(line)
-}
-
-// changedID reports whether the id of a request is another number than in its line. The SDK
-// cuts numbers to whole ones, so the answer could be taken for that to another request.
-func changedID(line []byte, msg jsonrpc.Message) bool {
-	r, ok := msg.(*jsonrpc.Request)
-	if !ok {
-		return false
-	}
-	id, ok := r.ID.Raw().(int64)
-	head := line[:min(len(line), 100)]
-	before, rest, found := bytes.Cut(head, []byte(`"id":`))
-	found = found && bytes.Count(before, []byte("{")) == 1 && !bytes.ContainsRune(before, '\\') // else it may be in a parameter or a string
-	if !ok || found && bytes.HasPrefix(bytes.TrimLeft(rest, " "), fmt.Appendf(nil, "%d,", id)) {
-		return false // the usual form, without a look at the rest of a long line
-	}
-	var m struct {
-		ID json.RawMessage `json:"id"`
-	}
-	if json.Unmarshal(line, &m) != nil || string(m.ID) == strconv.FormatInt(id, 10) {
-		return false
-	}
-	sent, err := strconv.ParseFloat(string(m.ID), 64)
-	return err != nil || sent != float64(id) || math.Abs(sent) > maxWhole
 }
 
 // refuseMessage answers valid JSON that is not a message, with its id if that is usable. It

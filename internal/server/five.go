@@ -167,7 +167,7 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 		return s.smallRun(ctx, c, r, files, res), nil
 	}
 	r.Artifacts, res.Artifacts = files, nil // figures are shown; files are read
-	blocks, _ := s.pictures(ctx, c.who, res)
+	blocks, _, _ := s.pictures(ctx, c.who, res)
 	return answer{body: fullPythonRun{r, wholeIsolation(res.Isolation)}, blocks: blocks}, nil
 }
 

@@ -3,7 +3,9 @@ package server
 import (
 	"bytes"
 	"io"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,9 +24,65 @@ const (
 	maxBatch   = 20        // messages of a batch: each can have a long answer
 )
 
-// checkMessage refuses a message that would take much memory. It accepts what is not JSON, which
-// the decoder refuses.
+// checkMessage refuses a message that would take much memory, and one that decoders read
+// differently. It accepts what is not JSON, which the decoder refuses.
 func checkMessage(text []byte) error {
+	if err := checkSize(text); err != nil {
+		return err
+	}
+	if err := jsonparts.Check(text); err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%v", err).WithHint("correct the message")
+	}
+	if changedID(text) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the id is a number that is not whole, or too large").WithHint("send a whole number up to 2^53, or a text")
+	}
+	return nil
+}
+
+// changedID reports whether the SDK changes the id of a message, or of one in a batch. It cuts numbers
+// to whole ones, so an answer could be taken for that to another request.
+func changedID(text []byte) bool {
+	in := jsonparts.Scanner(text)
+	if !isBatch(text) {
+		return changesID(in)
+	}
+	_, err := in.ReadToken()
+	for err == nil && in.PeekKind() != ']' {
+		if in.PeekKind() != '{' {
+			err = in.SkipValue()
+		} else if changesID(in) {
+			return true
+		}
+	}
+	return false
+}
+
+// changesID is changedID for the message that a decoder reads next.
+func changesID(in *jsontext.Decoder) (changes bool) {
+	if begin, err := in.ReadToken(); err != nil || begin.Kind() != '{' {
+		return false
+	}
+	for in.PeekKind() == '"' {
+		token, err := in.ReadToken()
+		if err != nil {
+			return false
+		}
+		if token.String() != "id" || in.PeekKind() != '0' {
+			err = in.SkipValue()
+		} else if token, err = in.ReadToken(); err == nil {
+			n := token.Float()
+			changes = n != math.Trunc(n) || math.Abs(n) > maxWhole || math.Abs(n) == maxWhole && strings.TrimPrefix(token.String(), "-") != strconv.Itoa(maxWhole)
+		}
+		if err != nil {
+			return false
+		}
+	}
+	_, _ = in.ReadToken()
+	return changes
+}
+
+// checkSize refuses a message that would take much memory.
+func checkSize(text []byte) error {
 	n := jsonparts.Count(text)
 	small := len(text) <= maxOther && n <= otherParts
 	switch batch := isBatch(text); {
@@ -49,7 +107,7 @@ func isBatch(text []byte) bool {
 
 // countBatch counts the messages of a batch, up to one more than are accepted.
 func countBatch(text []byte) (n int) {
-	in := scanner(text)
+	in := jsonparts.Scanner(text)
 	_, err := in.ReadToken()
 	for err == nil && n <= maxBatch && in.PeekKind() != ']' {
 		if err = in.SkipValue(); err == nil {
@@ -62,7 +120,7 @@ func countBatch(text []byte) (n int) {
 // callsTool reports whether a message is a tool call for every decoder, also if it has two members
 // named method.
 func callsTool(text []byte) bool {
-	in := scanner(text)
+	in := jsonparts.Scanner(text)
 	if begin, err := in.ReadToken(); err != nil || begin.Kind() != '{' {
 		return false
 	}
@@ -84,11 +142,6 @@ func callsTool(text []byte) bool {
 		calls = true
 	}
 	return calls
-}
-
-// scanner returns a decoder that accepts the JSON that other decoders accept.
-func scanner(text []byte) *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // measured checks the body of a request, which can then still be read.

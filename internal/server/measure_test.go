@@ -114,3 +114,26 @@ func (w *web) openEvents(key string) (path string) {
 		}
 	}
 }
+
+// TestMessagesThatAreReadDifferently: an id that the decoder changes, or a member that occurs twice, is
+// refused over every transport.
+func TestMessagesThatAreReadDifferently(t *testing.T) {
+	w := openWeb(t, newFake())
+	old := w.legacyPeer("ka", "2025-03-26")
+	for _, c := range []struct{ body, want string }{
+		{`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, "not whole"},
+		{`{"jsonrpc":"2.0","method":"ping","id":9007199254740993}`, "not whole"},
+		{`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2.5,"method":"ping"}]`, "not whole"},
+		{message("tools/call", `"name":"execute_code","arguments":{"code":"1","code":"2"}`), `\"code\" occurs twice`},
+		{`{"jsonrpc":"2.0","id":7,"method":"ping"}`, `"result"`},
+		{`{"jsonrpc":"2.0","id":-9007199254740992,"method":"ping"}`, `"id":-9007199254740992`},
+		{`{"jsonrpc":"2.0","id":"1.5","method":"ping","params":{"id":1.5}}`, `"result"`},
+	} {
+		resp := old.do(t.Context(), http.MethodPost, server.MCPPath, []byte(c.body))
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || !strings.Contains(string(text), c.want) {
+			t.Errorf("%s: got %d, %.300s, %v, want %s", c.body, resp.StatusCode, text, err, c.want)
+		}
+	}
+}

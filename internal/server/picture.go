@@ -74,29 +74,33 @@ func codecFor(mime string) (codec, bool) {
 
 // pictures returns the image blocks of a result, first of rich results and then of files, and
 // how many pictures were too many. A picture that is both is shown once. It leaves out
-// pictures that cannot be shown; their files are still linked.
-func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Result) (blocks []mcp.Content, more int) {
-	seen, left := map[[sha256.Size]byte]bool{}, maxDecoded
-	add := func(mime string, data []byte) {
+// pictures that cannot be shown; their files are still linked. shown has the places of the rich
+// results whose picture is in a block.
+func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Result) (blocks []mcp.Content, more int, shown map[int]bool) {
+	seen, left := map[[sha256.Size]byte]bool{}, maxDecoded // whether it is shown
+	add := func(mime string, data []byte) bool {
 		sum := sha256.Sum256(data)
-		if seen[sum] {
-			return
+		if is, known := seen[sum]; known {
+			return is
 		}
-		seen[sum] = true
+		seen[sum] = false
 		if len(blocks) == maxPictures {
 			more++
 		} else if p := s.picture(ctx, mime, data, &left); p != nil {
 			blocks = append(blocks, p)
+			seen[sum] = true
 		}
+		return seen[sum]
 	}
-	for _, bundle := range r.Results {
+	shown = map[int]bool{}
+	for i, bundle := range r.Results {
 		for _, mime := range []string{"image/png", "image/jpeg", "image/gif", "image/webp"} {
 			text, ok := bundle[mime].(string)
 			if !ok {
 				continue
 			}
 			if data, err := base64.StdEncoding.DecodeString(text); err == nil {
-				add(mime, data)
+				shown[i] = add(mime, data)
 				break // the other forms show the same picture
 			}
 		}
@@ -106,7 +110,12 @@ func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxm
 			continue
 		}
 		if len(blocks) == maxPictures { // its content is not read any more
-			if sum, err := hex.DecodeString(a.SHA256); err != nil || len(sum) != sha256.Size || !seen[[sha256.Size]byte(sum)] {
+			sum, err := hex.DecodeString(a.SHA256)
+			known := err == nil && len(sum) == sha256.Size
+			if known {
+				_, known = seen[[sha256.Size]byte(sum)]
+			}
+			if !known {
 				more++
 			}
 			continue
@@ -121,7 +130,7 @@ func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxm
 		}
 		add(bareType(a.MIMEType), data)
 	}
-	return blocks, more
+	return blocks, more, shown
 }
 
 // leftOut says how many pictures of a run an answer does not show, and where they are.

@@ -63,7 +63,7 @@ func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v vie
 	var pictures []mcp.Content
 	if v.content {
 		var more int
-		if pictures, more = s.pictures(ctx, c.who, res); more > 0 {
+		if pictures, more, _ = s.pictures(ctx, c.who, res); more > 0 {
 			r.Note = sentences(r.Note, leftOut(more, res.RequestID))
 		}
 	}

@@ -122,7 +122,7 @@ func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, 
 		ElapsedSeconds: math.Ceil(res.ElapsedSeconds*10) / 10, TimeoutSeconds: res.TimeoutSeconds,
 		SessionID: res.SessionID, SessionCreated: res.SessionCreated, StateLost: res.StateLost, StateLostIn: res.StateLostIn, Signal: res.Signal,
 		StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
-		Error: shortError(res), Results: s.smallResults(res), Isolation: weakness(res.Isolation),
+		Error: shortError(res), Isolation: weakness(res.Isolation),
 		Clamped: clamped(res), QueuePlace: res.Metadata["queue_place"],
 	}
 	if res.Status != sandboxmcp.StatusRunning {
@@ -149,12 +149,14 @@ func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, 
 		}
 	}
 	var pictures []mcp.Content
+	var shown map[int]bool
 	if v.content {
 		var more int
-		if pictures, more = s.pictures(ctx, c.who, res); more > 0 {
+		if pictures, more, shown = s.pictures(ctx, c.who, res); more > 0 {
 			r.Note = sentences(r.Note, leftOut(more, res.RequestID))
 		}
 	}
+	r.Results = s.smallResults(res, shown)
 	if !linksKnown(c.request.ProtocolVersion()) {
 		links = nil
 	}
@@ -202,11 +204,11 @@ func shortError(res sandboxmcp.Result) *smallError {
 }
 
 // smallResults returns the rich results in one form each. It leaves out what stdout shows
-// already. A picture is a block of the answer.
-func (s *Server) smallResults(res sandboxmcp.Result) []sandboxmcp.RichResult {
+// already. A picture is a block of the answer if its place is in pictured.
+func (s *Server) smallResults(res sandboxmcp.Result, pictured map[int]bool) []sandboxmcp.RichResult {
 	var list []sandboxmcp.RichResult
 	left := resultChars
-	for _, bundle := range res.Results {
+	for i, bundle := range res.Results {
 		kind, value := bestForm(bundle)
 		if kind == "" {
 			continue
@@ -215,7 +217,11 @@ func (s *Server) smallResults(res sandboxmcp.Result) []sandboxmcp.RichResult {
 			continue
 		}
 		if strings.HasPrefix(kind, "image/") && kind != "image/svg+xml" {
-			list = append(list, sandboxmcp.RichResult{kind: "shown"})
+			state := "shown"
+			if !pictured[i] {
+				state = "not shown; whole at " + runURI(res.RequestID, "result")
+			}
+			list = append(list, sandboxmcp.RichResult{kind: state})
 			continue
 		}
 		if text, ok := value.(string); ok && kind == "text/plain" {
@@ -444,7 +450,7 @@ func (s *Server) smallRun(ctx context.Context, c *call, run pythonRun, all []san
 		}
 		files = append(files, smallPythonFile{f.Path, f.Filename, f.SizeBytes, f.MIMEType, f.DownloadURL})
 	}
-	pictures, more := s.pictures(ctx, c.who, res)
+	pictures, more, _ := s.pictures(ctx, c.who, res)
 	notes := []string{res.Note}
 	if n := len(all) - len(files); n > 0 {
 		notes = append(notes, s.orJust(fmt.Sprintf("%d more files: call sandbox_list_artifacts.", n), fmt.Sprintf("%d more files are not listed.", n)))

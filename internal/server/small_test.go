@@ -172,13 +172,17 @@ func TestValuesOfASmallAnswer(t *testing.T) {
 		{"text/plain": "  a\n0 1", "text/html": "<table>", "is_main_result": true}, // printed
 		{"text/plain": "<Figure>", "image/png": base64},
 		{"text/html": "<b>", "text/markdown": "**b**"},
+		{"image/png": "bm8gcGljdHVyZQ=="},
+		{"image/png": "no base64"},
+		{"text/plain": "<Figure>", "image/png": base64},
 		{"is_main_result": true},
 	}
 	r.Artifacts = []sandboxmcp.Artifact{artifact("figure.png", figure)}
 	r.Error = &sandboxmcp.ProgramError{Name: "ValueError", Value: "boom", Traceback: []string{"Traceback"}}
 	r.Stderr = "Traceback\nValueError: boom\n"
 	body, _, res := smallAnswer(t, newFake(), r)
-	if d := cmp.Diff([]any{map[string]any{"image/png": "shown"}, map[string]any{"text/markdown": "**b**"}}, body["results"]); d != "" {
+	shown, hidden := map[string]any{"image/png": "shown"}, map[string]any{"image/png": "not shown; whole at run://" + string(r.RequestID) + "/result"}
+	if d := cmp.Diff([]any{shown, map[string]any{"text/markdown": "**b**"}, hidden, hidden, shown}, body["results"]); d != "" {
 		t.Errorf("results (-want +got):\n%s", d)
 	}
 	if got := len(blocks(res, "image")); got != 1 {

@@ -120,6 +120,10 @@ func (c *Client) read(ctx context.Context, a answer) (title, content string, err
 		return "", "", err
 	}
 	defer leave()
+	if coding := a.head.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") { // gzip, the only one that was asked for, is decoded already
+		return "", "", sandboxmcp.Errorf(sandboxmcp.CodeFetchFailed, "%s sent the page in the encoding %s, which was not asked for", a.url.Hostname(), sandboxmcp.Quote(coding)).
+			With("status", a.status).WithHint("fetch it in a program that may reach its domain")
+	}
 	kind, declared := a.kind()
 	page := kind == "text/html" || kind == "application/xhtml+xml"
 	text := page || strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "json") || strings.HasSuffix(kind, "xml") || strings.HasSuffix(kind, "javascript") || strings.HasSuffix(kind, "yaml")

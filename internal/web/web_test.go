@@ -217,6 +217,24 @@ func TestHostilePages(t *testing.T) {
 	}
 }
 
+// TestEncodedPagesAreNoText: a page in an encoding that was not asked for would be read as other characters.
+func TestEncodedPagesAreNoText(t *testing.T) {
+	pages := map[string]http.HandlerFunc{}
+	for _, coding := range []string{"br", "zstd", "deflate", "x-gzip", "gzip,gzip", "identity"} {
+		pages["/"+coding] = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", coding)
+			sends("text/html", "\x0b\x02\x80hello\x03")(w, r)
+		}
+	}
+	url, c := site(t, pages)
+	for path := range pages {
+		p, err := c.Fetch(t.Context(), sandboxmcp.PageAsk{URL: url + path}, noPDF)
+		if refused := sandboxmcp.CodeOf(err) == sandboxmcp.CodeFetchFailed && strings.Contains(err.Error(), "not asked for"); refused != (path != "/identity") {
+			t.Errorf("%s: got %q, %v, want it refused unless it is identity", path, p.Content, err)
+		}
+	}
+}
+
 func TestCancelledFetch(t *testing.T) {
 	began := make(chan struct{})
 	url, c := site(t, map[string]http.HandlerFunc{"/": func(w http.ResponseWriter, r *http.Request) {

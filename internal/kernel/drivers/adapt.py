@@ -197,10 +197,18 @@ class Handle:
 
 
 def change_display(module):
-    """Makes display() of the real IPython show values here; outside a notebook, it prints them."""
-    show_all.__name__ = "display"
-    module.display, module.publish_display_data, module.clear_output = show_all, publish, nothing_to_do
-    module.update_display = show_all
+    """Makes display() of the real IPython show values; outside a notebook, it prints them."""
+    module.display, module.publish_display_data = where_shown(show_all, module.display), where_shown(publish, module.publish_display_data)
+    module.clear_output, module.update_display = where_shown(nothing_to_do, module.clear_output), where_shown(show_all, module.update_display)
+
+
+def where_shown(show, plain):
+    """Returns a function that is show in programs whose values can be shown, and plain in others."""
+    def function(*arguments, **options):
+        return (show if shows() else plain)(*arguments, **options)
+
+    function.__name__, function.__doc__ = plain.__name__, plain.__doc__
+    return function
 
 
 class Shown:

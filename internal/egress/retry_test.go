@@ -1,0 +1,117 @@
+package egress_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/egress"
+)
+
+// record makes a TLS record.
+func record(kind byte, data ...byte) []byte {
+	return append(binary.BigEndian.AppendUint16([]byte{kind, 3, 3}, uint16(len(data))), data...)
+}
+
+// retryRequest is a ServerHello that asks for a second ClientHello, in records of at most size bytes.
+func retryRequest(size int) (out []byte) {
+	random := sha256.Sum256([]byte("HelloRetryRequest"))
+	body := append([]byte{3, 3}, random[:]...)
+	body = append(body, 0, 0x13, 1, 0, 0, 12, 0, 43, 0, 2, 3, 4, 0, 51, 0, 2, 0, 23)
+	message := append([]byte{2, 0, 0, byte(len(body))}, body...)
+	for len(message) > 0 {
+		n := min(size, len(message))
+		out, message = append(out, record(22, message[:n]...)...), message[n:]
+	}
+	return out
+}
+
+// fussy is a host that reads first bytes of a connection, sends its answer, and returns what comes then.
+func fussy(t *testing.T, first int, answer []byte) (addr string, rest func() []byte) {
+	t.Helper()
+	l := listen(t)
+	got := make(chan []byte, 1)
+	go func() {
+		defer close(got)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if _, err = io.CopyN(io.Discard, c, int64(first)); err != nil {
+			return
+		}
+		_, _ = c.Write(answer)
+		all, _ := io.ReadAll(c)
+		got <- all
+	}()
+	return l.Addr().String(), func() []byte { return <-got }
+}
+
+func TestSecondClientHelloNamesTheSameHost(t *testing.T) {
+	good, evil, unnamed := grab(t, helloFor("api.kit.test")), grab(t, helloFor("other.kit.test")), grab(t, &tls.Config{InsecureSkipVerify: true})
+	early := append(record(20, 1), record(23, bytes.Repeat([]byte{0x16}, 5000)...)...)
+	for _, c := range []struct {
+		name   string
+		answer []byte
+		second []byte
+		passes int // bytes of second that the host gets
+	}{
+		{"same name", retryRequest(1000), good, len(good)},
+		{"same name after early data", retryRequest(1000), append(bytes.Clone(early), good...), len(early) + len(good)},
+		{"another name", retryRequest(1000), evil, 0},
+		{"another name after early data", retryRequest(1000), append(bytes.Clone(early), evil...), len(early)},
+		{"no name", retryRequest(1000), unnamed, 0},
+		{"request in small records", retryRequest(7), evil, 0},
+		{"request after a warning", append(record(21, 1, 112), retryRequest(1000)...), evil, 0},
+		{"no TLS", retryRequest(1000), []byte("GET / HTTP/1.1\r\nHost: other.kit.test\r\n\r\n"), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			addr, rest := fussy(t, len(good), c.answer)
+			b := newBox(t, setup{open: []string{"api.kit.test"}, sites: map[string]string{"api.kit.test:443": addr}, caps: egress.Caps{Head: patience}})
+			p := b.toName("api.kit.test", 443)
+			// The program does not wait for the host, which would let a late check be passed.
+			if _, err := p.Write(append(bytes.Clone(good), c.second...)); err != nil {
+				t.Fatal(err)
+			}
+			_ = p.(*net.TCPConn).CloseWrite()
+			answer := make([]byte, len(retryRequest(1000)))
+			if _, err := io.ReadFull(p, answer); err != nil || !bytes.Equal(answer, c.answer[:len(answer)]) {
+				t.Fatalf("answer of the host: got %x, %v, want %x", answer, err, c.answer)
+			}
+			if got := rest(); !bytes.Equal(got, c.second[:c.passes]) {
+				t.Errorf("the host got %d bytes after the first ClientHello, want %d", len(got), c.passes)
+			}
+			if c.passes == 0 && bytes.Equal(c.second, evil) {
+				b.wantDenied("other.kit.test", 443, "the server name is another")
+			}
+		})
+	}
+}
+
+func TestNothingFollowsTheClientHelloInItsRecord(t *testing.T) {
+	good, evil := grab(t, helloFor("api.kit.test")), grab(t, helloFor("other.kit.test"))
+	b := newBox(t, setup{open: []string{"api.kit.test"}, sites: map[string]string{"api.kit.test:443": newSite(t, true).addr()}})
+	_, _ = say(b.toName("api.kit.test", 443), string(record(22, append(bytes.Clone(good[5:]), evil[5:]...)...)))
+	b.wantDenied("api.kit.test", 443, "not TLS")
+	b.wantAllowed()
+}
+
+func TestHandshakeWithASecondClientHello(t *testing.T) {
+	s := newSite(t, true)
+	s.TLS.CurvePreferences = []tls.CurveID{tls.CurveP384} // for which clients send no key at first
+	b := newBox(t, setup{open: []string{"api.kit.test"}, sites: map[string]string{"api.kit.test:443": s.addr()}})
+	tc := tls.Client(b.toName("api.kit.test", 443), &tls.Config{ServerName: "api.kit.test", InsecureSkipVerify: true})
+	if code, body := get(t, tc, "api.kit.test", "/"); code != 200 || body != "hello from api.kit.test" {
+		t.Errorf("got %d %q, want the page", code, body)
+	}
+	if !tc.ConnectionState().HelloRetryRequest {
+		t.Error("the host did not ask for a second ClientHello")
+	}
+}
