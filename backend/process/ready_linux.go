@@ -14,8 +14,8 @@ import (
 // handed out once.
 
 // poolKey is every field of a Spec that affects how a sandbox is built. Two Specs with the same key
-// differ only in ID and MinTier, and in MemoryBytes and WorkBytes where resizes reports that they can be
-// set later. The tier is checked when a sandbox is handed out.
+// differ only in ID and MinTier, and, where resizes reports that they can be set later, in MemoryBytes,
+// WorkBytes, CPUCores and CPUTime. The tier is checked when a sandbox is handed out.
 type poolKey struct {
 	memory, workBytes, workInodes, tempBytes int64
 	cores                                    float64
@@ -25,17 +25,31 @@ type poolKey struct {
 	dirs, image, hint, loads                 string
 }
 
+// setLater stands in a key for any limit that is set when a sandbox is handed out. 0 means no limit.
+const setLater = -1
+
 func (b *Backend) keyOf(s backend.Spec) poolKey {
-	memory, work := s.MemoryBytes, s.WorkBytes
+	memory, work, cores, cpuTime := s.MemoryBytes, s.WorkBytes, s.CPUCores, s.CPUTime
 	if b.resizes() {
 		memory, work = 0, 0
+		if cores > 0 {
+			cores = setLater
+		}
+		if 0 < cpuTime && cpuTime <= readyCPUTime {
+			cpuTime = setLater
+		}
 	}
-	return poolKey{memory, work, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
+	return poolKey{memory, work, s.WorkInodes, s.TempBytes, cores, s.MaxTasks, cpuTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
 }
 
-// resizes reports whether the memory limit of a sandbox and the size of its working directory, which
-// depends on it, can be set when it is handed out. Only root may change mounts of sandboxes from
-// outside. Without a control group of version 1 the limit is set in other ways.
+// readyCPUTime is the limit of CPU time of the processes in a ready sandbox, which may run programs of
+// packages. The limit of a request that is given the sandbox is at most that, because it can only be
+// lowered.
+const readyCPUTime = 24 * time.Hour
+
+// resizes reports whether the limits of memory and CPU of a sandbox, and the size of its working
+// directory, which depends on the memory, can be set when it is handed out. Only root may change mounts
+// of sandboxes from outside. Without a control group of version 1 the limits are set in other ways.
 func (b *Backend) resizes() bool {
 	if !b.hostRoot() || b.cfg.Containers != nil {
 		return false
@@ -46,25 +60,31 @@ func (b *Backend) resizes() bool {
 	return b.tree != nil && b.tree.Version() == 1
 }
 
-// resize gives a ready sandbox the memory limit of spec and the size of its working directory. It reads
-// both back. On error the sandbox must not be used.
+// resize gives a ready sandbox the limits of spec and the size of its working directory. They are read
+// back, the limit of cores when the walls are looked at. On error the sandbox must not be used.
 func (s *sandbox) resize(spec backend.Spec) error {
-	memory, size := spec.MemoryBytes, workBytes(spec)
-	if memory == s.spec.MemoryBytes && size == workBytes(s.spec) {
+	size, had := workBytes(spec), workBytes(s.spec)
+	group := spec.MemoryBytes != s.spec.MemoryBytes || spec.CPUCores != s.spec.CPUCores
+	if !group && size == had && spec.CPUTime == s.spec.CPUTime {
 		return nil
 	}
 	if s.hall.Mode() != jail.ModeRoot || s.group == nil {
 		return errors.ErrUnsupported
 	}
-	if memory != s.spec.MemoryBytes {
-		if err := s.group.SetMemory(memory); err != nil {
+	if group {
+		if err := s.group.Change(spec.MemoryBytes, spec.CPUCores); err != nil {
 			return err
 		}
 	}
-	if size == workBytes(s.spec) {
-		return nil
+	if size != had {
+		if err := s.slot.ResizeWork(size); err != nil {
+			return err
+		}
 	}
-	return s.slot.ResizeWork(size)
+	if spec.CPUTime != s.spec.CPUTime {
+		return s.slot.LowerCPUTime(int64(spec.CPUTime.Seconds()))
+	}
+	return nil
 }
 
 // workBytes returns the size of the working directory, whose files count as memory.
@@ -107,6 +127,10 @@ func (b *Backend) builder(spec backend.Spec, next prospect) func() (*sandbox, bo
 		h := b.standing(spec.Trees)
 		if h == nil { // no jail is made only for a ready sandbox
 			return nil, false
+		}
+		spec := spec
+		if b.keyOf(spec).cpuTime == setLater {
+			spec.CPUTime = readyCPUTime
 		}
 		s, err := b.build(h, spec, true)
 		if err != nil {

@@ -69,12 +69,12 @@ func TestReadyByUse(t *testing.T) {
 	openClosed(t, b, spec("twice"))
 	until(t, b, "2", func(n int) bool { return n == 2 })
 	kinds := map[string]func(*backend.Spec){
-		"cores": func(s *backend.Spec) { s.CPUCores = 0.5 }, "tasks": func(s *backend.Spec) { s.MaxTasks++ },
-		"cpu time": func(s *backend.Spec) { s.CPUTime = time.Minute }, "inodes": func(s *backend.Spec) { s.WorkInodes++ },
+		"a limit of cpu time": func(s *backend.Spec) { s.CPUTime = time.Minute }, "tasks": func(s *backend.Spec) { s.MaxTasks++ }, "inodes": func(s *backend.Spec) { s.WorkInodes++ },
 		"temp": func(s *backend.Spec) { s.TempBytes /= 2 }, "directories": func(s *backend.Spec) { s.Trees = backend.Trees(t.TempDir()) },
 	}
 	if !resizes(t, b) {
 		kinds["memory"], kinds["work"] = func(s *backend.Spec) { s.MemoryBytes++ }, func(s *backend.Spec) { s.WorkBytes /= 2 }
+		kinds["cores"] = func(s *backend.Spec) { s.CPUCores = 0.5 }
 	}
 	for name, change := range kinds {
 		sp := spec("other")
@@ -162,17 +162,19 @@ func resizes(t *testing.T, b backend.Backend) bool {
 	return iso.Tier == sandboxmcp.TierL3 && slices.Contains(iso.Walls, "memory limit (cgroup v1)")
 }
 
-// TestReadyTakesAnotherMemoryLimit: where a memory limit can be set later, a ready sandbox is given to
-// requests with another one, or with a working directory of another size. It is then as one that was
-// built for the request, and the limit is in force.
-func TestReadyTakesAnotherMemoryLimit(t *testing.T) {
+// TestReadyTakesOtherLimits: where limits can be set later, a ready sandbox is given to requests with
+// others of memory, cores and CPU time, or with a working directory of another size. It is then as one
+// that was built for the request, and the limits are in force.
+func TestReadyTakesOtherLimits(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()
 	small, large, roomy := spec("small"), spec("large"), spec("roomy")
 	small.WorkBytes, large.WorkBytes, roomy.WorkBytes = 64<<20, 64<<20, 128<<20
 	small.MemoryBytes, large.MemoryBytes, roomy.MemoryBytes = 96<<20, 256<<20, 256<<20 // the working directory has at most half
-	left := 2                                                                          // none is taken
+	small.CPUTime, large.CPUTime, roomy.CPUTime = 40*time.Second, 20*time.Second, 30*time.Second
+	small.CPUCores, large.CPUCores = 0.5, 1.5
+	left := 2 // none is taken
 	if resizes(t, b) {
 		left = 1
 	}

@@ -219,8 +219,8 @@ func TestALiftedQuotaIsNoWall(t *testing.T) {
 	}
 }
 
-// TestAMemoryLimitKeepsTheRest: a new memory limit neither ends Yield nor forgets a quota that is lifted.
-func TestAMemoryLimitKeepsTheRest(t *testing.T) {
+// TestNewLimitsKeepTheRest: new limits neither end Yield nor forget a quota that is lifted.
+func TestNewLimitsKeepTheRest(t *testing.T) {
 	f := newFake(t, "0::/\n", mount2)
 	f.files["cpu.idle"] = "0"
 	f.group("/", "cpuset cpu io memory pids", "1\n2\n", true)
@@ -232,7 +232,7 @@ func TestAMemoryLimitKeepsTheRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, set := range []func() error{g.Yield, g.LiftQuota, func() error { return g.SetMemory(32 << 20) }} {
+	for _, set := range []func() error{g.Yield, g.LiftQuota, func() error { return g.Change(32<<20, 0.02) }} {
 		if err := set(); err != nil {
 			t.Fatal(err)
 		}
@@ -245,11 +245,15 @@ func TestAMemoryLimitKeepsTheRest(t *testing.T) {
 			}
 		}
 	}
-	check("with the new memory limit", map[string]string{"memory.max": "33554432", "cpu.max": "max 100000", "cpu.idle": "1"})
+	check("with the new limits", map[string]string{"memory.max": "33554432", "cpu.max": "max 100000", "cpu.idle": "1"})
 	if err := g.RestoreQuota(); err != nil {
 		t.Fatal(err)
 	}
-	check("restored", map[string]string{"memory.max": "33554432", "cpu.max": "1000 100000", "cpu.idle": "0"})
+	check("restored", map[string]string{"memory.max": "33554432", "cpu.max": "2000 100000", "cpu.idle": "0"})
+	if err := g.Change(32<<20, 0.5); err != nil {
+		t.Fatal(err)
+	}
+	check("changed", map[string]string{"memory.max": "33554432", "cpu.max": "50000 100000"})
 	if walls := strings.Join(g.Walls(), " "); !strings.Contains(walls, "cpu quota") {
 		t.Errorf("walls when the quota was restored: got %q, want the quota among them", walls)
 	}

@@ -70,15 +70,34 @@ func (g *Group) Set(l Limits) error {
 	return nil
 }
 
-// SetMemory replaces the memory limit while processes are in the group, and reads it back. The counters
-// of usage, and what LiftQuota and Yield have set, continue. If the group uses more than the limit,
-// SetMemory fails.
-func (g *Group) SetMemory(bytes int64) error {
+// Change replaces the limits of memory and CPU while processes are in the group. The counters of usage,
+// and what LiftQuota and Yield have set, continue; a quota that is lifted gets the new limit when it is
+// restored. If the group uses more memory than the limit, Change fails.
+func (g *Group) Change(memory int64, cores float64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.setMemoryLocked(bytes); err != nil {
-		return fmt.Errorf("set the memory limit of control group %s: %w", g.name, err)
+	err := g.setMemoryLocked(memory)
+	if err == nil {
+		err = g.changeCPULocked(cores)
 	}
+	if err != nil {
+		return fmt.Errorf("change the limits of control group %s: %w", g.name, err)
+	}
+	return nil
+}
+
+func (g *Group) changeCPULocked(cores float64) error {
+	switch {
+	case g.tree.of("cpu") == nil || g.tree.noQuota || cores <= 0 || cores == g.limits.CPUCores:
+		return nil
+	case g.lifted > 0:
+		g.lifted = cores
+		return nil
+	}
+	if err := g.setCPULocked(cores); err != nil {
+		return err
+	}
+	g.limits.CPUCores = cores
 	return nil
 }
 

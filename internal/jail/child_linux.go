@@ -133,6 +133,14 @@ func (c *Child) ready(pr probes) error {
 		return err
 	}
 	s := c.slot
+	s.mu.Lock()
+	lowered := s.lowered
+	s.mu.Unlock()
+	if lowered > 0 {
+		if err = lowerCPUTime(c.host, lowered); err != nil {
+			return err
+		}
+	}
 	init, err := s.lookAtInit(LookHold)
 	if err != nil {
 		return err

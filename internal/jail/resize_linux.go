@@ -4,11 +4,69 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 )
+
+// LowerCPUTime lowers the CPU time that init and each of its children may use, those that wait for a
+// program among them, and later forks. What they start inherits the limit. It reads the limits back. A
+// process that is no child of init keeps the limit that it has.
+//
+// Preconditions: as those of ResizeWork, and no program was started in the sandbox.
+func (s *Slot) LowerCPUTime(seconds int64) error {
+	pid := s.PID()
+	dir := "/proc/" + strconv.Itoa(pid)
+	children, err := os.ReadFile(dir + "/task/" + strconv.Itoa(pid) + "/children")
+	if err != nil {
+		return fmt.Errorf("lower the limit of CPU time: %w", err)
+	}
+	for _, child := range strings.Fields(string(children)) {
+		n, err := strconv.Atoi(child)
+		if err == nil {
+			err = lowerCPUTime(n, seconds)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := lowerCPUTime(pid, seconds); err != nil {
+		return err
+	}
+	limits, err := os.ReadFile(dir + "/limits")
+	if err != nil {
+		return fmt.Errorf("lower the limit of CPU time: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lowered = seconds
+	s.changes++
+	if s.seen != nil { // the rest of what was seen is as it was
+		now := *s.seen
+		now.limits = string(limits)
+		s.seen = &now
+	}
+	return nil
+}
+
+// lowerCPUTime lowers the limit of one process and reads it back.
+func lowerCPUTime(pid int, seconds int64) error {
+	want := unix.Rlimit{Cur: uint64(seconds), Max: uint64(seconds)}
+	var got unix.Rlimit
+	err := unix.Prlimit(pid, unix.RLIMIT_CPU, &want, nil)
+	if err == nil {
+		err = unix.Prlimit(pid, unix.RLIMIT_CPU, nil, &got)
+	}
+	if err == nil && got != want {
+		err = fmt.Errorf("it is %d s", got.Cur)
+	}
+	if err != nil {
+		return fmt.Errorf("lower the limit of CPU time of process %d to %d s: %w", pid, seconds, err)
+	}
+	return nil
+}
 
 // ResizeWork changes the size of the sandbox's working directory. It reads the new size back from the
 // kernel and fails if it is another. The directory may not hold more than that.

@@ -84,6 +84,7 @@ type Slot struct {
 	told     bool          // the server may have sockets in the network namespace that refuse everything
 	egress   bool          // the server may have sockets in the network namespace that lead out
 	forked   [][]string    // walls of each zygote fork in this sandbox
+	lowered  int64         // the limit that LowerCPUTime has set; 0: none
 	seen     *look         // the last look at init; nil: it was dropped
 	changes  int           // how often stale was called
 	gone     chan struct{} // closed at end of file on init's socket
