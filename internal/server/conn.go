@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -201,8 +202,8 @@ func (c *conn) accept(line []byte) bool {
 		return true
 	}
 	msg, err := decodeMessage(line)
-	if err == nil && changedID(line, msg) {
-		err = errors.New("its id is a number that is not whole, or too large")
+	if err == nil && unusableID(line) {
+		err = errID
 	}
 	if err != nil {
 		c.refuseMessage(line, "the line is not a JSON-RPC message: "+err.Error())
@@ -228,28 +229,39 @@ func decodeMessage(line []byte) (msg jsonrpc.Message, err error) {
 	return jsonrpc.DecodeMessage(line)
 }
 
-// changedID reports whether the id of a request is another number than in its line. The SDK
-// cuts numbers to whole ones, so the answer could be taken for that to another request.
-func changedID(line []byte, msg jsonrpc.Message) bool {
-	r, ok := msg.(*jsonrpc.Request)
-	if !ok {
-		return false
-	}
-	id, ok := r.ID.Raw().(int64)
-	head := line[:min(len(line), 100)]
+// errID is the error for a message with an unusableID.
+var errID = errors.New("its id is a number that is not whole, or too large")
+
+// unusableID reports whether the id of a message, or of one in a batch, is a number that the SDK
+// changes. It cuts numbers to whole ones, so the answer could be taken for that to another request.
+func unusableID(text []byte) bool {
+	head := text[:min(len(text), 100)]
 	before, rest, found := bytes.Cut(head, []byte(`"id":`))
-	found = found && bytes.Count(before, []byte("{")) == 1 && !bytes.ContainsRune(before, '\\') // else it may be in a parameter or a string
-	if !ok || found && bytes.HasPrefix(bytes.TrimLeft(rest, " "), fmt.Appendf(nil, "%d,", id)) {
-		return false // the usual form, without a look at the rest of a long line
+	if found && bytes.Count(before, []byte("{")) == 1 && !bytes.ContainsRune(before, '\\') { // else it may be in a parameter or a string
+		id, _, ended := bytes.Cut(bytes.TrimLeft(rest, " "), []byte(","))
+		if ended && plainID(id) {
+			return false // the usual form, without a look at the rest of a long line
+		}
 	}
-	var m struct {
+	type message struct {
 		ID json.RawMessage `json:"id"`
 	}
-	if json.Unmarshal(line, &m) != nil || string(m.ID) == strconv.FormatInt(id, 10) {
-		return false
+	all := make([]message, 1)
+	if isBatch(text) {
+		_ = json.Unmarshal(text, &all) // what does not decode has no id
+	} else {
+		_ = json.Unmarshal(text, &all[0])
 	}
-	sent, err := strconv.ParseFloat(string(m.ID), 64)
-	return err != nil || sent != float64(id) || math.Abs(sent) > maxWhole
+	return slices.ContainsFunc(all, func(m message) bool {
+		if len(m.ID) == 0 || !strings.ContainsRune("-0123456789", rune(m.ID[0])) {
+			return false
+		}
+		if whole, err := strconv.ParseInt(string(m.ID), 10, 64); err == nil {
+			return whole > maxWhole || whole < -maxWhole
+		}
+		n, err := strconv.ParseFloat(string(m.ID), 64)
+		return err != nil || n != math.Trunc(n) || math.Abs(n) > maxWhole
+	})
 }
 
 // refuseMessage answers valid JSON that is not a message, with its id if that is usable. It

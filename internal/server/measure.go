@@ -101,5 +101,8 @@ func measured(r *http.Request) error {
 	if err != nil || len(body) > maxLine {
 		return nil //nolint:nilerr // the SDK finds it, too, and words it
 	}
-	return checkMessage(body)
+	if err = checkMessage(body); err == nil && unusableID(body) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the message cannot be answered: %v", errID).WithHint("use a text or a whole number as the id")
+	}
+	return err
 }
