@@ -89,11 +89,11 @@ func checkSigningKey(text []byte) error {
 func adoptKey(want []byte, path string) (made bool, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		got, err := plainfile.Read(path, maxKeys)
-		if err == nil && !bytes.Equal(got, want) {
-			err = fmt.Errorf("%s is another one", path)
+		got, failed := plainfile.Read(path, maxKeys)
+		if failed == nil && !bytes.Equal(got, want) {
+			failed = fmt.Errorf("%s is another one", path)
 		}
-		return false, err
+		return false, failed
 	}
 	if err != nil {
 		return false, err

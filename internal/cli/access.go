@@ -95,7 +95,7 @@ place of the ID it takes ` + k.arg + `, which is then granted without a request 
 		Example: "  sandboxmcp " + k.group + " approve apr_3x7k\n  sandboxmcp " + k.group + " approve apr_3x7k --once\n  sandboxmcp " + k.group + " approve " + k.example + " --for 1h",
 		Args:    takes("ID"),
 	}
-	a.grants(cmd, k, func(text string) (sandboxmcp.AccessDecision, error) {
+	cmd = a.grants(cmd, k, func(text string) (sandboxmcp.AccessDecision, error) {
 		if strings.HasPrefix(text, "apr_") {
 			return sandboxmcp.AccessDecision{ID: text}, nil
 		}
