@@ -80,7 +80,7 @@ func (c Code) Row() CodeRow {
 
 var codeRows = []CodeRow{
 	{CodeInvalidArgument, 2, 400, false, "correct the argument that the message names", "An argument is missing, unknown, of the wrong type or outside its range."},
-	{CodeInvalidSessionID, 2, 400, false, "leave the id out to have one generated, or use the id of an existing session", "A session id contains characters that are not allowed, or is too long."},
+	{CodeInvalidSessionID, 2, 400, false, "use the id of an existing session; a run may leave it out", "A session id contains characters that are not allowed, or is too long."},
 	{CodeInvalidFilename, 2, 400, false, "use one flat name of A-Z a-z 0-9 . _ -", "A file name contains characters that are not allowed."},
 	{CodeInvalidPath, 2, 400, false, "use an absolute path below /mnt/data without ..", "A path leads out of the working directory."},
 	{CodeInvalidContent, 2, 400, false, "send the content as standard base64", "The content could not be decoded."},
@@ -95,7 +95,7 @@ var codeRows = []CodeRow{
 	{CodeEgressDenied, 3, 403, false, "a person has to open the domain", "A network destination is not open to the program."},
 	{CodeHostAccessDenied, 3, 403, false, "a person has to approve the command", "A host command is not allowed, but approval may be requested."},
 	{CodeHostAccessBlocked, 3, 403, false, "do it without this command", "A host command is blocked, and approval cannot be requested."},
-	{CodeHostPathDenied, 3, 403, false, "use a path below the configured host_roots", "A host path is outside the roots, or is always refused."},
+	{CodeHostPathDenied, 3, 403, false, "use another file, by an absolute path below the configured host_roots", "A host path is outside the roots, or is always refused."},
 	{CodeBlockedAddress, 3, 403, false, "use a public address", "An address is private, local or otherwise special."},
 	{CodePackageRejected, 3, 403, false, "choose another package", "A rule refuses the package."},
 	{CodeApprovalPending, 4, 202, true, "a person has to approve it; ask again afterwards", "A person has not answered yet."},

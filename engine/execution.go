@@ -290,6 +290,9 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	if err = kernel.CheckFileName(r.FileName); err != nil {
 		return err
 	}
+	if err = checkDomains(r.AllowedDomains); err != nil {
+		return err
+	}
 	if r.Backend == "" {
 		r.Backend = e.cfg.DefaultBackend
 	}

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -43,5 +44,37 @@ func TestBadKeysAreNotAdopted(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestKeysAreAdoptedTogether: if the state directory has another of the two keys, neither is copied.
+func TestKeysAreAdoptedTogether(t *testing.T) {
+	from := t.TempDir()
+	donor := open(t, &fake{}, func(c *engine.Config) { c.StateDir = from })
+	if err := errors.Join(donor.AddSecret(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SecretSpec{Key: "TOKEN", Value: sandboxmcp.NewSecret("hunter22hunter")}), donor.Close()); err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"signing.key", "vault.key"}
+	for i, other := range keys {
+		for range 8 { // the order of copying may be any
+			state := filepath.Join(t.TempDir(), "state")
+			if err := os.Mkdir(state, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(state, other), []byte("another"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e, err := engine.New(t.Context(), engine.Config{StateDir: state, KeysFrom: from, Backends: []backend.Backend{&fake{}}})
+			if err == nil {
+				_ = e.Close()
+			}
+			asCode(t, err, sandboxmcp.CodeBackendUnavailable)
+			if text, err := os.ReadFile(filepath.Join(state, other)); err != nil || string(text) != "another" {
+				t.Errorf("%s is %q, %v, want it unchanged", other, text, err)
+			}
+			if _, err := os.Stat(filepath.Join(state, keys[1-i])); err == nil {
+				t.Errorf("%s was copied beside another %s, want neither", keys[1-i], other)
+			}
+		}
 	}
 }

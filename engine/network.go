@@ -4,10 +4,12 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/note"
 )
@@ -212,4 +214,15 @@ func (e *Engine) backendOf(ctx context.Context, ns sandboxmcp.Namespace, id sand
 		}
 	}
 	return e.cfg.DefaultBackend
+}
+
+// checkDomains refuses a text that is not a domain, so that a background run is refused at its
+// start. A wildcard that is too wide is left to the policy, which knows what is open.
+func checkDomains(texts []string) error {
+	for _, text := range texts {
+		if _, err := gate.ParseDomain(text, 0); err != nil && !strings.HasPrefix(text, "*") {
+			return err
+		}
+	}
+	return nil
 }

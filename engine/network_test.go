@@ -114,6 +114,15 @@ func wantOut(t *testing.T, res sandboxmcp.Result, want ...string) {
 	}
 }
 
+// A background run with a text that is not a domain is refused at once, not when it is looked up.
+func TestBackgroundRunsAreCheckedAtTheirStart(t *testing.T) {
+	e := open(t, &fake{})
+	for domain, want := range map[string]sandboxmcp.Code{"": sandboxmcp.CodeInvalidArgument, "http://a.example.com/": sandboxmcp.CodeInvalidArgument, "10.0.0.1": sandboxmcp.CodeBlockedAddress} {
+		_, err := e.Start(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Code: "1", AllowedDomains: []string{domain}})
+		asCode(t, err, want)
+	}
+}
+
 // If no host can be reached, no network is built.
 func TestNoNetworkIsFree(t *testing.T) {
 	f := connected(t)

@@ -37,7 +37,7 @@ func (e *Engine) join(ctx context.Context) error {
 const maxKeys = 4096
 
 // adoptKeys copies the keys of a directory into a state directory that has none. It fails if that has others, and
-// if the directory has no key. It copies nothing before it has checked all keys.
+// if the directory has no key. If it fails, it has copied nothing.
 func adoptKeys(from, to string) error {
 	if from == "" {
 		return nil
@@ -64,8 +64,16 @@ func adoptKeys(from, to string) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "keys_from is %s, which has neither %s nor %s", sandboxmcp.Quote(from), sign.PrivateFile, vault.KeyFile).
 			WithHint("set keys_from to the directory of the keys, or unset it to have keys made")
 	}
+	var made []string
 	for name, text := range keys {
-		if err := adoptKey(text, filepath.Join(to, name)); err != nil {
+		isNew, err := adoptKey(text, filepath.Join(to, name))
+		if isNew {
+			made = append(made, filepath.Join(to, name))
+		}
+		if err != nil {
+			for _, path := range made {
+				err = errors.Join(err, os.Remove(path))
+			}
 			return unusable(name, err)
 		}
 	}
@@ -77,18 +85,19 @@ func checkSigningKey(text []byte) error {
 	return err
 }
 
-func adoptKey(want []byte, path string) error {
+// adoptKey writes a key into a file that does not exist. An existing file has to contain that key.
+func adoptKey(want []byte, path string) (made bool, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		got, failed := plainfile.Read(path, maxKeys)
 		if failed == nil && !bytes.Equal(got, want) {
-			return fmt.Errorf("%s is another one", path)
+			failed = fmt.Errorf("%s is another one", path)
 		}
-		return failed
+		return false, failed
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = f.Write(want)
-	return errors.Join(err, f.Close())
+	return true, errors.Join(err, f.Close())
 }

@@ -419,6 +419,7 @@ func TestSessionBridge(t *testing.T) {
 		want sandboxmcp.Code
 	}{
 		{sandboxmcp.Bridge{To: a}, sandboxmcp.CodeInvalidArgument},
+		{sandboxmcp.Bridge{To: a, Data: map[string]json.RawMessage{"a": raw("1")}, Keys: []string{"a"}}, sandboxmcp.CodeInvalidArgument},
 		{sandboxmcp.Bridge{To: "nobody", Data: map[string]json.RawMessage{"a": raw("1")}}, sandboxmcp.CodeSessionNotFound},
 		{sandboxmcp.Bridge{To: a, Data: map[string]json.RawMessage{"../a": raw("1")}}, sandboxmcp.CodeInvalidArgument},
 		{sandboxmcp.Bridge{To: a, Data: map[string]json.RawMessage{"a": raw("{")}}, sandboxmcp.CodeInvalidContent},

@@ -136,12 +136,12 @@ type (
 		Ask askBody `body:"form"`
 	}
 	askBody struct {
-		Domain      string  `json:"domain,omitempty" doc:"domain to open to programs, such as api.example.com, *.example.com or example.com:8443"`
-		Port        int     `json:"port,omitempty" min:"1" max:"65535" doc:"port of the domain, if the domain names none"`
-		Pattern     string  `json:"pattern,omitempty" doc:"command of the host, such as docker ps; a word * stands for one word"`
-		Reason      string  `json:"reason,omitempty" doc:"shown to the person who decides"`
-		SessionID   string  `json:"session_id,omitempty" doc:"session that needs the domain"`
-		WaitSeconds float64 `json:"wait_seconds,omitempty" min:"0" max:"45" doc:"how long to wait for the answer"`
+		Domain      string               `json:"domain,omitempty" doc:"domain to open to programs, such as api.example.com, *.example.com or example.com:8443"`
+		Port        int                  `json:"port,omitempty" min:"1" max:"65535" doc:"port of the domain, if the domain names none"`
+		Pattern     string               `json:"pattern,omitempty" doc:"command of the host, such as docker ps; a word * stands for one word"`
+		Reason      string               `json:"reason,omitempty" doc:"shown to the person who decides"`
+		SessionID   sandboxmcp.SessionID `json:"session_id,omitempty" doc:"session that needs the domain"`
+		WaitSeconds float64              `json:"wait_seconds,omitempty" min:"0" max:"45" doc:"how long to wait for the answer"`
 	}
 	approvalIn struct {
 		ID string `path:"id" doc:"approval_id of the question"`
@@ -151,11 +151,11 @@ type (
 		Decision decisionBody `body:"form"`
 	}
 	decisionBody struct {
-		Decision   string  `json:"decision" enum:"approve,deny"`
-		Scope      string  `json:"scope,omitempty" enum:"once,session,duration,always" doc:"how long the access lasts; default: a day"`
-		ForSeconds float64 `json:"for_seconds,omitempty" above:"0" doc:"with scope duration"`
-		SessionID  string  `json:"session_id,omitempty" doc:"with scope session"`
-		SHA256     string  `json:"sha256,omitempty" doc:"sha256 of the question that the person saw; the decision fails if it has changed"`
+		Decision   string               `json:"decision" enum:"approve,deny"`
+		Scope      string               `json:"scope,omitempty" enum:"once,session,duration,always" doc:"how long the access lasts; default: a day"`
+		ForSeconds float64              `json:"for_seconds,omitempty" above:"0" doc:"with scope duration"`
+		SessionID  sandboxmcp.SessionID `json:"session_id,omitempty" doc:"with scope session"`
+		SHA256     string               `json:"sha256,omitempty" doc:"sha256 of the question that the person saw; the decision fails if it has changed"`
 	}
 	revokeIn struct {
 		Domain  string `query:"domain" doc:"give one of domain, pattern and package"`
@@ -250,22 +250,14 @@ func ask(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in askI
 		}
 		return s.RequestHostAccess(ctx, c, sandboxmcp.HostAsk{Pattern: q.Pattern, Reason: q.Reason, Wait: wait})
 	}
-	id, err := optionalSession(q.SessionID)
-	if err != nil {
-		return sandboxmcp.AccessAnswer{}, err
-	}
-	return s.RequestEgress(ctx, c, sandboxmcp.EgressAsk{Domain: q.Domain, Port: q.Port, Reason: q.Reason, SessionID: id, Wait: wait})
+	return s.RequestEgress(ctx, c, sandboxmcp.EgressAsk{Domain: q.Domain, Port: q.Port, Reason: q.Reason, SessionID: q.SessionID, Wait: wait})
 }
 
 // decide finds the kind of a question and carries out the person's answer.
 func decide(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in decideIn) (sandboxmcp.AccessAnswer, error) {
-	id, err := optionalSession(in.Decision.SessionID)
-	if err != nil {
-		return sandboxmcp.AccessAnswer{}, err
-	}
 	d := sandboxmcp.AccessDecision{
 		ID: in.ID, SHA256: in.Decision.SHA256, Deny: in.Decision.Decision == "deny",
-		Scope: sandboxmcp.GrantScope(in.Decision.Scope), For: seconds(in.Decision.ForSeconds), SessionID: id,
+		Scope: sandboxmcp.GrantScope(in.Decision.Scope), For: seconds(in.Decision.ForSeconds), SessionID: in.Decision.SessionID,
 	}
 	for _, a := range accesses() {
 		some, err := a.list(ctx, s, c)
@@ -306,12 +298,4 @@ func seconds(n float64) time.Duration {
 		return math.MaxInt64
 	}
 	return max(time.Duration(n*float64(time.Second)), time.Millisecond)
-}
-
-// optionalSession checks a session id of a body, which may be empty.
-func optionalSession(id string) (sandboxmcp.SessionID, error) {
-	if id == "" {
-		return "", nil
-	}
-	return sandboxmcp.ParseSessionID(id)
 }

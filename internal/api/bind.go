@@ -112,6 +112,9 @@ func decodeInput(w http.ResponseWriter, r *http.Request, limit int64, own namesp
 			if err := parse(v.Field(i), name, form.Get(name)); err != nil {
 				return err
 			}
+			if err := (part{tag: tag}).checkBounds(name, v.Field(i)); err != nil {
+				return err
+			}
 		}
 		if name, ok := tag.Lookup("header"); ok && r.Header.Get(name) != "" {
 			if err := parse(v.Field(i), name, r.Header.Get(name)); err != nil {
@@ -170,9 +173,23 @@ func parse(v reflect.Value, name, s string) error {
 		}
 	}
 	if err != nil {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s cannot be %s", name, sandboxmcp.Quote(s))
+		return invalid("%s is %s; it has to be %s", name, sandboxmcp.Quote(s), textWords(v))
 	}
 	return nil
+}
+
+// textWords says what text a field takes.
+func textWords(v reflect.Value) string {
+	switch v.Interface().(type) {
+	case time.Time:
+		return "a time with its zone, such as 2026-01-31T09:00:00Z"
+	case time.Duration:
+		return "a time such as 90s"
+	}
+	if v.Kind() == reflect.Pointer {
+		return "JSON of " + v.Type().Elem().Name()
+	}
+	return kindWords(v.Type())
 }
 
 // decodeBody reads a body of at most limit bytes. It reads to the end, because net/http

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"math"
 	"net/http"
 	"reflect"
 	"slices"
@@ -19,8 +21,8 @@ import (
 // A form is a body for people who write JSON by hand: `body:"form"`. Its type is a struct whose
 // tags say what is valid, for the decoder and for documents: a field without omitempty is
 // required; `enum:"a,b"` lists values; `min:"n"`, `max:"n"` and `above:"n"` bound a number;
-// `doc:"text"` describes it. null counts as absent. A form with `body:"form,secret"` has no
-// content in its errors.
+// `filled:"true"` refuses an empty text; `doc:"text"` describes it. null counts as absent, but is
+// refused in lists and objects of texts. A form with `body:"form,secret"` has no content in its errors.
 
 // part is a field of a form.
 type part struct {
@@ -140,25 +142,90 @@ func fillForm(prefix string, data []byte, own namespaceOf, form reflect.Value) e
 func (p part) fill(prefix string, value []byte, to reflect.Value) error {
 	name := prefix + p.name
 	if p.kind.Kind() == reflect.Struct {
-		if jsonKind(value) != "object" {
+		if jsonKind(value) != "an object" {
 			return invalid("%s has to be an object", name)
 		}
 		return fillForm(name+".", value, "", to)
 	}
-	if json.Unmarshal(value, to.Addr().Interface()) != nil {
-		return invalid("%s is %s; it has to be %s", name, jsonKind(value), kindWords(p.kind))
+	if err := decodeField(name, value, to); err != nil {
+		return err
+	}
+	if to.Kind() == reflect.String && to.Len() == 0 && p.tag.Get("filled") != "" {
+		return invalid("%s is empty; it has to be a value, or be left out", name)
+	}
+	if err := checkID(to); err != nil {
+		return err
 	}
 	if list, ok := p.tag.Lookup("enum"); ok && !slices.Contains(strings.Split(list, ","), to.String()) {
 		return invalid("%s is %s; it has to be one of %s", name, sandboxmcp.Quote(to.String()), strings.ReplaceAll(list, ",", ", "))
 	}
+	return p.checkBounds(name, to)
+}
+
+// decodeField decodes a value of a field, without coercion: an element of a list or an object is
+// a value of its own, and a number without a fraction is a whole number, as JSON Schema has it.
+func decodeField(name string, value []byte, to reflect.Value) error {
+	kind := to.Type()
+	if kind.Kind() == reflect.Pointer {
+		to.Set(reflect.New(kind.Elem()))
+		return decodeField(name, value, to.Elem())
+	}
+	wrong := invalid("%s is %s; it has to be %s", name, jsonKind(value), kindWords(kind))
+	switch kind.Kind() {
+	case reflect.Slice:
+		var list []json.RawMessage
+		if json.Unmarshal(value, &list) != nil {
+			return wrong
+		}
+		to.Set(reflect.MakeSlice(kind, len(list), len(list)))
+		for i, element := range list {
+			if err := decodeField(name+"["+strconv.Itoa(i)+"]", element, to.Index(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case reflect.Map:
+		var all map[string]json.RawMessage
+		if json.Unmarshal(value, &all) != nil {
+			return wrong
+		}
+		to.Set(reflect.MakeMap(kind))
+		for _, key := range slices.Sorted(maps.Keys(all)) {
+			element := reflect.New(kind.Elem()).Elem()
+			if err := decodeField(name+"["+sandboxmcp.Quote(key)+"]", all[key], element); err != nil {
+				return err
+			}
+			to.SetMapIndex(reflect.ValueOf(key), element)
+		}
+		return nil
+	case reflect.Int, reflect.Int64:
+		var n float64
+		if json.Unmarshal(value, &n) == nil && n == math.Trunc(n) && math.Abs(n) <= maxWhole && string(value) != "null" {
+			to.SetInt(int64(n))
+			return nil
+		}
+		return wrong
+	default:
+		if string(value) == "null" || json.Unmarshal(value, to.Addr().Interface()) != nil {
+			return wrong
+		}
+		return nil
+	}
+}
+
+// maxWhole is the largest n for which float64 represents all whole numbers up to n exactly.
+const maxWhole = 1 << 53
+
+// checkBounds checks the bounds on a number.
+func (p part) checkBounds(name string, to reflect.Value) error {
 	if low, ok := p.bound("above"); ok && number(to) <= low {
-		return invalid("%s is %s; it has to be above %s", name, value, p.tag.Get("above"))
+		return invalid("%s is %s; it has to be above %s", name, digits(number(to)), p.tag.Get("above"))
 	}
 	if low, ok := p.bound("min"); ok && number(to) < low {
-		return invalid("%s is %s; it has to be at least %s", name, value, p.tag.Get("min"))
+		return invalid("%s is %s; it has to be at least %s", name, digits(number(to)), p.tag.Get("min"))
 	}
 	if high, ok := p.bound("max"); ok && number(to) > high {
-		return invalid("%s is %s; it has to be at most %s", name, value, p.tag.Get("max"))
+		return invalid("%s is %s; it has to be at most %s", name, digits(number(to)), p.tag.Get("max"))
 	}
 	return nil
 }
@@ -182,11 +249,13 @@ func jsonKind(value []byte) string {
 	case '"':
 		return "a text"
 	case '{':
-		return "object"
+		return "an object"
 	case '[':
 		return "a list"
 	case 't', 'f':
 		return "a boolean"
+	case 'n':
+		return "null"
 	}
 	return string(value[:min(len(value), 40)])
 }

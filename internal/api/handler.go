@@ -183,9 +183,18 @@ func (h *handler) failWith(w http.ResponseWriter, status int, e *sandboxmcp.Erro
 // pasted returns an error with its commands as persons call them on this machine.
 func (h *handler) pasted(e *sandboxmcp.Error) *sandboxmcp.Error {
 	own := *e
-	own.Message, own.Hint = h.invocation.Paste(e.Message), h.invocation.Paste(cmp.Or(e.Hint, e.Code.Row().Hint))
+	if h.public {
+		own.Hint = inRoutes.Replace(own.Hint)
+	}
+	own.Message, own.Hint = h.invocation.Paste(e.Message), h.invocation.Paste(cmp.Or(own.Hint, e.Code.Row().Hint))
 	return &own
 }
+
+// inRoutes puts routes in the place of commands whose answer they have.
+var inRoutes = strings.NewReplacer(
+	"`sandboxmcp vault list`", "GET /vault", "`sandboxmcp egress list`", "GET /approvals", "`sandboxmcp host access list`", "GET /approvals",
+	"`sandboxmcp packages list`", "GET /approvals", "`sandboxmcp session list`", "GET /sessions", "`sandboxmcp runtimes`", "GET /runtimes",
+)
 
 // coded returns the error that the caller gets. Internal faults are also logged, unless
 // the caller has gone: then the code is cancelled.

@@ -169,6 +169,8 @@ func (d *openAPI) input(op *operation, r description) error {
 			if err != nil {
 				return err
 			}
+			describe(s, f.Tag)
+			s.Description = "" // the parameter has it
 			op.Parameters = append(op.Parameters, parameter{Name: name, In: in, Required: in == "path", Description: f.Tag.Get("doc"), Schema: s})
 		}
 		if _, ok := f.Tag.Lookup("body"); ok {

@@ -361,3 +361,25 @@ func TestReadFileIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestRESTHintsNameRoutes: a hint that names a command whose answer a route has names the route.
+func TestRESTHintsNameRoutes(t *testing.T) {
+	s := &service{refuse: func(call) error {
+		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "no secret K").WithHint("see `sandboxmcp vault list`")
+	}}
+	w := send(t, rest(t, s, operator), "DELETE", "/vault/K", "")
+	if !strings.Contains(w.Body.String(), `"hint":"see GET /vault"`) {
+		t.Errorf("got %s, want a hint with GET /vault", w.Body)
+	}
+}
+
+// TestRESTWholeNumbers: a number without a fraction is a whole number, however it is written.
+func TestRESTWholeNumbers(t *testing.T) {
+	s := &service{}
+	send(t, rest(t, s, operator), "POST", "/execute", `{"code":"c","max_ram_mb":64.0,"max_processes":1e1}`)
+	_, in := received(t, s.take(), "Execute")
+	want := sandboxmcp.Request{Code: "c", Limits: sandboxmcp.Limits{MaxRAMMB: 64, MaxProcesses: 10}, Display: sandboxmcp.DisplayStdout, Reader: sandboxmcp.ReaderREST}
+	if diff(list(want), in) != "" {
+		t.Errorf("got %+v, want %+v", in, want)
+	}
+}

@@ -19,23 +19,23 @@ type (
 		Run executeBody `body:"form"`
 	}
 	executeBody struct {
-		Code           string            `json:"code" doc:"the program"`
-		Language       string            `json:"language,omitempty" doc:"python, node or shell; default: python, or the session's"`
-		AllowedDomains *[]string         `json:"allowed_domains,omitempty" doc:"reach only these of the open domains"`
-		TimeoutSeconds float64           `json:"timeout_seconds,omitempty" above:"0" doc:"wall clock"`
-		SessionID      string            `json:"session_id,omitempty" doc:"session to run in; made if it does not exist"`
-		Packages       []string          `json:"packages,omitempty" doc:"install these first"`
-		Stdin          string            `json:"stdin,omitempty"`
-		Env            map[string]string `json:"env,omitempty" doc:"further environment variables"`
-		MaxRAMMB       int               `json:"max_ram_mb,omitempty" min:"1" doc:"MiB"`
-		MaxCPUCores    float64           `json:"max_cpu_cores,omitempty" above:"0"`
-		MaxProcesses   int               `json:"max_processes,omitempty" min:"1"`
-		MaxOutputBytes int64             `json:"max_output_bytes,omitempty" min:"1" doc:"per stream"`
-		Backend        string            `json:"backend,omitempty" doc:"default: the configured one"`
+		Code           string               `json:"code" doc:"the program"`
+		Language       string               `json:"language,omitempty" filled:"true" doc:"python, node or shell; default: python, or the session's"`
+		AllowedDomains *[]string            `json:"allowed_domains,omitempty" doc:"reach only these of the open domains"`
+		TimeoutSeconds float64              `json:"timeout_seconds,omitempty" above:"0" doc:"wall clock"`
+		SessionID      sandboxmcp.SessionID `json:"session_id,omitempty" doc:"session to run in; made if it does not exist"`
+		Packages       []string             `json:"packages,omitempty" doc:"install these first"`
+		Stdin          string               `json:"stdin,omitempty"`
+		Env            map[string]string    `json:"env,omitempty" doc:"further environment variables"`
+		MaxRAMMB       int                  `json:"max_ram_mb,omitempty" min:"1" doc:"MiB"`
+		MaxCPUCores    float64              `json:"max_cpu_cores,omitempty" above:"0"`
+		MaxProcesses   int                  `json:"max_processes,omitempty" min:"1"`
+		MaxOutputBytes int64                `json:"max_output_bytes,omitempty" min:"1" doc:"per stream"`
+		Backend        string               `json:"backend,omitempty" filled:"true" doc:"default: the configured one"`
 	}
 	statusIn struct {
 		ID   sandboxmcp.RequestID `path:"id" doc:"job_id of the job"`
-		Wait int                  `query:"wait_seconds" doc:"how long to wait for the end, 0 to 45"`
+		Wait int                  `query:"wait_seconds" min:"0" max:"45" doc:"how long to wait for the end, 0 to 45"`
 	}
 	jobIn struct {
 		ID sandboxmcp.RequestID `path:"id" doc:"job_id of the job, or request_id of a run"`
@@ -45,26 +45,26 @@ type (
 	}
 	validateBody struct {
 		Code     string `json:"code"`
-		Language string `json:"language,omitempty" doc:"python, node or shell; default: python"`
+		Language string `json:"language,omitempty" filled:"true" doc:"python, node or shell; default: python"`
 		AutoFix  *bool  `json:"auto_fix,omitempty" doc:"correct what can be corrected; default: true"`
 	}
 	installIn struct {
 		Ask installBody `body:"form"`
 	}
 	installBody struct {
-		Language  string   `json:"language" doc:"python or node"`
-		Packages  []string `json:"packages" doc:"at most 50, such as requests>=2"`
-		SessionID string   `json:"session_id,omitempty" doc:"session that gets them; default: all later runs"`
+		Language  string               `json:"language" filled:"true" doc:"python or node"`
+		Packages  []string             `json:"packages" doc:"at most 50, such as requests>=2"`
+		SessionID sandboxmcp.SessionID `json:"session_id,omitempty" doc:"session that gets them; default: all later runs"`
 	}
 	newSessionIn struct {
 		Spec sessionBody `body:"form"`
 	}
 	sessionBody struct {
-		Language       string     `json:"language,omitempty" doc:"python, node or shell; default: python"`
-		TimeoutSeconds float64    `json:"timeout_seconds,omitempty" above:"0" doc:"wall clock of each run"`
-		SessionID      string     `json:"session_id,omitempty" doc:"1 to 64 characters of A-Z a-z 0-9 _ -; default: a new id"`
-		TTLMinutes     float64    `json:"ttl_minutes,omitempty" above:"0" max:"10080" doc:"minutes without use after which it ends"`
-		Limits         limitsBody `json:"limits,omitzero" doc:"for each run"`
+		Language       string               `json:"language,omitempty" filled:"true" doc:"python, node or shell; default: python"`
+		TimeoutSeconds float64              `json:"timeout_seconds,omitempty" above:"0" doc:"wall clock of each run"`
+		SessionID      sandboxmcp.SessionID `json:"session_id,omitempty" doc:"1 to 64 characters of A-Z a-z 0-9 _ -; default: a new id"`
+		TTLMinutes     float64              `json:"ttl_minutes,omitempty" above:"0" max:"10080" doc:"minutes without use after which it ends"`
+		Limits         limitsBody           `json:"limits,omitzero" doc:"for each run"`
 	}
 	limitsBody struct {
 		MaxRAMMB       int     `json:"max_ram_mb,omitempty" min:"1"`
@@ -87,7 +87,7 @@ type (
 	entriesOfIn struct {
 		Action string    `query:"action" doc:"only entries of this action, such as execute"`
 		Since  time.Time `query:"since" doc:"only entries from this time on, RFC 3339"`
-		Limit  int       `query:"limit" doc:"1 to 1000; default: 50"`
+		Limit  int       `query:"limit" min:"1" max:"1000" doc:"1 to 1000; default: 50"`
 	}
 )
 
@@ -207,11 +207,7 @@ var (
 		fails: []sandboxmcp.Code{sandboxmcp.CodeUnsupportedLanguage, sandboxmcp.CodePackageRejected, sandboxmcp.CodeApprovalPending, sandboxmcp.CodeSessionNotFound, sandboxmcp.CodeSessionExpired, sandboxmcp.CodeInstallFailed},
 		doc:   "Installs packages and their dependencies into a session, or for all later runs of the namespace.",
 		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in installIn) (sandboxmcp.Installation, error) {
-			id, err := optionalSession(in.Ask.SessionID)
-			if err != nil {
-				return sandboxmcp.Installation{}, err
-			}
-			return s.Install(ctx, c, sandboxmcp.InstallAsk{Language: sandboxmcp.Language(in.Ask.Language), Packages: in.Ask.Packages, SessionID: id})
+			return s.Install(ctx, c, sandboxmcp.InstallAsk{Language: sandboxmcp.Language(in.Ask.Language), Packages: in.Ask.Packages, SessionID: in.Ask.SessionID})
 		},
 	}
 	listSessionsRoute = route[none, sessionsAnswer]{
@@ -277,15 +273,11 @@ var (
 func withRequest(verb func(sandboxmcp.Service, context.Context, sandboxmcp.Caller, sandboxmcp.Request) (sandboxmcp.Result, error)) work[executeIn, sandboxmcp.Result] {
 	return func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in executeIn) (sandboxmcp.Result, error) {
 		b := in.Run
-		id, err := optionalSession(b.SessionID)
-		if err != nil {
-			return sandboxmcp.Result{}, err
-		}
 		req := sandboxmcp.Request{
-			Code: b.Code, Language: sandboxmcp.Language(b.Language), Env: b.Env, Backend: b.Backend, Packages: b.Packages, SessionID: id, Display: sandboxmcp.DisplayStdout, Reader: sandboxmcp.ReaderREST,
+			Code: b.Code, Language: sandboxmcp.Language(b.Language), Env: b.Env, Backend: b.Backend, Packages: b.Packages, SessionID: b.SessionID, Display: sandboxmcp.DisplayStdout, Reader: sandboxmcp.ReaderREST,
 			Limits: sandboxmcp.Limits{MaxRAMMB: b.MaxRAMMB, MaxCPUCores: b.MaxCPUCores, TimeoutSeconds: b.TimeoutSeconds, MaxProcesses: b.MaxProcesses, MaxOutputBytes: b.MaxOutputBytes},
 		}
-		if id != "" {
+		if b.SessionID != "" {
 			req.Display = sandboxmcp.DisplayResults
 		}
 		if b.Stdin != "" {
@@ -319,13 +311,7 @@ func placeOf(r sandboxmcp.Result) int {
 	return n
 }
 
-// maxWait is the longest wait_seconds.
-const maxWait = 45
-
 func findJob(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in statusIn) (jobStatus, error) {
-	if in.Wait < 0 || in.Wait > maxWait {
-		return jobStatus{}, invalid("wait_seconds is %d; it has to be 0 to %d", in.Wait, maxWait)
-	}
 	res, err := lookup(ctx, s, c, lookupIn{ID: in.ID, Wait: time.Duration(in.Wait) * time.Second, Content: true})
 	if err != nil {
 		return jobStatus{}, err
@@ -341,10 +327,6 @@ func findJob(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in 
 
 func newSession(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in newSessionIn) (sandboxmcp.Session, error) {
 	b := in.Spec
-	id, err := optionalSession(b.SessionID)
-	if err != nil {
-		return sandboxmcp.Session{}, err
-	}
 	limits := sandboxmcp.Limits(b.Limits)
 	if n := b.TimeoutSeconds; n != 0 {
 		if other := limits.TimeoutSeconds; other != 0 && other != n {
@@ -352,7 +334,7 @@ func newSession(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, 
 		}
 		limits.TimeoutSeconds = n
 	}
-	return s.CreateSession(ctx, c, sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Language(b.Language), TTL: seconds(60 * b.TTLMinutes), Limits: limits})
+	return s.CreateSession(ctx, c, sandboxmcp.SessionSpec{ID: b.SessionID, Language: sandboxmcp.Language(b.Language), TTL: seconds(60 * b.TTLMinutes), Limits: limits})
 }
 
 func digits(n float64) string { return strconv.FormatFloat(n, 'g', -1, 64) }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -94,13 +95,23 @@ place of the ID it takes ` + k.arg + `, which is then granted without a request 
 		Example: "  sandboxmcp " + k.group + " approve apr_3x7k\n  sandboxmcp " + k.group + " approve apr_3x7k --once\n  sandboxmcp " + k.group + " approve " + k.example + " --for 1h",
 		Args:    takes("ID"),
 	}
-	return a.grants(cmd, k, func(text string) (sandboxmcp.AccessDecision, error) {
+	cmd = a.grants(cmd, k, func(text string) (sandboxmcp.AccessDecision, error) {
 		if strings.HasPrefix(text, "apr_") {
 			return sandboxmcp.AccessDecision{ID: text}, nil
 		}
 		s, err := k.subject(text)
 		return sandboxmcp.AccessDecision{Subject: s}, err
 	})
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		e, ok := errors.AsType[*sandboxmcp.Error](err)
+		if ok && e.Code == sandboxmcp.CodeInvalidArgument && e.Hint != "" && strings.HasPrefix(e.Message, sandboxmcp.Quote(args[0])+" is not") { // it may be meant as an id
+			return e.WithHint("give the ID of a request, as `sandboxmcp " + k.group + " list` shows it, or " + e.Hint)
+		}
+		return err
+	}
+	return cmd
 }
 
 // grants adds the flags of a grant, and sets the function that a command runs: it grants what

@@ -191,6 +191,16 @@ func (a *call) pasted(e *sandboxmcp.Error) *sandboxmcp.Error {
 	return &c
 }
 
+// commandNames puts commands in the place of the tools that hints for models name.
+var commandNames = strings.NewReplacer("fetch_webpage", "`sandboxmcp web fetch`", "request_host_access", "`sandboxmcp host access request`")
+
+// inCommands returns an error whose hint names commands, not tools.
+func inCommands(e *sandboxmcp.Error) *sandboxmcp.Error {
+	c := *e
+	c.Hint = commandNames.Replace(e.Hint)
+	return &c
+}
+
 // refusesValue reports whether a code says that a value of the request is not valid. validation_failed has
 // the same exit status, and is about the program.
 func refusesValue(c sandboxmcp.Code) bool {
@@ -209,7 +219,7 @@ func (a *call) report(cmd *cobra.Command, err error) int {
 		a.failure(e)
 		return exitUsage
 	}
-	e := sandboxmcp.AsError(err)
+	e := inCommands(sandboxmcp.AsError(err))
 	if e.Code == sandboxmcp.CodeInternal && errors.Is(err, context.Canceled) {
 		e = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "interrupted")
 	}

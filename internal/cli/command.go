@@ -127,6 +127,8 @@ func flagFailure(err error) string {
 		kind = "a number above 0"
 	case "bool":
 		kind = "true or false"
+	case "duration":
+		kind = "a time such as 30m or 24h"
 	}
 	text := "--" + f.Name + " must be " + kind + ", not " + sandboxmcp.Quote(bad.GetValue())
 	if errors.Is(err, strconv.ErrRange) {
@@ -172,10 +174,63 @@ func (a *call) group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command 
 func (a *call) does(cmd *cobra.Command, work func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		a.started = true
-		return work(cmd.Context(), args)
+		if err := refuseEmpty(cmd.Flags()); err != nil {
+			return err
+		}
+		return inFlags(cmd.Flags(), work(cmd.Context(), args))
 	}
 	cmd.DisableFlagsInUseLine = true
 	return cmd
+}
+
+// refuseEmpty refuses an empty text for a flag that would then count as not given. Such a text is
+// mostly that of a variable that is not set. Other flags check their text themselves.
+func refuseEmpty(f *pflag.FlagSet) error {
+	if f.Changed("session") {
+		if _, err := sandboxmcp.ParseSessionID(f.Lookup("session").Value.String()); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"action", "backend", "checkpoints", "config", "cwd", "engine", "file", "key", "language", "out", "output", "receipt", "server", "stdin", "unix"} {
+		if f.Changed(name) && f.Lookup(name).Value.String() == "" {
+			return app.Usage("--" + name + " is empty")
+		}
+	}
+	return nil
+}
+
+// flagNames are the flags whose values errors call by another name.
+var flagNames = [][2]string{
+	{"max_ram_mb", "ram"},
+	{"max_cpu_cores", "cpu"},
+	{"timeout_seconds", "timeout"},
+	{"max_processes", "processes"},
+	{"max_output_bytes", "output"},
+	{"max_output_bytes", "max-output"},
+	{"max_results", "max-results"},
+	{"wait_until", "wait-until"},
+}
+
+// inFlags returns an error that refuses a value with the names of the command's flags.
+func inFlags(f *pflag.FlagSet, err error) error {
+	e, ok := errors.AsType[*sandboxmcp.Error](err)
+	if !ok || !refusesValue(e.Code) {
+		return err
+	}
+	var names []string
+	about := false
+	for _, l := range flagNames {
+		if f.Lookup(l[1]) != nil {
+			names = append(names, l[0], "--"+l[1])
+			about = about || f.Changed(l[1]) && strings.HasPrefix(strings.ReplaceAll(e.Message, ",", " "), l[0]+" ")
+		}
+	}
+	if !about { // it may be about a setting of the same name
+		return err
+	}
+	named := *e
+	named.Message = strings.NewReplacer(names...).Replace(e.Message)
+	return &named
 }
 
 // withSettings adds the flag --config and sets the function that a command runs with the

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
@@ -27,5 +28,13 @@ func TestPrintJSONHasNoControlCharacters(t *testing.T) {
 	var got map[string]string
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got["stdout"] != want["stdout"] || len(got) != 2 {
 		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// Hints name commands, not the tools of models.
+func TestHintsNameCommands(t *testing.T) {
+	e := sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "no rule allows it").WithHint("ask a person: request_host_access with this command as pattern")
+	if got, want := inCommands(e).Hint, "ask a person: `sandboxmcp host access request` with this command as pattern"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

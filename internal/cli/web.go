@@ -108,10 +108,13 @@ setting searxng_url, then those of websearch_engines.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.IntVar(&ask.MaxResults, "max-results", 0, "print at most `N` results (default 10, at most 50)")
+	f.IntVar(&ask.MaxResults, "max-results", 10, "print at most `N` results, at most 50")
 	f.StringVar(&ask.Engine, "engine", "", "ask only the engine `NAME`")
 	return a.onEngine(cmd, func(ctx context.Context, e app.Engine, who sandboxmcp.Caller, args []string) error {
 		ask.Query = args[0]
+		if ask.MaxResults < 1 {
+			return app.Usage("--max-results must be above 0")
+		}
 		r, err := e.SearchWeb(ctx, who, ask)
 		if err != nil {
 			return err

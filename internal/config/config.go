@@ -312,9 +312,7 @@ func (c *Config) checkCores() error {
 		keys  string
 		cores float64
 	}{
-		{"max_cpu_cores", c.MaxCPUCores},
 		{"ceiling_cpu_cores", c.CeilingCPUCores},
-		{"sandbox_cpu_limit", c.Tools.CPULimit},
 		{"cpu_quota / cpu_period", c.ContainerLimits().MaxCPUCores},
 	} {
 		if err := (sandboxmcp.Limits{MaxCPUCores: share.cores}).Check(); err != nil {

@@ -265,7 +265,7 @@ func TestKeysOfOperators(t *testing.T) {
 	if len(c.APIKeys[0].Namespaces) != 0 {
 		t.Errorf("got the namespaces %v, want none", c.APIKeys[0].Namespaces)
 	}
-	for _, bad := range []string{"one=*|a", "one=a|*", "one=**"} {
+	for _, bad := range []string{"one=*|a", "one=a|*", "one=**", "=team", "one,=team"} {
 		if _, err := config.Load(config.Sources{Env: []string{home, "SANDBOXMCP_API_KEYS=" + bad}}); err == nil {
 			t.Errorf("%s: got no error, want a refusal", bad)
 		}
@@ -329,8 +329,8 @@ func TestToolVariables(t *testing.T) {
 func TestLeastLimits(t *testing.T) {
 	for text, least := range map[string]string{
 		"memory_limit: 1b\n": "at least 1m", "memory_limit: 1023k\n": "at least 1m", "sandbox_memory_limit: 1\n": "at least 1m",
-		"max_cpu_cores: 0.0001\n": "max_cpu_cores gives 0.0001", "ceiling_cpu_cores: 0.009\n": "at least 0.01",
-		"sandbox_cpu_limit: 0.001\n": "at least 0.01", "cpu_quota: 1000\ncpu_period: 1000000\n": "at least 0.01",
+		"max_cpu_cores: 0.0001\n": "max_cpu_cores is \"0.0001\"; it has to be a number from 0.01 to", "ceiling_cpu_cores: 0.009\n": "at least 0.01",
+		"sandbox_cpu_limit: 0.001\n": "from 0.01 to", "cpu_quota: 1000\ncpu_period: 1000000\n": "at least 0.01",
 	} {
 		_, err := config.Load(config.Sources{Env: []string{home}, File: file(t, text)})
 		if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument || !strings.Contains(fmt.Sprint(err), least) {
@@ -449,7 +449,7 @@ func BenchmarkLoad(b *testing.B) {
 func TestMistypedVariablesAreFound(t *testing.T) {
 	env := []string{
 		"HOME=/h", "SANDBOXMCP_TIMOUT=5", "SANDBOXMCP_ALLOWED_DOMAIN=a", "SANDBOX_MAX_SESION=1", "SANDBOX_EXEC_TIMEOUT=1", "SANDBOX_TIMEOUT=1",
-		"sandbox_max_sesions=1", "sandboxmcp_timeout=1", "SANDBOXMCP_QQQQQQQQQ=1",
+		"sandbox_max_sesions=1", "sandboxmcp_timeout=1", "SANDBOXMCP_QQQQQQQQQ=1", "SANDBOXMCP_MAX_RAM=1",
 		"SANDBOXMCP_TIMEOUT=5", "sandbox_max_sessions=3", "SANDBOX_LOG_LEVEL=INFO", "SANDBOXMCP_SECRET_DEFAULT_KIT=x", "SANDBOX_OUTPUT_DIR=/mnt/data", "SANDBOXED=1", "PATH=/bin",
 	}
 	c, err := config.Load(config.Sources{Env: env})
@@ -458,6 +458,7 @@ func TestMistypedVariablesAreFound(t *testing.T) {
 	}
 	want := []config.Mistyped{
 		{Name: "SANDBOXMCP_ALLOWED_DOMAIN", Guess: "SANDBOXMCP_ALLOWED_DOMAINS"},
+		{Name: "SANDBOXMCP_MAX_RAM", Guess: "SANDBOXMCP_MAX_RAM_MB"},
 		{Name: "SANDBOXMCP_QQQQQQQQQ"},
 		{Name: "SANDBOXMCP_TIMOUT", Guess: "SANDBOXMCP_TIMEOUT"},
 		{Name: "SANDBOX_EXEC_TIMEOUT", Guess: "SANDBOX_EXEC_TIMEOUT_S"},

@@ -239,11 +239,19 @@ func guess(key string, known map[string]row) string {
 		if r.envOnly() {
 			continue
 		}
-		if d := distance(strings.ToLower(key), k); d < at || d == at && k < best {
+		if d := mistake(strings.ToLower(key), k); d < at || d == at && k < best {
 			best, at = k, d
 		}
 	}
 	return best
+}
+
+// mistake is how far a misspelled name is from a known one. Its first words alone count as one letter.
+func mistake(name, known string) int {
+	if name != "" && strings.HasPrefix(known, name+"_") {
+		return 1
+	}
+	return distance(name, known)
 }
 
 // distance is the number of single-letter edits between a and b.

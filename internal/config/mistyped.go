@@ -51,7 +51,7 @@ func (c *Config) guessVariable(name string) string {
 			continue
 		}
 		p, w := split(r.env)
-		d := distance(word, w)
+		d := mistake(word, w)
 		if p != prefix {
 			d++
 		}

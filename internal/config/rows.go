@@ -143,7 +143,7 @@ func limitRows(c *Config) []row {
 	top := sandboxmcp.DefaultCeilings(1 << 10)
 	return []row{
 		{key: "max_ram_mb", env: "SANDBOXMCP_MAX_RAM_MB", def: "512", into: integer(&c.MaxRAMMB, 1, top.MaxRAMMB), doc: "Memory and swap of a run in MiB, including its files."},
-		{key: "max_cpu_cores", env: "SANDBOXMCP_MAX_CPU_CORES", def: "1", into: number(&c.MaxCPUCores, 0, top.MaxCPUCores), doc: "CPU cores of a run; fractions are allowed. At least 0.01, and at most as many as the machine has."},
+		{key: "max_cpu_cores", env: "SANDBOXMCP_MAX_CPU_CORES", def: "1", into: cores(&c.MaxCPUCores, top.MaxCPUCores), doc: "CPU cores of a run; fractions are allowed. At least 0.01, and at most as many as the machine has."},
 		{key: "timeout_seconds", env: "SANDBOXMCP_TIMEOUT", def: "60", into: number(&c.TimeoutSeconds, 0, top.TimeoutSeconds), doc: "Wall-clock seconds of a run, and its CPU seconds per core."},
 		{key: "max_processes", env: "SANDBOXMCP_MAX_PROCESSES", def: "10", into: integer(&c.MaxProcesses, 1, top.MaxProcesses), doc: "Processes of a run. The kernel's limit is 16 times as many tasks, because it counts each thread."},
 		{key: "max_output_bytes", env: "SANDBOXMCP_MAX_OUTPUT_BYTES", def: "1000000", into: integer(&c.MaxOutputBytes, 1, top.MaxOutputBytes), doc: "Bytes of stdout and of stderr that are kept. A run that writes 16 times as many is ended."},
@@ -283,7 +283,7 @@ func httpRows(c *Config) []row {
 func toolRows(t *Tools) []row {
 	return []row{
 		{key: "sandbox_memory_limit", env: "SANDBOX_MEMORY_LIMIT", def: "512m", into: size(&t.MemoryLimit), doc: "Memory of a run of the five sandbox_* tools. Not set: max_ram_mb."},
-		{key: "sandbox_cpu_limit", env: "SANDBOX_CPU_LIMIT", def: "1.0", into: number(&t.CPULimit, 0, 1024), doc: "CPU cores of a run of these tools, at least 0.01. Not set: max_cpu_cores."},
+		{key: "sandbox_cpu_limit", env: "SANDBOX_CPU_LIMIT", def: "1.0", into: cores(&t.CPULimit, 1024), doc: "CPU cores of a run of these tools, at least 0.01. Not set: max_cpu_cores."},
 		{key: "sandbox_exec_timeout_s", env: "SANDBOX_EXEC_TIMEOUT_S", def: "60", into: number(&t.ExecTimeoutSeconds, 0, 3600), doc: "Wall-clock seconds of a run of these tools. Not set: timeout_seconds."},
 		{key: "sandbox_session_ttl_m", env: "SANDBOX_SESSION_TTL_M", def: "30", into: number(&t.SessionTTLMinutes, 0, 525600), doc: "A session ends after this many minutes without use."},
 		{key: "sandbox_max_sessions", env: "SANDBOX_MAX_SESSIONS", def: "10", into: integer(&t.MaxSessions, 1, 10000), doc: "How many sessions may be open."},

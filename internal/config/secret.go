@@ -74,7 +74,7 @@ func parseKey(s string) (APIKey, bool) {
 		key, names = s[:i], s[i+1:]
 	}
 	k := APIKey{Key: sandboxmcp.NewSecret(key)}
-	if !wordOK(key) {
+	if !wordOK(key) || key[0] == '=' { // nothing before a "=" is a key that was forgotten
 		return k, false
 	}
 	if names == "" || names == everyNamespace {

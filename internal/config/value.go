@@ -133,6 +133,17 @@ func number(to *float64, low, high float64) value {
 	return v
 }
 
+// cores is a share of the machine's cores that can be enforced.
+func cores(to *float64, high float64) value {
+	legal := "a number from 0.01 to " + strconv.FormatFloat(high, 'f', -1, 64)
+	v := scalar(to, legal, func(s string) (float64, bool) {
+		f, err := strconv.ParseFloat(s, 64)
+		return f, err == nil && f > 0 && f <= high && sandboxmcp.Limits{MaxCPUCores: f}.Check() == nil
+	})
+	v.form = form{"type": "number", "minimum": 0.01, "maximum": high}
+	return v
+}
+
 func list(to *[]string, check func(string) bool, legal string) value {
 	return value{
 		set: func(items []string) bool {

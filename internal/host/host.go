@@ -183,7 +183,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 // wordsOf returns the words of a command.
 func wordsOf(cmd sandboxmcp.HostCommand) ([]string, error) {
 	if cmd.Timeout < 0 || cmd.Timeout > maxTime {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "timeout is %s; use at most %s", cmd.Timeout, maxTime)
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "timeout is %g s; it has to be at most %g", cmd.Timeout.Seconds(), maxTime.Seconds())
 	}
 	if len(cmd.Argv) > 0 {
 		return cmd.Argv, CheckWords(cmd.Argv)

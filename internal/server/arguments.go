@@ -143,8 +143,8 @@ func (c *checker) parse(raw json.RawMessage) (arguments, error) {
 			return nil, invalid("argument %s is missing", name)
 		}
 	}
-	for name, v := range args {
-		s := c.schema.Properties[name]
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		v, s := args[name], c.schema.Properties[name]
 		if s == nil {
 			s = typed("string")
 		}

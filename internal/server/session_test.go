@@ -102,7 +102,7 @@ func TestBridge(t *testing.T) {
 		t.Errorf("bridge (-want +got):\n%s", d)
 	}
 	p.good("bridge_data", nil2raw(`{"data":{}}`))
-	for _, args := range []string{`{"to_session":"s"}`, `{}`, `{"data":null}`, `{"data":[]}`, `{"from_session":"a","keys":"k"}`, `{"from_session":"a","keys":[1]}`} {
+	for _, args := range []string{`{"data":null}`, `{"data":[]}`, `{"from_session":"a","keys":"k"}`, `{"from_session":"a","keys":[1]}`} {
 		p.fails("invalid_argument", "bridge_data", nil2raw(args))
 	}
 	if got, want := len(f.bridges), 3; got != want {

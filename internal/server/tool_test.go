@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,6 +106,14 @@ func TestToolsAreSmallAndComplete(t *testing.T) {
 func TestAnswersFitTheirSchemas(t *testing.T) {
 	for name, small := range map[string]bool{"Full": false, "Small": true} {
 		t.Run(name, func(t *testing.T) { answersFit(t, small) })
+	}
+}
+
+// TestHostListsAreFour: list_host_access has the four lists of the Python project, and no more.
+func TestHostListsAreFour(t *testing.T) {
+	got := slices.Sorted(maps.Keys(structured(legacy(t, newFake()).call("list_host_access", nil))))
+	if want := []string{"allowed", "approved", "blocked", "pending"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

@@ -94,9 +94,18 @@ func listHostAccess() tool {
 		out:         output(need("allowed", typed("array")), need("approved", typed("array")), need("blocked", typed("array")), need("pending", typed("array"))),
 		run: func(s *Server, ctx context.Context, c *call) (answer, error) {
 			l, err := s.engine.HostAccess(ctx, c.who)
-			return answer{body: l}, err
+			return answer{body: hostLists{l.Allowed, l.Approved, l.Blocked, l.Pending, l.AutoApprove}}, err
 		},
 	}
+}
+
+// hostLists is the answer of list_host_access.
+type hostLists struct {
+	Allowed     []string                  `json:"allowed"`
+	Approved    []sandboxmcp.AccessGrant  `json:"approved"`
+	Blocked     []string                  `json:"blocked"`
+	Pending     []sandboxmcp.HostApproval `json:"pending"`
+	AutoApprove bool                      `json:"auto_approve,omitempty"` // an exception that an operator made
 }
 
 func hostFileRead() tool {

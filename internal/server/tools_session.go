@@ -145,9 +145,6 @@ func (s *Server) bridgeData(ctx context.Context, c *call) (answer, error) {
 	if b.Data, err = rawObject(c.request.Params.Arguments, "data"); err != nil {
 		return answer{}, err
 	}
-	if b.Data == nil && b.From == "" {
-		return answer{}, invalid("data and from_session are missing; one of them is needed")
-	}
 	keys, _ := c.args["keys"].([]any)
 	for _, k := range keys {
 		key, _ := k.(string)

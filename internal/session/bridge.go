@@ -40,8 +40,11 @@ func checkBridgeKey(k string) error {
 
 // CheckBridge checks the form of a request to bridge values. CleanValues checks the values.
 func CheckBridge(b sandboxmcp.Bridge) error {
-	if (b.Data == nil) == (b.From == "") {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "either data or from_session is needed")
+	switch {
+	case (b.Data == nil) == (b.From == ""):
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "data or from_session is needed, and not both")
+	case b.From == "" && len(b.Keys) > 0:
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "keys chooses among the values of from_session, which is missing").WithHint("put only the values of these keys into data")
 	}
 	if len(b.Keys) > maxBridgeKeys {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d keys are named; %d are allowed at once", len(b.Keys), maxBridgeKeys)

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -257,6 +258,36 @@ func postgresReason(err error) (reason, hint string) {
 		return "the server is ending or starting", "try again"
 	}
 	return e.Message, look
+}
+
+// briefError is an error whose text names the innermost causes alone, each once. The driver repeats
+// the address, the user and each cause.
+type briefError struct{ error }
+
+func (e briefError) Unwrap() error { return e.error }
+
+func (e briefError) Error() string {
+	var texts []string
+	var visit func(err error)
+	visit = func(err error) {
+		switch x := err.(type) { //nolint:errorlint // it walks the tree itself
+		case interface{ Unwrap() []error }:
+			for _, inner := range x.Unwrap() {
+				visit(inner)
+			}
+		case interface{ Unwrap() error }:
+			if inner := x.Unwrap(); inner != nil {
+				visit(inner)
+				return
+			}
+			texts = append(texts, err.Error())
+		default:
+			texts = append(texts, err.Error())
+		}
+	}
+	visit(e.error)
+	slices.Sort(texts)
+	return strings.Join(slices.Compact(texts), ", ")
 }
 
 // numberedConnector makes connections that take the statements of this program, whose

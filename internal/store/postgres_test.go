@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,21 @@ func TestABadAddressOfADatabase(t *testing.T) {
 		if e == nil || e.Code != sandboxmcp.CodeBackendUnavailable || !strings.Contains(e.Hint, "SANDBOXMCP_DATABASE_URL") || strings.Contains(e.Error(), "hunter22") || strings.Contains(e.Message, "state directory") {
 			t.Errorf("%s: got %+v, want that the address is wrong", name, err)
 		}
+	}
+}
+
+// The error of a server that cannot be reached has each cause once.
+func TestAServerThatCannotBeReached(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_ = l.Close() // nothing listens there
+	_, err = store.Open(t.Context(), store.Config{Dir: t.TempDir(), Postgres: "postgres://anna:hunter22@" + address + "/records"})
+	want := "backend_unavailable: the PostgreSQL database records at " + address + " cannot be opened: the server cannot be reached: connection refused"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

@@ -30,6 +30,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
@@ -323,6 +325,9 @@ func (s *Store) explain(verb string, err error) error {
 	if s.pg != nil {
 		if _, ok := errors.AsType[*dirError](err); !ok && ofPostgres(err) {
 			reason, hint := postgresReason(err)
+			if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+				err = briefError{err}
+			}
 			return &sandboxmcp.Error{Code: sandboxmcp.CodeBackendUnavailable, Message: fmt.Sprintf("the %s cannot be %s: %s", s.pg.name, verb, reason), Hint: hint, Err: err}
 		}
 	}
