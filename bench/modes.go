@@ -43,6 +43,7 @@ func inPooled(i interpreter) string {
 }
 func inDemand(i interpreter) string  { return "in process, none of its shape ready, " + i.Label }
 func inUnseen(i interpreter) string  { return "in process, a new memory limit, " + i.Label }
+func inTimed(i interpreter) string   { return "in process, a new timeout, " + i.Label }
 func inSession(i interpreter) string { return "in process, a session's run, " + i.Label }
 func inBwrap(i interpreter) string   { return "bwrap, " + i.Label }
 
@@ -124,7 +125,10 @@ func (b *bed) engineModes(i interpreter) []mode {
 	out = append(out, with(b.pooled[i.Label], inPooled(i), sandboxmcp.DisplayNone))
 	if i.Lang == sandboxmcp.Python {
 		out = append(out, b.one(inDemand(i), i.bare(), onDemand(b.pooled[i.Label], i, i.hello())))
-		out = append(out, b.one(inUnseen(i), i.bare(), unseenMemory(b.pooled[i.Label], i)))
+		out = append(out, b.one(inUnseen(i), i.bare(), unseen(b.pooled[i.Label], i, func(l *sandboxmcp.Limits, n int) { l.MaxRAMMB = sandboxmcp.DefaultLimits().MaxRAMMB + n })))
+		out = append(out, b.one(inTimed(i), i.bare(), unseen(b.pooled[i.Label], i, func(l *sandboxmcp.Limits, n int) {
+			l.TimeoutSeconds = sandboxmcp.DefaultLimits().TimeoutSeconds + float64(n)
+		})))
 	}
 	return append(out, b.one(inSession(i), i.bare(), func(ctx context.Context) (time.Duration, error) {
 		id := sandboxmcp.SessionID("bench-" + string(i.Lang))
@@ -133,23 +137,24 @@ func (b *bed) engineModes(i interpreter) []mode {
 }
 
 // onDemand makes requests for which no sandbox is ready although the engine keeps some
-// ready. Each request has a timeout that no other one has.
+// ready. Each request has a number of processes that no other one has.
 func onDemand(e *engine.Engine, i interpreter, code string) func(context.Context) (time.Duration, error) {
-	n := 0.0
+	n := 0
 	return func(ctx context.Context) (time.Duration, error) {
 		n++
-		limits := sandboxmcp.Limits{TimeoutSeconds: sandboxmcp.DefaultLimits().TimeoutSeconds + n}
+		limits := sandboxmcp.Limits{MaxProcesses: sandboxmcp.DefaultLimits().MaxProcesses + n}
 		return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code, Limits: limits})
 	}
 }
 
-// unseenMemory makes requests of which each has a memory limit that no other one has.
-func unseenMemory(e *engine.Engine, i interpreter) func(context.Context) (time.Duration, error) {
+// unseen makes requests of which each has a limit that no other one has.
+func unseen(e *engine.Engine, i interpreter, limit func(l *sandboxmcp.Limits, n int)) func(context.Context) (time.Duration, error) {
 	n := 0
 	return func(ctx context.Context) (time.Duration, error) {
 		n++
-		limits := sandboxmcp.Limits{MaxRAMMB: sandboxmcp.DefaultLimits().MaxRAMMB + n}
-		return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: i.hello(), Limits: limits})
+		var l sandboxmcp.Limits
+		limit(&l, n)
+		return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: i.hello(), Limits: l})
 	}
 }
 

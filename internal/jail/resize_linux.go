@@ -23,17 +23,14 @@ func (s *Slot) LowerCPUTime(seconds int64) error {
 	if err != nil {
 		return fmt.Errorf("lower the limit of CPU time: %w", err)
 	}
-	for _, child := range strings.Fields(string(children)) {
-		n, err := strconv.Atoi(child)
-		if err == nil {
+	for child := range strings.FieldsSeq(strconv.Itoa(pid) + " " + string(children)) {
+		var n int
+		if n, err = strconv.Atoi(child); err == nil {
 			err = lowerCPUTime(n, seconds)
 		}
 		if err != nil {
 			return err
 		}
-	}
-	if err := lowerCPUTime(pid, seconds); err != nil {
-		return err
 	}
 	limits, err := os.ReadFile(dir + "/limits")
 	if err != nil {
