@@ -242,14 +242,10 @@ const maxSorted = 20_000
 // List returns entries of a directory.
 func (f files) List(ctx context.Context, name string, limit int) (entries []backend.FileInfo, more bool, err error) {
 	err = f.do(ctx, "list", name, false, func() error {
-		var fd int
-		r, failed := f.run(func(l *list) { fd = f.open(l, name, openDirectory(l.arch)) })
-		if failed != nil {
-			return failed
+		names, failed := f.small(name)
+		if errors.Is(failed, errMore) {
+			names, failed = f.large(ctx, name, max(limit+1, maxSorted))
 		}
-		dir := int(r.results[fd])
-		defer f.s.c.drop(dir)
-		names, failed := f.names(ctx, dir, max(limit+1, maxSorted))
 		if failed != nil {
 			return failed
 		}
@@ -258,21 +254,9 @@ func (f files) List(ctx context.Context, name string, limit int) (entries []back
 			names = names[:limit]
 		}
 		entries = make([]backend.FileInfo, 0, len(names))
-		for some := range slices.Chunk(names, maxCalls) {
-			l := f.s.c.list()
-			l.size = statSize * len(some)
-			for i, n := range some {
-				stat(l, l.try, num(dir), n, statSize*i)
-			}
-			r, failed := f.s.c.run(l)
-			if failed != nil {
+		for some := range slices.Chunk(names, maxCalls-2) {
+			if entries, failed = f.describe(name, some, entries); failed != nil {
 				return failed
-			}
-			for i, n := range some {
-				if _, gone := r.value(i); gone == nil && len(r.bytes) >= statSize*(i+1) {
-					info, _ := describe(n, r.bytes[statSize*i:])
-					entries = append(entries, info)
-				}
 			}
 		}
 		return nil
@@ -280,9 +264,78 @@ func (f files) List(ctx context.Context, name string, limit int) (entries []back
 	return entries, more, err
 }
 
-// names reads at most about limit names of a directory.
-func (f files) names(ctx context.Context, dir, limit int) ([]string, error) {
-	var names []string
+// describe adds what is known of entries of a directory. It leaves out entries that were removed meanwhile, and all of them
+// if the program has removed, replaced or shut the directory.
+func (f files) describe(dir string, names []string, entries []backend.FileInfo) ([]backend.FileInfo, error) {
+	r, err := f.run(func(l *list) {
+		l.size = statSize * len(names)
+		fd := f.open(l, dir, openDirectory(l.arch))
+		for i, n := range names {
+			stat(l, l.try, result(fd), n, statSize*i)
+		}
+		l.finally("close", result(fd))
+	})
+	for _, programs := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.EXDEV} {
+		if errors.Is(err, programs) {
+			return entries, nil
+		}
+	}
+	if err != nil {
+		return entries, err
+	}
+	for i, n := range names {
+		if _, gone := r.value(1 + i); gone == nil && len(r.bytes) >= statSize*(i+1) {
+			info, _ := describe(n, r.bytes[statSize*i:])
+			entries = append(entries, info)
+		}
+	}
+	return entries, nil
+}
+
+// errMore means that a directory is too large to be read with one packet.
+var errMore = errors.New("there are more names")
+
+// smallNames bounds the bytes of names of a directory that is read with one packet. Any one name is shorter.
+const smallNames = 4 << 10
+
+// small reads the names of a small directory with one packet.
+func (f files) small(name string) ([]string, error) {
+	var first, next int
+	r, err := f.run(func(l *list) {
+		l.size = 2 * smallNames
+		fd := f.open(l, name, openDirectory(l.arch))
+		first = l.do("getdents64", result(fd), answer(0), num(smallNames))
+		next = l.try("getdents64", result(fd), answer(smallNames), num(smallNames))
+		l.finally("close", result(fd))
+		l.from = first + 1
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.results[first] != int64(len(r.bytes)):
+		return nil, errGone
+	case r.results[next] != 0:
+		return nil, errMore
+	}
+	names, _, err := parseNames(nil, r.bytes)
+	return names, err
+}
+
+// large reads at most about limit names of a directory.
+func (f files) large(ctx context.Context, name string, limit int) ([]string, error) {
+	var fd int
+	r, err := f.run(func(l *list) { fd = f.open(l, name, openDirectory(l.arch)) })
+	if err != nil {
+		return nil, err
+	}
+	dir := int(r.results[fd])
+	defer f.s.c.drop(dir)
+	return f.names(ctx, dir, limit)
+}
+
+// names reads at most about limit names of an open directory.
+func (f files) names(ctx context.Context, dir, limit int) (names []string, err error) {
 	for seen := 0; seen < limit+2; { // with . and ..
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -297,29 +350,39 @@ func (f files) names(ctx context.Context, dir, limit int) ([]string, error) {
 		if len(r.bytes) == 0 {
 			break
 		}
-		for b := r.bytes; len(b) > 0; seen++ {
-			if len(b) < 20 {
-				return nil, errGone
-			}
-			size := int(binary.LittleEndian.Uint16(b[16:]))
-			if size < 20 || size > len(b) {
-				return nil, errGone
-			}
-			text := b[19:size]
-			if end := slices.Index(text, 0); end >= 0 {
-				text = text[:end]
-			}
-			n := string(text)
-			if n == "" || strings.Contains(n, "/") {
-				return nil, errGone
-			}
-			if n != "." && n != ".." {
-				names = append(names, n)
-			}
-			b = b[size:]
+		var n int
+		if names, n, err = parseNames(names, r.bytes); err != nil {
+			return nil, err
 		}
+		seen += n
 	}
 	return names, nil
+}
+
+// parseNames adds the names of directory entries to a list, without . and .., and counts the entries.
+func parseNames(names []string, b []byte) (all []string, seen int, err error) {
+	for ; len(b) > 0; seen++ {
+		if len(b) < 20 {
+			return nil, 0, errGone
+		}
+		size := int(binary.LittleEndian.Uint16(b[16:]))
+		if size < 20 || size > len(b) {
+			return nil, 0, errGone
+		}
+		text := b[19:size]
+		if end := slices.Index(text, 0); end >= 0 {
+			text = text[:end]
+		}
+		n := string(text)
+		if n == "" || strings.Contains(n, "/") {
+			return nil, 0, errGone
+		}
+		if n != "." && n != ".." {
+			names = append(names, n)
+		}
+		b = b[size:]
+	}
+	return names, seen, nil
 }
 
 // makeDirs makes a directory and its parents.
