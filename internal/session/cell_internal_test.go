@@ -34,10 +34,12 @@ func (f *far) Usage(context.Context) (backend.Usage, error) {
 
 // await waits until usage was asked for.
 func (f *far) await(which int) error {
+	late := time.NewTimer(20 * time.Second)
+	defer late.Stop()
 	select {
 	case <-f.asked[which]:
 		return nil
-	case <-time.After(20 * time.Second):
+	case <-late.C:
 		return fmt.Errorf("usage %d was not asked for", which)
 	}
 }
