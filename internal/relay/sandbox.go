@@ -90,6 +90,7 @@ type Sandbox struct {
 	work     int // descriptor of the working directory
 	program  int // of ProgramDir
 	standing standing
+	before   former
 
 	mu      sync.Mutex
 	running map[int]*running // by process id, until their end
