@@ -67,8 +67,8 @@ func (f files) describe(dir string, names []string, entries []backend.FileInfo) 
 		}
 		l.finally("close", result(fd))
 	})
-	for _, programs := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.EXDEV} {
-		if errors.Is(err, programs) {
+	for _, changed := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.EXDEV} {
+		if errors.Is(err, changed) {
 			return entries, nil
 		}
 	}
