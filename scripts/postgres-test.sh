@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts a PostgreSQL server on a socket in a directory of its own, runs the tests of the
 # rooms that use a store on it, of two engines that share it, and of object stores, and stops it.
-# Arguments go to go test.
+# Arguments go to go test. Behind "--" they are a command that is run instead.
 # Exit status 77: there is no PostgreSQL.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +28,10 @@ trap 'exit 143' TERM INT HUP
 	-o "-k '$dir' -c listen_addresses='' -c max_connections=500 -c shared_buffers=32MB -c fsync=off" start >/dev/null) || { cat "$dir/server.log" >&2; exit 1; }
 
 export SANDBOXMCP_TEST_POSTGRES="postgres:///postgres?host=$dir&user=sandboxmcp"
+if [ "${1-}" = -- ]; then
+	"${@:2}"
+	exit
+fi
 go test -timeout 5m "$@" ./internal/store/... ./internal/audit ./internal/limits ./internal/gate ./internal/session ./internal/artifact ./internal/vault ./internal/installed
 go test -timeout 5m "$@" -run TestReplicas ./engine
 go test -timeout 20m "$@" -run 'TestReplicas|TestDocumentsRun/operations' ./internal/cli

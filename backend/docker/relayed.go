@@ -344,7 +344,7 @@ type box struct {
 }
 
 // usage returns the usage of the container. A container that has ended has no control group any more.
-func (x *box) usage(ctx context.Context, seen relay.Spent) backend.Usage {
+func (x *box) usage(ctx context.Context, seen func() relay.Spent) backend.Usage {
 	select {
 	case <-x.gone:
 		<-x.ended
@@ -352,7 +352,7 @@ func (x *box) usage(ctx context.Context, seen relay.Spent) backend.Usage {
 	default:
 	}
 	if x.meter != nil {
-		return x.meter.usage(ctx, seen)
+		return x.meter.usage(ctx, seen())
 	}
 	return x.group.usage()
 }
@@ -430,7 +430,9 @@ func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, er
 		Isolation: func(_ context.Context, seen relay.Seen) (sandboxmcp.Isolation, error) {
 			return x.isolation(seen, state.Container), nil
 		},
-		Usage:  func(ctx context.Context, seen relay.Spent) (backend.Usage, error) { return x.usage(ctx, seen), nil },
+		Usage: func(ctx context.Context, seen func() relay.Spent) (backend.Usage, error) {
+			return x.usage(ctx, seen), nil
+		},
 		Remove: x.remove,
 	})
 	if err != nil {

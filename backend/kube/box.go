@@ -102,7 +102,7 @@ func (o *once) Close() error {
 
 // look observes the sandbox before any program runs.
 func (x *box) look(ctx context.Context) error {
-	x.limits = readLimits(ctx, x.sandbox.Text)
+	x.limits = readLimits(ctx, x.sandbox.Texts)
 	var err error
 	if x.closed, err = x.b.canary.check(ctx, x.sandbox); err != nil {
 		return failure("try the network of a pod", err)
@@ -142,7 +142,7 @@ func (b *Backend) kernelOf(ctx context.Context, node string) string {
 const usageLimit = 5 * time.Second
 
 // usage returns what the pod has used.
-func (x *box) usage(ctx context.Context, _ relay.Spent) (backend.Usage, error) {
+func (x *box) usage(ctx context.Context, seen func() relay.Spent) (backend.Usage, error) {
 	select {
 	case <-x.sandbox.Gone():
 		x.mu.Lock()
@@ -153,11 +153,11 @@ func (x *box) usage(ctx context.Context, _ relay.Spent) (backend.Usage, error) {
 		return x.last, nil
 	default:
 	}
-	u, err := readUsage(ctx, x.limits.version, x.sandbox.Text)
+	u, err := readUsage(ctx, x.limits.version, x.sandbox.Texts)
 	if err != nil {
 		select {
 		case <-x.sandbox.Gone():
-			return x.usage(ctx, relay.Spent{})
+			return x.usage(ctx, seen)
 		default:
 			return u, fmt.Errorf("usage of a pod: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +78,8 @@ type claims struct {
 	turns  chan struct{} // of claims that wait for their pods
 	spares spares
 
+	waiting atomic.Int32 // sandboxes that wait for their own claims
+
 	mu     sync.Mutex
 	shape  *shape
 	shaped time.Time
@@ -105,7 +108,7 @@ func (b *Backend) newProvider(ctx context.Context) (provider, error) {
 	if err != nil {
 		return nil, failure("list claims", err).WithHint("give the server's account the rights of docs/kubernetes.md (sandboxclaims, sandboxwarmpools, sandboxtemplates)")
 	}
-	return &claims{plain: one, watch: w, turns: make(chan struct{}, claimsAtOnce), spares: spares{most: b.cfg.SparePods}}, nil
+	return &claims{plain: one, watch: w, turns: make(chan struct{}, claimsAtOnce), spares: sparesOf(b.cfg)}, nil
 }
 
 // api returns the objects of a kind.
@@ -131,11 +134,14 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 		c.b.cfg.Logger.Info("the pool's pods do not fit; a pod is made", "pool", c.b.cfg.Pool, "reason", why)
 		return c.plain.claim(ctx, spec)
 	}
+	c.spares.open(time.Now())
 	defer c.refill(s)
 	labels := c.b.labels(spec.ID)
 	if pod := c.handOut(s, labels); pod != nil { //nolint:contextcheck // what it begins outlives the call
 		return pod, nil
 	}
+	c.waiting.Add(1)
+	defer c.waiting.Add(-1)
 	return c.obtain(ctx, labels)
 }
 

@@ -120,6 +120,46 @@ func TestWarmClaims(t *testing.T) {
 	}
 }
 
+// TestClaimBursts: sandboxes that are opened at once get a pod each. After the first burst the next ones take pods that were
+// claimed ahead.
+func TestClaimBursts(t *testing.T) {
+	needClosed(t)
+	const pods, burst, bursts = 8, 4, 6
+	for _, most := range []int{1, burst} {
+		t.Run(fmt.Sprintf("%d ahead", most), func(t *testing.T) {
+			s := spec("burst")
+			b, fill := newPool(t, fmt.Sprintf("e2e-burst-%d", most), pods, s, func(c *kube.Config) { c.SparePods, c.MostSpares = 1, most })
+			var took []time.Duration
+			for i := range bursts {
+				fill()
+				if i > 0 {
+					testkit.Until(t, "the spare pods", func() bool { return kube.SparePodsOf(b) >= most })
+				}
+				begun := time.Now()
+				var all sync.WaitGroup
+				for n := range burst {
+					all.Go(func() {
+						one := s
+						one.ID = fmt.Sprintf("burst-%d-%d", i, n)
+						sb, err := b.Open(t.Context(), one)
+						if err != nil {
+							t.Errorf("%s: %v", one.ID, err)
+							return
+						}
+						if got := output(t, sb, "ls; echo "+one.ID+" > mark; cat mark"); got != one.ID+"\n" {
+							t.Errorf("%s: got %q", one.ID, got)
+						}
+						_ = sb.Close(context.WithoutCancel(t.Context()))
+					})
+				}
+				all.Wait()
+				took = append(took, time.Since(begun))
+			}
+			t.Logf("%d sandboxes at once, to the last answer: first %s, later %s", burst, took[0], took[1:])
+		})
+	}
+}
+
 // TestClaimStorm: claims that are made at once get a pod each, also when the pool has fewer.
 func TestClaimStorm(t *testing.T) {
 	needClosed(t)

@@ -30,6 +30,9 @@ type provider interface {
 	// kept returns the pods that were claimed for sandboxes to come.
 	kept() []*claimed
 
+	// tidy releases those of them that are not expected to be needed.
+	tidy()
+
 	// close ends what the provider has in the background, and releases the pods that it has kept.
 	close(ctx context.Context)
 }
@@ -87,6 +90,8 @@ func (p plain) claim(ctx context.Context, spec backend.Spec) (*claimed, error) {
 }
 
 func (plain) kept() []*claimed { return nil }
+
+func (plain) tidy() {}
 
 func (plain) close(context.Context) {}
 

@@ -3,6 +3,8 @@ package kube
 import (
 	"context"
 	"errors"
+	"maps"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -299,18 +301,55 @@ func TestLimitsAreReadInThePod(t *testing.T) {
 		"none":      {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := readLimits(t.Context(), func(_ context.Context, path string) (string, error) {
-				if text, ok := c.files[strings.TrimPrefix(path, "/sys/fs/cgroup/")]; ok {
-					return text, nil
-				}
-				return "", errors.New("it is not there")
-			})
+			l := readLimits(t.Context(), filesOf(c.files, new(int)))
 			walls, weak := l.walls(small)
 			if got := strings.Join(walls, ", "); got != c.walls {
 				t.Errorf("got %q, want %q", got, c.walls)
 			}
 			if (len(weak) == 0) != (c.walls != "") {
 				t.Errorf("got weak %v", weak)
+			}
+		})
+	}
+}
+
+// filesOf reads files of a control group, and counts the calls.
+func filesOf(files map[string]string, calls *int) textsOf {
+	return func(_ context.Context, names ...string) ([][]byte, error) {
+		*calls++
+		all := make([][]byte, len(names))
+		for i, name := range names {
+			if text, ok := files[strings.TrimPrefix(name, "/sys/fs/cgroup/")]; ok {
+				all[i] = []byte(text)
+			}
+		}
+		return all, nil
+	}
+}
+
+// TestUsageIsReadAtOnce: what a pod has used is read with one packet, and files that a kernel lacks are left out.
+func TestUsageIsReadAtOnce(t *testing.T) {
+	whole := map[string]string{"memory.peak": "4096\n", "memory.current": "8192\n", "pids.peak": "3\n", "pids.current": "2\n", "memory.events": "low 0\noom 2\noom_kill 1\n", "cpu.stat": "usage_usec 1500\nuser_usec 1000\n"}
+	old := maps.Clone(whole)
+	delete(old, "memory.peak")
+	delete(old, "pids.peak")
+	for name, c := range map[string]struct {
+		version int
+		files   map[string]string
+		want    backend.Usage
+		fails   bool
+	}{
+		"version 2": {2, whole, backend.Usage{PeakMemory: 8192, PeakTasks: 3, OOMKills: 1, CPU: 1500 * time.Microsecond}, false},
+		"older":     {2, old, backend.Usage{PeakMemory: 8192, PeakTasks: 2, OOMKills: 1, CPU: 1500 * time.Microsecond}, false},
+		"version 1": {1, map[string]string{"memory/memory.max_usage_in_bytes": "4096", "memory/memory.oom_control": "under_oom 0\noom_kill 2\n", "cpuacct/cpuacct.usage": "70"}, backend.Usage{PeakMemory: 4096, OOMKills: 2, CPU: 70}, false},
+		"none":      {2, nil, backend.Usage{}, true},
+		"not shown": {0, nil, backend.Usage{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			got, err := readUsage(t.Context(), c.version, filesOf(c.files, &calls))
+			if !reflect.DeepEqual(got, c.want) || (err != nil) != c.fails || calls > 1 {
+				t.Errorf("got %+v, %v with %d calls, want %+v with one", got, err, calls, c.want)
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,14 +14,29 @@ import (
 
 // spares are pods of a pool that are claimed before a sandbox needs them: agent-sandbox takes longer for a claim than
 // everything after it does. A spare pod is handed out once, and put off and released like that of a sandbox.
+//
+// There are as many as sandboxes were opened in the largest burst of the last minute, between least and most.
 type spares struct {
-	most int
+	least, most int
 
 	mu     sync.Mutex
-	list   []spare // oldest first
-	coming int     // claims for them that wait
+	list   []spare     // oldest first
+	coming int         // claims for them that wait
+	opened []time.Time // when sandboxes were opened, in burstAge; oldest first
 	closed bool
 }
+
+func sparesOf(cfg Config) spares {
+	if cfg.SparePods == 0 {
+		return spares{}
+	}
+	return spares{least: cfg.SparePods, most: max(cfg.SparePods, cfg.MostSpares)}
+}
+
+const (
+	burstAge  = time.Minute
+	burstTime = 2 * time.Second // sandboxes that are opened within it are a burst
+)
 
 // spare is a pod with the shape of its pool when it was claimed.
 type spare struct {
@@ -54,11 +70,56 @@ func (s *spares) pods() []*claimed {
 	return pods
 }
 
-// lacks reports whether one more is to be claimed, and counts it as coming.
-func (s *spares) lacks() bool {
+// open notes that a sandbox is opened.
+func (s *spares) open(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.list)+s.coming >= s.most {
+	s.opened = append(s.opened, now)
+	s.forget(now)
+}
+
+// forget forgets old bursts. Of many sandboxes the last ones are enough to reach most. The caller holds mu.
+func (s *spares) forget(now time.Time) {
+	old := 0
+	for old < len(s.opened) && (now.Sub(s.opened[old]) > burstAge || len(s.opened)-old > mostOpened) {
+		old++
+	}
+	s.opened = slices.Delete(s.opened, 0, old)
+}
+
+// mostOpened bounds what is remembered.
+const mostOpened = 1024
+
+// wanted is how many spare pods there should be. The caller holds mu.
+func (s *spares) wanted(now time.Time) int {
+	s.forget(now)
+	largest, first := 0, 0
+	for last, at := range s.opened {
+		for at.Sub(s.opened[first]) > burstTime {
+			first++
+		}
+		largest = max(largest, last-first+1)
+	}
+	return max(s.least, min(largest, s.most))
+}
+
+// surplus removes the pods that are not wanted any more, and returns them.
+func (s *spares) surplus(now time.Time) []*claimed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pods []*claimed
+	for len(s.list) > s.wanted(now) {
+		pods = append(pods, s.list[0].pod)
+		s.list = s.list[1:]
+	}
+	return pods
+}
+
+// lacks reports whether one more is to be claimed, and counts it as coming.
+func (s *spares) lacks(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.list)+s.coming >= s.wanted(now) {
 		return false
 	}
 	s.coming++
@@ -138,16 +199,34 @@ func (c *claims) discard(ctx context.Context, pod *claimed) {
 	}
 }
 
+// rest waits for sparePause, and as long as sandboxes wait for their own claims.
+func (c *claims) rest() {
+	tick := time.NewTicker(sparePause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if c.waiting.Load() == 0 {
+				return
+			}
+		case <-c.b.life.Done():
+			return
+		}
+	}
+}
+
+// tidy releases the spare pods of a burst that was long ago.
+func (c *claims) tidy() {
+	for _, pod := range c.spares.surplus(time.Now()) {
+		c.discard(c.b.life, pod)
+	}
+}
+
 // refill claims the spare pods that are missing, in the background. If a claim fails, the next sandbox tries it again.
 func (c *claims) refill(s shape) {
-	for c.spares.lacks() {
+	for c.spares.lacks(time.Now()) {
 		c.b.background.Go(func() {
-			pause := time.NewTimer(sparePause)
-			defer pause.Stop()
-			select {
-			case <-pause.C:
-			case <-c.b.life.Done():
-			}
+			c.rest()
 			pod, err := c.obtain(c.b.life, c.b.labels(""))
 			if err != nil {
 				c.spares.came(nil)

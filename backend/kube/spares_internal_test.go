@@ -3,7 +3,9 @@ package kube
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +62,63 @@ func TestSparePods(t *testing.T) {
 	if again := awaitSpare(t, b); again.owner == spare.owner {
 		t.Error("a pod that was handed out is spare again")
 	}
+}
+
+// TestSparePodsFollowBursts: for a minute after sandboxes were opened at once there are as many spare pods, within bounds.
+func TestSparePodsFollowBursts(t *testing.T) {
+	begin := time.Now()
+	for name, c := range map[string]struct {
+		cfg   Config
+		after []time.Duration // when sandboxes are opened
+		at    time.Duration
+		want  int
+	}{
+		"none":        {Config{SparePods: 1, MostSpares: 4}, nil, 0, 1},
+		"one by one":  {Config{SparePods: 1, MostSpares: 4}, []time.Duration{0, 3 * time.Second, 6 * time.Second}, 7 * time.Second, 1},
+		"three":       {Config{SparePods: 1, MostSpares: 4}, []time.Duration{0, time.Second, time.Second, 10 * time.Second}, 30 * time.Second, 3},
+		"many":        {Config{SparePods: 1, MostSpares: 4}, make([]time.Duration, 3*mostOpened), 0, 4},
+		"long ago":    {Config{SparePods: 1, MostSpares: 4}, make([]time.Duration, 3), 2 * time.Minute, 1},
+		"more always": {Config{SparePods: 6, MostSpares: 4}, make([]time.Duration, 9), 0, 6},
+		"turned off":  {Config{SparePods: 0, MostSpares: 4}, make([]time.Duration, 9), 0, 0},
+	} {
+		s := sparesOf(c.cfg)
+		for _, after := range c.after {
+			s.open(begin.Add(after))
+		}
+		for range 2 * c.want {
+			if s.lacks(begin.Add(c.at)) {
+				s.came(&spare{pod: &claimed{}})
+			}
+		}
+		if got := len(s.list); got != c.want || len(s.opened) > mostOpened {
+			t.Errorf("%s: got %d spare pods, want %d; %d times are kept", name, got, c.want, len(s.opened))
+		}
+		if gone := len(s.surplus(begin.Add(time.Hour))); gone != c.want-c.cfg.SparePods {
+			t.Errorf("%s: got %d that are released an hour later, want %d", name, gone, c.want-c.cfg.SparePods)
+		}
+	}
+}
+
+// TestABurstIsNotDelayedBySparePods: none is claimed while a sandbox waits for its own claim.
+func TestABurstIsNotDelayedBySparePods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &claims{plain: plain{&Backend{life: t.Context()}}}
+		c.waiting.Add(1)
+		var rested atomic.Bool
+		go func() {
+			c.rest()
+			rested.Store(true)
+		}()
+		time.Sleep(time.Minute) // of the test's own clock
+		if rested.Load() {
+			t.Error("a spare pod is claimed before the sandbox has got its own")
+		}
+		c.waiting.Add(-1)
+		time.Sleep(2 * sparePause)
+		if !rested.Load() {
+			t.Error("no spare pod is claimed afterwards")
+		}
+	})
 }
 
 // TestSparePodsThatCannotBeUsed: a pod that was replaced, that is going, that may be on a silent node, or that has

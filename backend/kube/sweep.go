@@ -27,6 +27,7 @@ func (b *Backend) sweep() {
 		b.sweepOnce(time.Now())
 		select {
 		case <-t.C:
+			b.provider.tidy()
 			b.renew()
 		case <-b.life.Done():
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -47,31 +48,45 @@ type limits struct {
 	cpu     float64 // processors
 }
 
+// textsOf reads the first KiB of several files of a pod, see [relay.Sandbox.Texts].
+type textsOf func(ctx context.Context, names ...string) ([][]byte, error)
+
+// group reads files of a pod's control group, as lists of words. One that cannot be read is missing.
+func group(ctx context.Context, read textsOf, names ...string) (map[string][]string, error) {
+	paths := make([]string, len(names))
+	for i, name := range names {
+		paths[i] = "/sys/fs/cgroup/" + name
+	}
+	texts, err := read(ctx, paths...)
+	words := map[string][]string{}
+	for i, text := range texts {
+		if text != nil {
+			words[names[i]] = strings.Fields(string(text))
+		}
+	}
+	return words, err
+}
+
 // readLimits reads the limits of a pod's container. Programs can read the files, and not write them.
-func readLimits(ctx context.Context, text func(context.Context, string) (string, error)) limits {
-	read := func(name string) []string {
-		t, err := text(ctx, "/sys/fs/cgroup/"+name)
-		if err != nil {
-			return nil
-		}
-		return strings.Fields(t)
+func readLimits(ctx context.Context, read textsOf) limits {
+	f, err := group(ctx, read, "memory.max", "pids.max", "cpu.max", "memory/memory.limit_in_bytes", "pids/pids.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+	if err != nil {
+		return limits{}
 	}
-	first := func(f []string) int64 { return number(f, 0) }
-	if f := read("memory.max"); f != nil {
-		l := limits{version: 2, memory: first(f), tasks: first(read("pids.max"))}
-		if f = read("cpu.max"); number(f, 0) > 0 && number(f, 1) > 0 {
-			l.cpu = float64(number(f, 0)) / float64(number(f, 1))
-		}
-		return l
+	var l limits
+	var quota, period int64
+	switch {
+	case f["memory.max"] != nil:
+		l = limits{version: 2, memory: number(f["memory.max"], 0), tasks: number(f["pids.max"], 0)}
+		quota, period = number(f["cpu.max"], 0), number(f["cpu.max"], 1)
+	case f["memory/memory.limit_in_bytes"] != nil:
+		l = limits{version: 1, memory: number(f["memory/memory.limit_in_bytes"], 0), tasks: number(f["pids/pids.max"], 0)}
+		quota, period = number(f["cpu/cpu.cfs_quota_us"], 0), number(f["cpu/cpu.cfs_period_us"], 0)
 	}
-	if f := read("memory/memory.limit_in_bytes"); f != nil {
-		l := limits{version: 1, memory: first(f), tasks: first(read("pids/pids.max"))}
-		if quota, period := first(read("cpu/cpu.cfs_quota_us")), first(read("cpu/cpu.cfs_period_us")); quota > 0 && period > 0 {
-			l.cpu = float64(quota) / float64(period)
-		}
-		return l
+	if quota > 0 && period > 0 {
+		l.cpu = float64(quota) / float64(period)
 	}
-	return limits{}
+	return l
 }
 
 // number returns a number of a list; 0: there is none, as for "max".
@@ -104,40 +119,41 @@ func (l limits) walls(spec backend.Spec) (walls, weak []string) {
 	return walls, weak
 }
 
+// usageFiles lists what readUsage reads, by version of control groups.
+var usageFiles = map[int][]string{
+	1: {"memory/memory.max_usage_in_bytes", "pids/pids.current", "memory/memory.oom_control", "cpuacct/cpuacct.usage"},
+	2: {"memory.peak", "memory.current", "pids.peak", "pids.current", "memory.events", "cpu.stat"},
+}
+
 // readUsage reads what a pod's container has used.
-func readUsage(ctx context.Context, version int, text func(context.Context, string) (string, error)) (backend.Usage, error) {
-	var failed error
-	read := func(name string) []string {
-		t, err := text(ctx, "/sys/fs/cgroup/"+name)
-		if err != nil {
-			failed = err
-			return nil
-		}
-		return strings.Fields(t)
+func readUsage(ctx context.Context, version int, read textsOf) (backend.Usage, error) {
+	f, err := group(ctx, read, usageFiles[version]...)
+	if err != nil {
+		return backend.Usage{}, err
 	}
-	named := func(f []string, name string) int64 {
-		if i := slices.Index(f, name); i >= 0 {
-			return number(f, i+1)
+	named := func(file, name string) int64 {
+		if i := slices.Index(f[file], name); i >= 0 {
+			return number(f[file], i+1)
 		}
 		return 0
 	}
 	var u backend.Usage
 	switch version {
 	case 2:
-		u.PeakMemory = max(number(read("memory.peak"), 0), number(read("memory.current"), 0))
-		u.PeakTasks = int(max(number(read("pids.peak"), 0), number(read("pids.current"), 0)))
-		u.OOMKills = int(named(read("memory.events"), "oom_kill"))
-		u.CPU = time.Duration(named(read("cpu.stat"), "usage_usec")) * time.Microsecond
+		u.PeakMemory = max(number(f["memory.peak"], 0), number(f["memory.current"], 0))
+		u.PeakTasks = int(max(number(f["pids.peak"], 0), number(f["pids.current"], 0)))
+		u.OOMKills = int(named("memory.events", "oom_kill"))
+		u.CPU = time.Duration(named("cpu.stat", "usage_usec")) * time.Microsecond
 	case 1:
-		u.PeakMemory = number(read("memory/memory.max_usage_in_bytes"), 0)
-		u.PeakTasks = int(number(read("pids/pids.current"), 0))
-		u.OOMKills = int(named(read("memory/memory.oom_control"), "oom_kill"))
-		u.CPU = time.Duration(number(read("cpuacct/cpuacct.usage"), 0))
+		u.PeakMemory = number(f["memory/memory.max_usage_in_bytes"], 0)
+		u.PeakTasks = int(number(f["pids/pids.current"], 0))
+		u.OOMKills = int(named("memory/memory.oom_control", "oom_kill"))
+		u.CPU = time.Duration(number(f["cpuacct/cpuacct.usage"], 0))
 	}
-	if u.PeakMemory > 0 { // a kernel lacks some of the others
-		return u, nil
+	if u.PeakMemory == 0 && len(f) < len(usageFiles[version]) { // a kernel lacks some of the others
+		return u, errors.New("its control group cannot be read")
 	}
-	return u, failed
+	return u, nil
 }
 
 // report reports the walls of a sandbox that were observed.

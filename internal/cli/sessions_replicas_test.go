@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,15 +25,17 @@ import (
 )
 
 // otherProgram names a program that is tested in place of this one, with all settings of the environment, such
-// as sandboxmcp-kube with a cluster.
+// as sandboxmcp-kube with a cluster. If there is an S3 server for tests, its servers share their files there.
+// scripts/kube-test.sh -kills sets it.
 const otherProgram = "SANDBOXMCP_TEST_PROGRAM"
 
 // replica is one of several servers over HTTP that share a database and their keys.
 type replica struct {
 	killed
 
-	port int
-	env  []string
+	port  int
+	env   []string
+	files bool // each server reads the files of the others
 
 	mu     sync.Mutex // guards the fields below
 	cmd    *exec.Cmd
@@ -55,14 +58,20 @@ func startReplicas(t *testing.T, n int) []*replica {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var env []string
+	files := false
+	if os.Getenv(otherProgram) != "" {
+		if files = os.Getenv(testkit.S3Env) != ""; files {
+			bucket, _ := testkit.S3(t)
+			t.Setenv("SANDBOXMCP_BLOB_URL", bucket)
+		}
+		env = os.Environ()
+	}
 	all := make([]*replica, n)
 	for i := range all {
 		home := filepath.Join(dir, fmt.Sprint(i))
-		r := &replica{port: freePort(t), killed: killed{t: t, program: program, state: filepath.Join(home, "state"), second: filepath.Join(home, "second"), url: storetest.URL(dir), acked: map[string]int{}}}
-		if os.Getenv(otherProgram) != "" {
-			r.env = os.Environ()
-		}
-		r.env = append(r.env, fmt.Sprintf("SANDBOXMCP_PEER_ADDRESS=127.0.0.1:%d", freePort(t)), "SANDBOX_MAX_SESSIONS=100", "SANDBOXMCP_MAX_CONCURRENT=16")
+		r := &replica{port: freePort(t), files: files, killed: killed{t: t, program: program, state: filepath.Join(home, "state"), second: filepath.Join(home, "second"), url: storetest.URL(dir), acked: map[string]int{}}}
+		r.env = append(slices.Clone(env), fmt.Sprintf("SANDBOXMCP_PEER_ADDRESS=127.0.0.1:%d", freePort(t)), "SANDBOX_MAX_SESSIONS=100", "SANDBOXMCP_MAX_CONCURRENT=16")
 		if i > 0 {
 			r.env = append(r.env, "SANDBOXMCP_KEYS_FROM="+all[0].state)
 		}
@@ -229,7 +238,8 @@ func TestReplicasShareSessions(t *testing.T) {
 
 // TestReplicasWithSessionsAreKilled: three servers have the sessions of eight callers, who use any server, and one
 // is killed every ten seconds. Each answer of a session shows its state, or says that it is lost. The record
-// verifies, and nothing that was answered is missing in it.
+// verifies, and nothing that was answered is missing in it. If the servers share files, every server has those of
+// all answers. SANDBOXMCP_TEST_KILLS says how long it takes, such as 5m.
 func TestReplicasWithSessionsAreKilled(t *testing.T) {
 	all := startReplicas(t, 3)
 	long, every := 5*time.Minute, 10*time.Second
@@ -247,7 +257,7 @@ func TestReplicasWithSessionsAreKilled(t *testing.T) {
 	var work sync.WaitGroup
 	callers := make([]*caller, 8)
 	for i := range callers {
-		c := &caller{t: t, all: all, acked: map[string]int{}, codes: map[string]int{}}
+		c := &caller{t: t, all: all, acked: map[string]int{}, files: map[string]string{}, codes: map[string]int{}}
 		callers[i] = c
 		work.Go(func() { c.work(ctx, i) })
 	}
@@ -266,6 +276,7 @@ func TestReplicasWithSessionsAreKilled(t *testing.T) {
 	work.Wait()
 	answered, lost, codes := 0, 0, map[string]int{}
 	for _, c := range callers {
+		c.readFiles()
 		answered, lost = answered+len(c.acked), lost+c.lost
 		for code, n := range c.codes {
 			codes[code] += n
@@ -288,6 +299,7 @@ type caller struct {
 	t     *testing.T
 	all   []*replica
 	acked map[string]int
+	files map[string]string // content of the file of an answered run
 	lost  int
 	turn  int            // calls so far; each goes to another server
 	codes map[string]int // of errors that say to ask again
@@ -302,10 +314,14 @@ func (c *caller) work(ctx context.Context, number int) {
 // session uses a session until it is lost. A run that was not answered may have counted.
 func (c *caller) session(ctx context.Context, id string) {
 	atLeast, atMost := 0, 0
+	code, entries := "n = globals().get('n', 0) + 1; print(n)", 2
+	if c.all[0].files { // that its file was signed is an entry
+		code, entries = code+fmt.Sprintf("; open('count', 'w').write(f'%s {n}')", id), 3
+	}
 	for ctx.Err() == nil && !c.t.Failed() {
 		r := c.all[c.turn%len(c.all)]
 		c.turn++
-		a := r.run(id, "n = globals().get('n', 0) + 1; print(n)") //nolint:contextcheck // a request that was sent is waited for
+		a := r.run(id, code) //nolint:contextcheck // a request that was sent is waited for
 		n := 0
 		switch {
 		case a.unsent:
@@ -315,7 +331,10 @@ func (c *caller) session(ctx context.Context, id string) {
 				c.t.Errorf("session %s: got %q, want a number from %d to %d", id, a.text("stdout"), atLeast+1, atMost+1)
 			}
 			atLeast, atMost = n, n
-			c.acked[a.text("request_id")] = 2
+			c.acked[a.text("request_id")] = entries
+			if r.files {
+				c.files[a.text("request_id")] = fmt.Sprintf("%s %d", id, n)
+			}
 		case a.code() == "session_expired":
 			c.lost++
 			return
@@ -326,6 +345,30 @@ func (c *caller) session(ctx context.Context, id string) {
 			atMost++
 			c.codes[cmp.Or(a.code(), a.text("status"))]++
 			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// readFiles reads the file of each answered run, each from another server.
+func (c *caller) readFiles() {
+	for id, want := range c.files {
+		r := c.all[c.turn%len(c.all)]
+		c.turn++
+		a := r.ask(c.t.Context(), "GET", "/execute/"+id+"/status", nil)
+		text, err := json.Marshal(a.body)
+		var status struct {
+			Result struct {
+				Artifacts []struct {
+					Name       string
+					ContentB64 []byte `json:"content_b64"`
+				}
+			}
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &status)
+		}
+		if files := status.Result.Artifacts; err != nil || len(files) != 1 || string(files[0].ContentB64) != want {
+			c.t.Errorf("file of %s: got %d %.500s, want %q", id, a.status, text, want)
 		}
 	}
 }

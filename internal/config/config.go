@@ -385,7 +385,7 @@ func (c *Config) ToolLimits() sandboxmcp.Limits {
 type KubeSettings struct {
 	Config, Context, Namespace string
 	Image, Pool, RuntimeClass  string
-	SparePods                  int
+	SparePods, MostSpares      int
 	KeyFile                    string
 	HostUsers                  bool
 	Connect                    string // auto, pod or api

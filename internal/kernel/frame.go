@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -77,7 +78,8 @@ type SyntaxError struct {
 // calls show for each value to show, as it arrives; show may be nil, because the values
 // are in the Report, too. The error is ErrUnread if the channel could not be read to end
 // of file.
-func Read(r io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
+func Read(channel io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
+	r := bufio.NewReader(channel) // a length and its frame, and frames that follow each other, come with one read
 	rep := Report{Results: []sandboxmcp.RichResult{}}
 	for left := MaxReport; ; {
 		w, err := readWord(r, left)

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bufio"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -295,8 +296,9 @@ const (
 func (i *Interpreter) read() {
 	defer close(i.gone)
 	unasked, answer := maxUnasked, maxAsked
+	r := bufio.NewReader(i.channel) // as in Read
 	for {
-		w, err := readWord(i.channel, MaxFrame)
+		w, err := readWord(r, MaxFrame)
 		if err != nil {
 			if lost := unread(err); lost != nil && !errors.Is(err, errNoFrame) && !errors.Is(err, os.ErrClosed) {
 				i.end = lost

@@ -34,6 +34,26 @@ func TestPlanInterpreterRefuses(t *testing.T) {
 	}
 }
 
+// counted counts what is read from a channel.
+type counted struct {
+	io.Reader
+	reads int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	c.reads++
+	return c.Reader.Read(p)
+}
+
+// TestReadTakesWhatHasCome: the frames that have come are taken with one read, because each may be answered from far away.
+func TestReadTakesWhatHasCome(t *testing.T) {
+	c := &counted{Reader: strings.NewReader(strings.Repeat(frame(`{"type":"display","data":{"text/plain":"x"}}`), 3))}
+	rep, err := kernel.Read(c, nil)
+	if err != nil || len(rep.Results) != 3 || c.reads > 2 {
+		t.Errorf("got %d values, %v, after %d reads, want 3 after 2", len(rep.Results), err, c.reads)
+	}
+}
+
 // deaf is a channel on which nothing that is written is read, until it is closed.
 type deaf struct {
 	io.Reader

@@ -177,7 +177,7 @@ func openFake(t *testing.T, answer func(p packet) *reported) (*Sandbox, *fake) {
 		Isolation: func(_ context.Context, seen Seen) (sandboxmcp.Isolation, error) {
 			return sandboxmcp.Isolation{Kernel: seen.Kernel, Walls: []string{seen.Network}}, nil
 		},
-		Usage:  func(context.Context, Spent) (backend.Usage, error) { return backend.Usage{}, nil },
+		Usage:  func(context.Context, func() Spent) (backend.Usage, error) { return backend.Usage{}, nil },
 		Remove: func() error { return nil },
 	})
 	if err != nil {

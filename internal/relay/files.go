@@ -9,8 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -234,92 +232,6 @@ func (f files) Stat(ctx context.Context, name string) (info backend.FileInfo, er
 		return nil
 	})
 	return info, err
-}
-
-// maxSorted is how many names of a directory are read to find the first of them.
-const maxSorted = 20_000
-
-// List returns entries of a directory.
-func (f files) List(ctx context.Context, name string, limit int) (entries []backend.FileInfo, more bool, err error) {
-	err = f.do(ctx, "list", name, false, func() error {
-		var fd int
-		r, failed := f.run(func(l *list) { fd = f.open(l, name, openDirectory(l.arch)) })
-		if failed != nil {
-			return failed
-		}
-		dir := int(r.results[fd])
-		defer f.s.c.drop(dir)
-		names, failed := f.names(ctx, dir, max(limit+1, maxSorted))
-		if failed != nil {
-			return failed
-		}
-		if more = len(names) > limit; more {
-			slices.Sort(names)
-			names = names[:limit]
-		}
-		entries = make([]backend.FileInfo, 0, len(names))
-		for some := range slices.Chunk(names, maxCalls) {
-			l := f.s.c.list()
-			l.size = statSize * len(some)
-			for i, n := range some {
-				stat(l, l.try, num(dir), n, statSize*i)
-			}
-			r, failed := f.s.c.run(l)
-			if failed != nil {
-				return failed
-			}
-			for i, n := range some {
-				if _, gone := r.value(i); gone == nil && len(r.bytes) >= statSize*(i+1) {
-					info, _ := describe(n, r.bytes[statSize*i:])
-					entries = append(entries, info)
-				}
-			}
-		}
-		return nil
-	})
-	return entries, more, err
-}
-
-// names reads at most about limit names of a directory.
-func (f files) names(ctx context.Context, dir, limit int) ([]string, error) {
-	var names []string
-	for seen := 0; seen < limit+2; { // with . and ..
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		l := f.s.c.list()
-		l.size, l.from = maxAnswer, 1
-		l.do("getdents64", num(dir), answer(0), num(maxAnswer))
-		r, err := f.s.c.run(l)
-		if err != nil {
-			return nil, err
-		}
-		if len(r.bytes) == 0 {
-			break
-		}
-		for b := r.bytes; len(b) > 0; seen++ {
-			if len(b) < 20 {
-				return nil, errGone
-			}
-			size := int(binary.LittleEndian.Uint16(b[16:]))
-			if size < 20 || size > len(b) {
-				return nil, errGone
-			}
-			text := b[19:size]
-			if end := slices.Index(text, 0); end >= 0 {
-				text = text[:end]
-			}
-			n := string(text)
-			if n == "" || strings.Contains(n, "/") {
-				return nil, errGone
-			}
-			if n != "." && n != ".." {
-				names = append(names, n)
-			}
-			b = b[size:]
-		}
-	}
-	return names, nil
 }
 
 // makeDirs makes a directory and its parents.

@@ -226,11 +226,7 @@ func (r *running) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var errs []error
-	for _, o := range r.outputs {
-		errs = append(errs, o.flush(ctx))
-	}
-	return errors.Join(errs...)
+	return r.s.c.flush(ctx, r.outputs)
 }
 
 // Drain waits until the streams are read to their end. If the process was lost with its container, that

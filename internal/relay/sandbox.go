@@ -64,8 +64,9 @@ type Config struct {
 	// Isolation adds facts of the container to the observation of the sandbox.
 	Isolation func(ctx context.Context, seen Seen) (sandboxmcp.Isolation, error)
 
-	// Usage returns what the container has used. The relay reports what it has seen of the processes.
-	Usage func(ctx context.Context, seen Spent) (backend.Usage, error)
+	// Usage returns what the container has used. seen returns what the relay has seen of the processes, for which it
+	// asks the container.
+	Usage func(ctx context.Context, seen func() Spent) (backend.Usage, error)
 
 	// Remove ends and removes the container. Its waits are bounded.
 	Remove func() error
@@ -89,6 +90,7 @@ type Sandbox struct {
 	work     int // descriptor of the working directory
 	program  int // of ProgramDir
 	standing standing
+	before   former
 
 	mu      sync.Mutex
 	running map[int]*running // by process id, until their end
@@ -359,7 +361,7 @@ func (s *Sandbox) Usage(ctx context.Context) (backend.Usage, error) {
 	case <-s.closed:
 		return backend.Usage{}, fs.ErrClosed
 	default:
-		return s.cfg.Usage(ctx, s.spend())
+		return s.cfg.Usage(ctx, s.spend)
 	}
 }
 
@@ -430,6 +432,14 @@ func (s *Sandbox) Text(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	return s.c.text(name)
+}
+
+// Texts is Text for the first KiB of several files, at most 20, with one packet. A file that cannot be read is nil.
+func (s *Sandbox) Texts(ctx context.Context, names ...string) ([][]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.c.texts(names)
 }
 
 // Gone returns a channel that is closed when the container has ended.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -26,6 +27,7 @@ type output struct {
 	some    *sync.Cond
 	arrived int64 // bytes that the relay has sent
 	passed  int64 // bytes that the writer has got
+	until   int64 // bytes that a flush waits for
 	ended   bool
 	err     error // why the stream was not read to its end
 }
@@ -92,29 +94,51 @@ func (o *output) pieces() error {
 
 const fionread = 0x541b
 
-// flush waits until the writer has the bytes that are in the stream now.
-func (o *output) flush(ctx context.Context) error {
-	o.mu.Lock()
-	over := o.ended
-	o.mu.Unlock()
-	if over {
-		return o.failed()
-	}
-	var until int64
-	l := o.c.list()
-	l.size = 4
-	l.try("ioctl", num(o.fd), num(fionread), answer(0))
-	_, err := o.c.now(func(r reply) {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		until = o.arrived
-		if len(r.results) == 1 && r.results[0] == 0 && len(r.bytes) == 4 {
-			until += int64(binary.LittleEndian.Uint32(r.bytes))
+// flush waits until the writers of outputs have the bytes that are in the streams now.
+func (c *conn) flush(ctx context.Context, outputs []*output) error {
+	open := slices.DeleteFunc(slices.Clone(outputs), (*output).over)
+	if len(open) > 0 {
+		l := c.list()
+		l.size = 4 * len(open)
+		for i, o := range open {
+			l.try("ioctl", num(o.fd), num(fionread), answer(4*i))
 		}
-	}, func(tag uint32) ([]byte, error) { return l.packet('Y', tag) })
-	if err != nil {
-		return err
+		_, err := c.now(func(r reply) { // before any later output
+			for i, o := range open {
+				var waiting int64
+				if _, failed := r.value(i); failed == nil && len(r.bytes) == l.size {
+					waiting = int64(binary.LittleEndian.Uint32(r.bytes[4*i:]))
+				}
+				o.mark(waiting)
+			}
+		}, func(tag uint32) ([]byte, error) { return l.packet('Y', tag) })
+		if err != nil {
+			return err
+		}
 	}
+	var errs []error
+	for _, o := range outputs {
+		errs = append(errs, o.await(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// over reports whether the stream was read to its end.
+func (o *output) over() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ended
+}
+
+// mark notes that bytes wait in the stream behind those that have arrived.
+func (o *output) mark(bytes int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.until = o.arrived + bytes
+}
+
+// await waits until the writer has the bytes up to the last mark.
+func (o *output) await(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -122,7 +146,7 @@ func (o *output) flush(ctx context.Context) error {
 	})()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.passed < until && !o.ended && ctx.Err() == nil {
+	for o.passed < o.until && !o.ended && ctx.Err() == nil {
 		o.some.Wait()
 	}
 	if o.ended {

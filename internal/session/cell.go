@@ -42,9 +42,12 @@ type cellEnd struct {
 func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.Outcome, err error) {
 	o.Started = r.Started()
 	i := l.interps[c.Language]
-	before, err := run.Usage(ctx, l.cfg.Sandbox)
-	if err != nil {
-		return o, err
+	if l.used == nil {
+		l.used = l.measure(ctx)
+	}
+	before := <-l.used
+	if l.used = nil; before.err != nil {
+		return o, before.err
 	}
 	_ = l.notice(ctx) // output between runs belongs to no run
 	known := i.kernel != nil
@@ -65,7 +68,9 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 	}
 	o.Cause = context.Cause(ctx)
 	var unread error
+	var after <-chan measured
 	if end.err == nil {
+		after = l.measure(ctx)
 		unread = i.proc.Flush(context.WithoutCancel(ctx))
 	} else if errors.Is(end.err, kernel.ErrUnread) {
 		unread = end.err
@@ -86,6 +91,7 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 	o.Isolation, err = (<-walls).Isolation(r.MinTier)
 	if end.err != nil || unread != nil {
 		unread = errors.Join(unread, l.forget(ctx, i))
+		after = l.measure(ctx)
 	}
 	i.out[0].Turn(nil)
 	i.out[1].Turn(nil)
@@ -97,11 +103,11 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 	}
 	l.report(request, ctx, &o)
 	o.Ended = r.Now()
-	used, lack := run.Usage(ctx, l.cfg.Sandbox)
-	if lack != nil {
-		return o, lack
+	used := <-after
+	if used.err != nil {
+		return o, used.err
 	}
-	o.Usage = run.Since(before, used)
+	o.Usage = run.Since(before.usage, used.usage)
 	if o.Report.Results == nil {
 		o.Report.Results = []sandboxmcp.RichResult{}
 	}

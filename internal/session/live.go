@@ -12,6 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
 // LiveConfig configures a Live.
@@ -39,6 +40,7 @@ type Live struct {
 	// The fields below belong to the current run.
 	interps map[sandboxmcp.Language]*interpreter
 	known   map[string]artifact.State
+	used    <-chan measured // before the run; nil: it is not being read
 }
 
 // NewLive returns what a session that Claim has made holds. The caller hands it to Furnish,
@@ -65,9 +67,28 @@ func (l *Live) Close(ctx context.Context) error {
 	return l.cfg.Sandbox.Close(ctx)
 }
 
-// Survey notes the files that are in the working directory before a run.
+// Survey notes the files that are in the working directory before a run, and what the sandbox has used.
 func (l *Live) Survey(ctx context.Context) {
+	if !l.cfg.Fresh {
+		l.used = l.measure(ctx)
+	}
 	l.known = artifact.Survey(context.WithoutCancel(ctx), l.cfg.Sandbox.Files(), l.known, artifact.Bounds{})
+}
+
+// measured is what a sandbox has used, or why that could not be read.
+type measured struct {
+	usage backend.Usage
+	err   error
+}
+
+// measure begins to read what the sandbox has used. The sandbox may be far away, and others may ask it for more meanwhile.
+func (l *Live) measure(ctx context.Context) <-chan measured {
+	c := make(chan measured, 1)
+	go func() {
+		u, err := run.Usage(ctx, l.cfg.Sandbox)
+		c <- measured{u, err}
+	}()
+	return c
 }
 
 // Known returns the files that Survey and Learn have noted. The caller does not change them.

@@ -1,17 +1,14 @@
 package objects_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,51 +17,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend/kube/objects"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
-
-// gateway starts a versitygw on a directory of the test, and returns the URL of a bucket there. The
-// variable names the program; scripts/versitygw.sh builds it.
-func gateway(t *testing.T) (bucket, dir string) {
-	t.Helper()
-	program := os.Getenv("SANDBOXMCP_TEST_S3")
-	testkit.Need(t, "s3", program != "", "SANDBOXMCP_TEST_S3 names no S3 server")
-	dir = t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "bucket"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	c := exec.CommandContext(ctx, program, "--port", address, "--access", "key", "--secret", "secret-of-the-test", "posix", dir)
-	var log bytes.Buffer
-	c.Stdout, c.Stderr = &log, &log
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = c.Wait() // it was killed
-	})
-	for end := time.Now().Add(20 * time.Second); ; {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			conn.Close()
-			break
-		}
-		if time.Now().After(end) {
-			cancel()
-			_ = c.Wait()
-			t.Fatalf("the S3 server does not answer: %s", &log)
-		}
-		time.Sleep(20 * time.Millisecond) // polls with a deadline
-	}
-	t.Setenv("AWS_ACCESS_KEY_ID", "key")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")
-	return "s3://bucket/some/prefix?endpoint=http://" + address + "&region=us-east-1", dir
-}
 
 func open(t *testing.T, url string) *objects.Bucket {
 	t.Helper()
@@ -80,7 +32,7 @@ func open(t *testing.T, url string) *objects.Bucket {
 }
 
 func TestObjects(t *testing.T) {
-	url, dir := gateway(t)
+	url, dir := testkit.S3(t)
 	b := open(t, url)
 	for i, content := range []string{"", "hello", strings.Repeat("long ", 4<<20)} {
 		name := fmt.Sprintf("ab/%d", i)
@@ -108,7 +60,7 @@ func TestObjects(t *testing.T) {
 }
 
 func TestWrongKeysAndBuckets(t *testing.T) {
-	url, _ := gateway(t)
+	url, _ := testkit.S3(t)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
 	err := open(t, url).Put(t.Context(), "ab/0", strings.NewReader("x"), 1)
 	if err == nil || !strings.Contains(err.Error(), "bucket/some/prefix at 127.0.0.1") || strings.Contains(err.Error(), "another-secret") {

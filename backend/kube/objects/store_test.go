@@ -7,6 +7,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend/kube/objects"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestServersShareABucket: a blob that one server has put is read by another one with a directory of its own.
@@ -14,7 +15,7 @@ func TestServersShareABucket(t *testing.T) {
 	if !storetest.Postgres() {
 		t.Skip("needs PostgreSQL")
 	}
-	bucket, _ := gateway(t)
+	bucket, _ := testkit.S3(t)
 	far, err := objects.Open(bucket)
 	if err != nil {
 		t.Fatal(err)

@@ -36,6 +36,22 @@ static void out(const void *p, ul n) {
 	}
 }
 
+// A packet is written at once, because a proxy on the way passes on each write by itself.
+struct part { const void *p; ul n; };
+static void outs(struct part *v, ul n) {
+	while (n) {
+		if (v->n == 0) { v++, n--; continue; }
+		long r = sys3(SYS_writev, OUT, (long)v, (long)n);
+		if (r == -EINTR) continue;
+		if (r <= 0) sys1(SYS_exit_group, 1);
+		for (ul left = (ul)r; left;) {
+			ul k = left < v->n ? left : v->n;
+			v->p = (const u8 *)v->p + k, v->n -= k, left -= k;
+			if (v->n == 0) v++, n--;
+		}
+	}
+}
+
 static void say(u32 kind, u32 a, u32 b, u32 c) { u32 o[5] = {20, kind, a, b, c}; out(o, sizeof o); }
 
 // -- lists of system calls ----------------------------------------------------------------------------------------------------
@@ -79,9 +95,8 @@ static void serve(struct list *l) {
 	}
 	if (size > ANSWER) size = ANSWER;
 	struct { u32 size, kind, tag, n; } head = {(u32)(16 + 8 * n + size), 'Y', l->tag, n};
-	out(&head, sizeof head);
-	out(answer.result, 8 * n);
-	out(answer.bytes, size);
+	struct part all[3] = {{&head, sizeof head}, {answer.result, 8 * n}, {answer.bytes, size}};
+	outs(all, 3);
 }
 
 // -- lists that wait ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,125 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
+)
+
+// far is a sandbox that answers other questions only once its usage was asked for, too.
+type far struct {
+	backend.Sandbox
+
+	channel net.Conn
+	asked   [2]chan struct{} // closed when usage is asked for: before the cell, and after it
+	usages  atomic.Int32
+}
+
+func (f *far) Usage(context.Context) (backend.Usage, error) {
+	n := f.usages.Add(1)
+	close(f.asked[n-1])
+	return backend.Usage{CPU: time.Duration(n) * time.Second}, nil
+}
+
+// await waits until usage was asked for.
+func (f *far) await(which int) error {
+	late := time.NewTimer(20 * time.Second)
+	defer late.Stop()
+	select {
+	case <-f.asked[which]:
+		return nil
+	case <-late.C:
+		return fmt.Errorf("usage %d was not asked for", which)
+	}
+}
+
+func (f *far) Isolation(context.Context) (sandboxmcp.Isolation, error) {
+	return sandboxmcp.Isolation{Tier: sandboxmcp.TierL1}, nil
+}
+
+func (f *far) Files() backend.Files { return farFiles{nil, f} }
+
+func (f *far) Start(context.Context, backend.Process) (backend.Running, error) {
+	return farProgram{nil, f}, nil
+}
+
+type farFiles struct {
+	backend.Files
+	f *far
+}
+
+func (x farFiles) List(context.Context, string, int) ([]backend.FileInfo, bool, error) {
+	return nil, false, x.f.await(0)
+}
+
+type farProgram struct {
+	backend.Running
+	f *far
+}
+
+func (x farProgram) Channel(int) io.ReadWriteCloser { return x.f.channel }
+
+func (farProgram) Wait(ctx context.Context) (backend.Exit, error) {
+	<-ctx.Done()
+	return backend.Exit{}, ctx.Err()
+}
+
+func (x farProgram) Flush(context.Context) error {
+	return x.f.await(1)
+}
+
+// drive answers cells.
+func drive(c net.Conn) {
+	say := func(text string) {
+		_, _ = c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
+	}
+	say(`{"type":"ready"}`)
+	for {
+		var size uint32
+		if binary.Read(c, binary.BigEndian, &size) != nil {
+			return
+		}
+		body := make([]byte, size)
+		var cell struct{ ID int }
+		if _, err := io.ReadFull(c, body); err != nil || json.Unmarshal(body, &cell) != nil {
+			return
+		}
+		say(fmt.Sprintf(`{"type":"start","id":%d}`, cell.ID))
+		say(fmt.Sprintf(`{"type":"done","id":%d,"ok":true}`, cell.ID))
+	}
+}
+
+// TestUsageIsReadBesideOtherThings: a run does not wait for what the sandbox has used before it asks for something else,
+// neither before the cell nor after it.
+func TestUsageIsReadBesideOtherThings(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer func() { _ = ours.Close() }()
+	go drive(theirs)
+	f := &far{channel: ours, asked: [2]chan struct{}{make(chan struct{}), make(chan struct{})}}
+	program := kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3"}
+	l := NewLive(&Session{}, LiveConfig{Sandbox: f, Program: program})
+	l.Survey(t.Context())
+	if err := f.await(0); err != nil { // Survey keeps no error
+		t.Fatal(err)
+	}
+	r, ctx := run.Begin(t.Context(), run.Config{Limits: sandboxmcp.Limits{TimeoutSeconds: 60, MaxOutputBytes: 100}, Now: time.Now})
+	defer r.Close()
+	o, err := l.Execute(t.Context(), ctx, r, Cell{
+		Language: sandboxmcp.Python, Cell: kernel.Cell{Code: "1"},
+		Preload: func() ([]string, func(context.Context) error) { return nil, nil }, Stopping: func() bool { return false },
+	})
+	if err != nil || o.Usage.CPU != time.Second {
+		t.Errorf("got %+v, %v, want the second between the two", o.Usage, err)
+	}
+}
