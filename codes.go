@@ -95,7 +95,7 @@ var codeRows = []CodeRow{
 	{CodeEgressDenied, 3, 403, false, "a person has to open the domain", "A network destination is not open to the program."},
 	{CodeHostAccessDenied, 3, 403, false, "a person has to approve the command", "A host command is not allowed, but approval may be requested."},
 	{CodeHostAccessBlocked, 3, 403, false, "do it without this command", "A host command is blocked, and approval cannot be requested."},
-	{CodeHostPathDenied, 3, 403, false, "use another file, by an absolute path below the configured host_roots", "A host path is outside the roots, or is always refused."},
+	{CodeHostPathDenied, 3, 403, false, "use another absolute path below the configured host_roots", "A host path is outside the roots, or is always refused."},
 	{CodeBlockedAddress, 3, 403, false, "use a public address", "An address is private, local or otherwise special."},
 	{CodePackageRejected, 3, 403, false, "choose another package", "A rule refuses the package."},
 	{CodeApprovalPending, 4, 202, true, "a person has to approve it; ask again afterwards", "A person has not answered yet."},

@@ -246,7 +246,8 @@ func guess(key string, known map[string]row) string {
 	return best
 }
 
-// mistake is how far a misspelled name is from a known one. Its first words alone count as one letter.
+// mistake returns the distance of a misspelled name from a known one. If a name is only the first words of
+// the known one, as max_ram is of max_ram_mb, the distance is 1.
 func mistake(name, known string) int {
 	if name != "" && strings.HasPrefix(known, name+"_") {
 		return 1

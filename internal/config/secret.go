@@ -74,7 +74,7 @@ func parseKey(s string) (APIKey, bool) {
 		key, names = s[:i], s[i+1:]
 	}
 	k := APIKey{Key: sandboxmcp.NewSecret(key)}
-	if !wordOK(key) || key[0] == '=' { // nothing before a "=" is a key that was forgotten
+	if !wordOK(key) || key[0] == '=' { // the text before "=" is the key, which must not be empty
 		return k, false
 	}
 	if names == "" || names == everyNamespace {

@@ -133,7 +133,7 @@ func number(to *float64, low, high float64) value {
 	return v
 }
 
-// cores is a share of the machine's cores that can be enforced.
+// cores takes a number of CPU cores, at most high. It refuses a share that is too small to be enforced.
 func cores(to *float64, high float64) value {
 	legal := "a number from 0.01 to " + strconv.FormatFloat(high, 'f', -1, 64)
 	v := scalar(to, legal, func(s string) (float64, bool) {
