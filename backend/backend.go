@@ -72,7 +72,7 @@ type Backend interface {
 // The methods run no program and report no error, because Open will report it. They may be called
 // concurrently with every other method.
 type Warmer interface {
-	// Prepare does what all sandboxes need.
+	// Prepare prepares what all sandboxes share.
 	Prepare(ctx context.Context)
 
 	// Warm prepares for sandboxes that see the trees.

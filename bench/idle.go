@@ -52,7 +52,7 @@ type idle struct {
 	Kept  footprint // what stays after the first session was closed: ready sandboxes, and the interpreter that sessions are forked from
 	N     int
 	Bare  int64 // mean PSS of such a process without a sandbox; 0: not measured
-	Forks []int // private pages of each fork of the interpreter that waits for a program
+	Forks []int // private pages of each fork that waits for a program
 	Ready int   // number of ready, empty sandboxes of the engine, whose memory is included
 }
 
@@ -141,7 +141,7 @@ func idleOnce(ctx context.Context, o options, out io.Writer) error {
 	}
 	r.Many, r.Ready = footprintOf(ctx).less(before), sandboxesReady(ctx, e)
 	sessions := descendants(os.Getpid())
-	for range idleForked { // until forks are made before they are asked for
+	for range idleForked { // after some runs, the engine makes forks ahead
 		if _, err = execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code}); err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func idleSession(ctx context.Context, e *engine.Engine, i interpreter, code stri
 }
 
 // waitingForks returns the private pages of the Python processes that wait in ready sandboxes,
-// without those of sessions. A sandbox that is forked stands in a pid namespace below that of the interpreter.
+// without those of sessions. A fork is in a pid namespace below that of its interpreter.
 func waitingForks(sessions []int) []int {
 	own := len(strings.Fields(lineOf("/proc/self/status", "NSpid", ":")))
 	var out []int

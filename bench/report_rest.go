@@ -153,7 +153,7 @@ func writeHeld(p func(string, ...any), titles []string, looks ...held) {
 	}
 }
 
-// writePublished prints the figures that Zeroboot, which copies virtual machines, publishes.
+// writePublished prints the figures that Zeroboot publishes, beside those measured here. Zeroboot copies virtual machines.
 func (s *suite) writePublished(p func(string, ...any)) {
 	v := s.figures()
 	figure := func(n float64, format string) string {
@@ -168,7 +168,7 @@ func (s *suite) writePublished(p func(string, ...any)) {
 	}
 	page := float64(os.Getpagesize()) / 1000
 	p("\n### Published by Zeroboot\n")
-	p("Its figures are from another machine and were not measured here, so they are no comparison of the two.\n")
+	p("Zeroboot's figures are from another machine and were not measured here, so the table does not compare the two.\n")
 	p("| what | Zeroboot | what is measured here | |")
 	p("|---|---|---|---|")
 	p("| a copy of a virtual machine | 0.79 ms | an empty sandbox made and ended, one after the other | %s |", figure(1000/v.rate(rowEmpty, 1), "%.2f ms"))

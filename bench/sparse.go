@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Rows of an agent that calls rarely, from its second call on.
+// Rows of an agent that calls rarely. Its first call is not counted.
 const (
 	rowSparseHello  = "MCP over stdio, a call after a long rest, python"
 	rowSparsePandas = "MCP over stdio, a call after a long rest, pandas"

@@ -47,7 +47,7 @@ func TestBadKeysAreNotAdopted(t *testing.T) {
 	}
 }
 
-// TestKeysAreAdoptedTogether: if the state directory has another of the two keys, neither is copied.
+// TestKeysAreAdoptedTogether: if one of the two keys of the state directory differs, neither key is copied.
 func TestKeysAreAdoptedTogether(t *testing.T) {
 	from := t.TempDir()
 	donor := open(t, &fake{}, func(c *engine.Config) { c.StateDir = from })
@@ -56,7 +56,7 @@ func TestKeysAreAdoptedTogether(t *testing.T) {
 	}
 	keys := []string{"signing.key", "vault.key"}
 	for i, other := range keys {
-		for range 8 { // the order of copying may be any
+		for range 8 { // the keys are copied in any order
 			state := filepath.Join(t.TempDir(), "state")
 			if err := os.Mkdir(state, 0o700); err != nil {
 				t.Fatal(err)

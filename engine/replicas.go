@@ -36,8 +36,8 @@ func (e *Engine) join(ctx context.Context) error {
 // maxKeys bounds a file of keys.
 const maxKeys = 4096
 
-// adoptKeys copies the keys of a directory into a state directory that has none. It fails if that has others, and
-// if the directory has no key. If it fails, it has copied nothing.
+// adoptKeys copies the keys of a directory into a state directory that has none. It fails if the state directory has
+// different keys, or if the directory has no key. If it fails, it removes the keys that it has copied.
 func adoptKeys(from, to string) error {
 	if from == "" {
 		return nil
@@ -85,7 +85,8 @@ func checkSigningKey(text []byte) error {
 	return err
 }
 
-// adoptKey writes a key into a file that does not exist. An existing file has to contain that key.
+// adoptKey writes a key into a file that does not exist, and reports whether it made the file. An existing file has to
+// contain that key.
 func adoptKey(want []byte, path string) (made bool, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -99,7 +99,7 @@ cluster() {
 
 started=$SECONDS
 step "set-up" scripts/setup.sh run kit science user browser pdf init clients engine evidence postgres kube lint
-# These wait most of their time, for the network or for a cluster, while the next steps need the processor.
+# These mostly wait for the network or for a cluster, while the next steps need the processor.
 later "MCP clients" scripts/clients.sh
 later "package set" scripts/science.sh
 later "Kubernetes" cluster

@@ -2,8 +2,8 @@
 # Starts a Kubernetes cluster on this machine (backend/kube/e2e), runs the tests of backend/kube in it,
 # and takes it down. The first run builds Kubernetes, which takes minutes.
 # With -short as its first argument, it runs the tests that every change has to pass, for four minutes.
-# With -kills and a time, such as 5m, it only kills servers that long that share the cluster, a PostgreSQL database and
-# an S3 server. The other arguments go to go test.
+# With -kills and a time, such as 5m, it runs only one test for that time: it kills servers that share the cluster, a
+# PostgreSQL database and an S3 server. The other arguments go to go test.
 # Exit status 77: there can be no cluster here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,7 +42,7 @@ trap 'exit 143' TERM INT HUP
 SANDBOXMCP_MUST_RUN=${SANDBOXMCP_MUST_RUN:+$SANDBOXMCP_MUST_RUN,}kube,kube-policy,kube-node-kill,agent-sandbox
 export SANDBOXMCP_MUST_RUN
 
-kills() { # kills TIME ARGUMENT…: servers that share everything are killed one after the other
+kills() { # kills TIME ARGUMENT…: kills servers that share everything, one after the other
 	local long=$1 s3
 	shift
 	s3=$(scripts/versitygw.sh) || return

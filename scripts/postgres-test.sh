@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts a PostgreSQL server on a socket in a directory of its own, runs the tests of the
 # rooms that use a store on it, of two engines that share it, and of object stores, and stops it.
-# Arguments go to go test. Behind "--" they are a command that is run instead.
+# Arguments go to go test. If the first argument is "--", the others are a command that is run instead of the tests.
 # Exit status 77: there is no PostgreSQL.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -27,7 +27,7 @@ var differOfGVisor = map[string]string{
 	"a13-devices.py fuse": "ok",
 	"a13-devices.py tun":  "ok",
 	"a13-devices.py tty":  "ENXIO",
-	// Every container has nodes of its own.
+	// Every container has device nodes of its own.
 	"a13-devices.py touched": "*",
 	// gVisor knows no other table of system calls.
 	"a17-foreign-tables.py int80": "other -38",

@@ -55,7 +55,7 @@ var differ = map[string]string{
 	"a12-release-agent.sh mounts": "cgroup",
 	// /dev/tty is there. Without a terminal it cannot be opened, and sandboxes have none.
 	"a13-devices.py tty": "ENXIO",
-	// Every container has nodes of its own.
+	// Every container has device nodes of its own.
 	"a13-devices.py touched": "ok",
 	// The engine's own filter ends a process that uses the x32 table.
 	"a17-foreign-tables.py x32": "killed SIGSYS",

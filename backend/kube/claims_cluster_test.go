@@ -147,7 +147,7 @@ func TestClaimBursts(t *testing.T) {
 							return
 						}
 						if got := output(t, sb, "ls; echo "+one.ID+" > mark; cat mark"); got != one.ID+"\n" {
-							t.Errorf("%s: got %q", one.ID, got)
+							t.Errorf("%s: got %q, want its own id", one.ID, got)
 						}
 						_ = sb.Close(context.WithoutCancel(t.Context()))
 					})

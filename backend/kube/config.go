@@ -40,8 +40,8 @@ type Config struct {
 	Context      string   // of the kubeconfig; empty: its current one
 	Image        string   // of pods that are made one by one
 	Pool         string   // name of a SandboxWarmPool of agent-sandbox; empty: pods are made one by one
-	SparePods    int      // of the pool, that are claimed before a sandbox needs them; 0: none
-	MostSpares   int      // after many sandboxes were opened at once
+	SparePods    int      // how many pods of the pool are claimed before a sandbox needs them; 0: none
+	MostSpares   int      // the most of them, after several sandboxes were opened at once
 	RuntimeClass string   // of pods that are made one by one; empty: the cluster's default
 	OwnUsers     bool     // pods have a user namespace (hostUsers: false), and the relay is root in it
 	Connect      string   // ConnectPod or ConnectAPI; empty: ConnectPod inside of the cluster, and ConnectAPI outside

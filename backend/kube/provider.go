@@ -30,7 +30,7 @@ type provider interface {
 	// kept returns the pods that were claimed for sandboxes to come.
 	kept() []*claimed
 
-	// tidy releases those of them that are not expected to be needed.
+	// tidy releases those of these pods that are not expected to be needed.
 	tidy()
 
 	// close ends what the provider has in the background, and releases the pods that it has kept.

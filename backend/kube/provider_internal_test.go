@@ -313,7 +313,7 @@ func TestLimitsAreReadInThePod(t *testing.T) {
 	}
 }
 
-// filesOf reads files of a control group, and counts the calls.
+// filesOf returns a function that reads files of a control group and counts its calls.
 func filesOf(files map[string]string, calls *int) textsOf {
 	return func(_ context.Context, names ...string) ([][]byte, error) {
 		*calls++
@@ -327,7 +327,7 @@ func filesOf(files map[string]string, calls *int) textsOf {
 	}
 }
 
-// TestUsageIsReadAtOnce: what a pod has used is read with one packet, and files that a kernel lacks are left out.
+// TestUsageIsReadAtOnce: the usage of a pod is read with one packet. Files that a kernel lacks are left out.
 func TestUsageIsReadAtOnce(t *testing.T) {
 	whole := map[string]string{"memory.peak": "4096\n", "memory.current": "8192\n", "pids.peak": "3\n", "pids.current": "2\n", "memory.events": "low 0\noom 2\noom_kill 1\n", "cpu.stat": "usage_usec 1500\nuser_usec 1000\n"}
 	old := maps.Clone(whole)

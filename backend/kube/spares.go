@@ -15,14 +15,15 @@ import (
 // spares are pods of a pool that are claimed before a sandbox needs them: agent-sandbox takes longer for a claim than
 // everything after it does. A spare pod is handed out once, and put off and released like that of a sandbox.
 //
-// There are as many as sandboxes were opened in the largest burst of the last minute, between least and most.
+// The server keeps as many as sandboxes were opened in the largest burst of the last minute, but no fewer than least and
+// no more than most.
 type spares struct {
 	least, most int
 
 	mu     sync.Mutex
 	list   []spare     // oldest first
 	coming int         // claims for them that wait
-	opened []time.Time // when sandboxes were opened, in burstAge; oldest first
+	opened []time.Time // when sandboxes were opened in the last burstAge; oldest first
 	closed bool
 }
 
@@ -70,7 +71,7 @@ func (s *spares) pods() []*claimed {
 	return pods
 }
 
-// open notes that a sandbox is opened.
+// open records that a sandbox is opened now.
 func (s *spares) open(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +79,8 @@ func (s *spares) open(now time.Time) {
 	s.forget(now)
 }
 
-// forget forgets old bursts. Of many sandboxes the last ones are enough to reach most. The caller holds mu.
+// forget drops times that are older than burstAge. It keeps the last mostOpened times, which are more than most. The
+// caller holds mu.
 func (s *spares) forget(now time.Time) {
 	old := 0
 	for old < len(s.opened) && (now.Sub(s.opened[old]) > burstAge || len(s.opened)-old > mostOpened) {
@@ -87,10 +89,10 @@ func (s *spares) forget(now time.Time) {
 	s.opened = slices.Delete(s.opened, 0, old)
 }
 
-// mostOpened bounds what is remembered.
+// mostOpened bounds the times that are kept.
 const mostOpened = 1024
 
-// wanted is how many spare pods there should be. The caller holds mu.
+// wanted returns how many spare pods there should be. The caller holds mu.
 func (s *spares) wanted(now time.Time) int {
 	s.forget(now)
 	largest, first := 0, 0
@@ -103,7 +105,7 @@ func (s *spares) wanted(now time.Time) int {
 	return max(s.least, min(largest, s.most))
 }
 
-// surplus removes the pods that are not wanted any more, and returns them.
+// surplus removes the oldest pods beyond those wanted, and returns them.
 func (s *spares) surplus(now time.Time) []*claimed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +201,7 @@ func (c *claims) discard(ctx context.Context, pod *claimed) {
 	}
 }
 
-// rest waits for sparePause, and as long as sandboxes wait for their own claims.
+// rest waits for sparePause, and then until no sandbox waits for a claim of its own.
 func (c *claims) rest() {
 	tick := time.NewTicker(sparePause)
 	defer tick.Stop()
@@ -215,7 +217,7 @@ func (c *claims) rest() {
 	}
 }
 
-// tidy releases the spare pods of a burst that was long ago.
+// tidy releases the spare pods that were kept for a burst that is over.
 func (c *claims) tidy() {
 	for _, pod := range c.spares.surplus(time.Now()) {
 		c.discard(c.b.life, pod)

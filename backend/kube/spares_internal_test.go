@@ -64,7 +64,7 @@ func TestSparePods(t *testing.T) {
 	}
 }
 
-// TestSparePodsFollowBursts: for a minute after sandboxes were opened at once there are as many spare pods, within bounds.
+// TestSparePodsFollowBursts: for a minute after a burst there are as many spare pods as it had sandboxes, within bounds.
 func TestSparePodsFollowBursts(t *testing.T) {
 	begin := time.Now()
 	for name, c := range map[string]struct {
@@ -94,12 +94,12 @@ func TestSparePodsFollowBursts(t *testing.T) {
 			t.Errorf("%s: got %d spare pods, want %d; %d times are kept", name, got, c.want, len(s.opened))
 		}
 		if gone := len(s.surplus(begin.Add(time.Hour))); gone != c.want-c.cfg.SparePods {
-			t.Errorf("%s: got %d that are released an hour later, want %d", name, gone, c.want-c.cfg.SparePods)
+			t.Errorf("%s: got %d released pods an hour later, want %d", name, gone, c.want-c.cfg.SparePods)
 		}
 	}
 }
 
-// TestABurstIsNotDelayedBySparePods: none is claimed while a sandbox waits for its own claim.
+// TestABurstIsNotDelayedBySparePods: no spare pod is claimed while a sandbox waits for its own claim.
 func TestABurstIsNotDelayedBySparePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &claims{plain: plain{&Backend{life: t.Context()}}}

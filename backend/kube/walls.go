@@ -51,7 +51,8 @@ type limits struct {
 // textsOf reads the first KiB of several files of a pod, see [relay.Sandbox.Texts].
 type textsOf func(ctx context.Context, names ...string) ([][]byte, error)
 
-// group reads files of a pod's control group, as lists of words. One that cannot be read is missing.
+// group reads files of a pod's control group, and returns the words of each by its name. A file that cannot be read is
+// missing.
 func group(ctx context.Context, read textsOf, names ...string) (map[string][]string, error) {
 	paths := make([]string, len(names))
 	for i, name := range names {
@@ -150,7 +151,7 @@ func readUsage(ctx context.Context, version int, read textsOf) (backend.Usage, e
 		u.OOMKills = int(named("memory/memory.oom_control", "oom_kill"))
 		u.CPU = time.Duration(number(f["cpuacct/cpuacct.usage"], 0))
 	}
-	if u.PeakMemory == 0 && len(f) < len(usageFiles[version]) { // a kernel lacks some of the others
+	if u.PeakMemory == 0 && len(f) < len(usageFiles[version]) { // a kernel may lack files, but not all of those of memory
 		return u, errors.New("its control group cannot be read")
 	}
 	return u, nil

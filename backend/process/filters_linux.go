@@ -13,7 +13,7 @@ import (
 // this process with the same variant has the same filter.
 var compiled sync.Map // of seccomp.Variant to func() ([]byte, error)
 
-// filterOf returns the filter of a variant. The first call compiles it, if it is no usual one. Callers must not change it.
+// filterOf returns the filter of a variant. The first call compiles it, unless it was compiled ahead. Callers must not change it.
 func filterOf(v seccomp.Variant) ([]byte, error) {
 	once, ok := compiled.Load(v)
 	if !ok {

@@ -25,7 +25,7 @@ type poolKey struct {
 	dirs, image, hint, loads                 string
 }
 
-// setLater stands in a key for any limit that is set when a sandbox is handed out. 0 means no limit.
+// setLater stands in a poolKey for a limit that is set when a sandbox is handed out. It is not 0, which means no limit.
 const setLater = -1
 
 func (b *Backend) keyOf(s backend.Spec) poolKey {
@@ -42,9 +42,9 @@ func (b *Backend) keyOf(s backend.Spec) poolKey {
 	return poolKey{memory, work, s.WorkInodes, s.TempBytes, cores, s.MaxTasks, cpuTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
 }
 
-// readyCPUTime is the limit of CPU time of the processes in a ready sandbox, which may run programs of
-// packages. The limit of a request that is given the sandbox is at most that, because it can only be
-// lowered.
+// readyCPUTime is the limit of CPU time of the processes in a ready sandbox, which may run code of
+// packages. The limit can only be lowered. So a request gets such a sandbox only if its own limit is at
+// most readyCPUTime.
 const readyCPUTime = 24 * time.Hour
 
 // resizes reports whether the limits of memory and CPU of a sandbox, and the size of its working
@@ -60,8 +60,9 @@ func (b *Backend) resizes() bool {
 	return b.tree != nil && b.tree.Version() == 1
 }
 
-// resize gives a ready sandbox the limits of spec and the size of its working directory. They are read
-// back, the limit of cores when the walls are looked at. On error the sandbox must not be used.
+// resize gives a ready sandbox the limits of spec and the size of its working directory. It reads them
+// back, except for the limit of cores, which is read when the walls are observed. On error the sandbox
+// must not be used.
 func (s *sandbox) resize(spec backend.Spec) error {
 	size, had := workBytes(spec), workBytes(s.spec)
 	group := spec.MemoryBytes != s.spec.MemoryBytes || spec.CPUCores != s.spec.CPUCores

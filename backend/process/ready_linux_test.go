@@ -163,8 +163,8 @@ func resizes(t *testing.T, b backend.Backend) bool {
 }
 
 // TestReadyTakesOtherLimits: where limits can be set later, a ready sandbox is given to requests with
-// others of memory, cores and CPU time, or with a working directory of another size. It is then as one
-// that was built for the request, and the limits are in force.
+// other limits of memory, cores and CPU time, or with a working directory of another size. The sandbox
+// then equals one that was built for the request, and the limits are in force.
 func TestReadyTakesOtherLimits(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)

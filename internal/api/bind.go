@@ -178,7 +178,7 @@ func parse(v reflect.Value, name, s string) error {
 	return nil
 }
 
-// textWords says what text a field takes.
+// textWords describes the texts that a field accepts.
 func textWords(v reflect.Value) string {
 	switch v.Interface().(type) {
 	case time.Time:

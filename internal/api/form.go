@@ -162,8 +162,9 @@ func (p part) fill(prefix string, value []byte, to reflect.Value) error {
 	return p.checkBounds(name, to)
 }
 
-// decodeField decodes a value of a field, without coercion: an element of a list or an object is
-// a value of its own, and a number without a fraction is a whole number, as JSON Schema has it.
+// decodeField decodes the value of a field without coercion. It decodes elements of lists and
+// objects by the same rules. A number without a fraction, such as 1.0, is a whole number, as in
+// JSON Schema.
 func decodeField(name string, value []byte, to reflect.Value) error {
 	kind := to.Type()
 	if kind.Kind() == reflect.Pointer {

@@ -190,7 +190,7 @@ func (h *handler) pasted(e *sandboxmcp.Error) *sandboxmcp.Error {
 	return &own
 }
 
-// inRoutes puts routes in the place of commands whose answer they have.
+// inRoutes replaces commands by the routes that give the same answer.
 var inRoutes = strings.NewReplacer(
 	"`sandboxmcp vault list`", "GET /vault", "`sandboxmcp egress list`", "GET /approvals", "`sandboxmcp host access list`", "GET /approvals",
 	"`sandboxmcp packages list`", "GET /approvals", "`sandboxmcp session list`", "GET /sessions", "`sandboxmcp runtimes`", "GET /runtimes",

@@ -170,7 +170,7 @@ func (d *openAPI) input(op *operation, r description) error {
 				return err
 			}
 			describe(s, f.Tag)
-			s.Description = "" // the parameter has it
+			s.Description = "" // it is that of the parameter
 			op.Parameters = append(op.Parameters, parameter{Name: name, In: in, Required: in == "path", Description: f.Tag.Get("doc"), Schema: s})
 		}
 		if _, ok := f.Tag.Lookup("body"); ok {

@@ -362,7 +362,7 @@ func TestReadFileIsBounded(t *testing.T) {
 	}
 }
 
-// TestRESTHintsNameRoutes: a hint that names a command whose answer a route has names the route.
+// TestRESTHintsNameRoutes: if a route gives the answer of a command in a hint, the hint names the route.
 func TestRESTHintsNameRoutes(t *testing.T) {
 	s := &service{refuse: func(call) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "no secret K").WithHint("see `sandboxmcp vault list`")

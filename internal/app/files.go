@@ -161,14 +161,14 @@ func openHosts(cfg *config.Config) []string {
 // elsewhere.
 func (a *App) tell(line string) { _, _ = fmt.Fprintln(a.Stderr, "sandboxmcp: "+line) }
 
-// tellOpenSettings warns the operator if other users can change the file of settings, and with it what
+// tellOpenSettings warns the operator if every user can change the settings file, which decides what
 // callers may do.
 func (a *App) tellOpenSettings() {
-	if a.file == "" || runtime.GOOS == "windows" { // whose modes say nothing
+	if a.file == "" || runtime.GOOS == "windows" { // file modes of Windows do not say who may write
 		return
 	}
 	if info, err := os.Stat(a.file); err == nil && info.Mode().Perm()&0o002 != 0 {
-		a.tell("warning: every user of this machine can change the settings file " + sandboxmcp.Quote(a.file) + "; take that away with chmod o-w")
+		a.tell("warning: every user of this machine can change the settings file " + sandboxmcp.Quote(a.file) + "; run chmod o-w on it")
 	}
 }
 

@@ -70,9 +70,10 @@ func (g *Group) Set(l Limits) error {
 	return nil
 }
 
-// Change replaces the limits of memory and CPU while processes are in the group. The counters of usage,
-// and what LiftQuota and Yield have set, continue; a quota that is lifted gets the new limit when it is
-// restored. If the group uses more memory than the limit, Change fails.
+// Change replaces the limits of memory and CPU while processes are in the group. The counters of usage
+// continue, and LiftQuota and Yield stay in effect. A quota that is lifted gets the new limit when it is
+// restored. If cores is 0, the quota does not change. If the group uses more memory than the limit,
+// Change fails.
 func (g *Group) Change(memory int64, cores float64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -106,7 +106,7 @@ place of the ID it takes ` + k.arg + `, which is then granted without a request 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := run(cmd, args)
 		e, ok := errors.AsType[*sandboxmcp.Error](err)
-		if ok && e.Code == sandboxmcp.CodeInvalidArgument && e.Hint != "" && strings.HasPrefix(e.Message, sandboxmcp.Quote(args[0])+" is not") { // it may be meant as an id
+		if ok && e.Code == sandboxmcp.CodeInvalidArgument && e.Hint != "" && strings.HasPrefix(e.Message, sandboxmcp.Quote(args[0])+" is not") { // the caller may have meant an ID
 			return e.WithHint("give the ID of a request, as `sandboxmcp " + k.group + " list` shows it, or " + e.Hint)
 		}
 		return err

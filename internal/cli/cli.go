@@ -191,7 +191,7 @@ func (a *call) pasted(e *sandboxmcp.Error) *sandboxmcp.Error {
 	return &c
 }
 
-// commandNames puts commands in the place of the tools that hints for models name.
+// commandNames replaces the names of MCP tools, which hints for models contain, by commands.
 var commandNames = strings.NewReplacer("fetch_webpage", "`sandboxmcp web fetch`", "request_host_access", "`sandboxmcp host access request`")
 
 // inCommands returns an error whose hint names commands, not tools.

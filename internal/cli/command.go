@@ -183,8 +183,8 @@ func (a *call) does(cmd *cobra.Command, work func(ctx context.Context, args []st
 	return cmd
 }
 
-// refuseEmpty refuses an empty text for a flag that would then count as not given. Such a text is
-// mostly that of a variable that is not set. Other flags check their text themselves.
+// refuseEmpty refuses an empty text for each flag that would then count as not given. An empty text
+// usually comes from a shell variable that is not set. Other flags check their text themselves.
 func refuseEmpty(f *pflag.FlagSet) error {
 	if f.Changed("session") {
 		if _, err := sandboxmcp.ParseSessionID(f.Lookup("session").Value.String()); err != nil {
@@ -199,7 +199,7 @@ func refuseEmpty(f *pflag.FlagSet) error {
 	return nil
 }
 
-// flagNames are the flags whose values errors call by another name.
+// flagNames lists the flags whose values errors call by another name: that name, and the flag.
 var flagNames = [][2]string{
 	{"max_ram_mb", "ram"},
 	{"max_cpu_cores", "cpu"},
@@ -211,7 +211,7 @@ var flagNames = [][2]string{
 	{"wait_until", "wait-until"},
 }
 
-// inFlags returns an error that refuses a value with the names of the command's flags.
+// inFlags returns err. If err refuses the value of a flag in flagNames, the message names the command's flags.
 func inFlags(f *pflag.FlagSet, err error) error {
 	e, ok := errors.AsType[*sandboxmcp.Error](err)
 	if !ok || !refusesValue(e.Code) {

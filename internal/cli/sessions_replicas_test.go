@@ -315,7 +315,7 @@ func (c *caller) work(ctx context.Context, number int) {
 func (c *caller) session(ctx context.Context, id string) {
 	atLeast, atMost := 0, 0
 	code, entries := "n = globals().get('n', 0) + 1; print(n)", 2
-	if c.all[0].files { // that its file was signed is an entry
+	if c.all[0].files { // the signature of its file is one more entry
 		code, entries = code+fmt.Sprintf("; open('count', 'w').write(f'%s {n}')", id), 3
 	}
 	for ctx.Err() == nil && !c.t.Failed() {

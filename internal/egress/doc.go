@@ -14,8 +14,8 @@
 //   - The proxy (127.0.0.1:312) takes CONNECT and http:// requests.
 //   - Port 443 is TLS. crypto/tls parses the ClientHello. Its server name must be the
 //     host of the connection, also in a second ClientHello that the host asks for. A
-//     missing or different server name, Encrypted
-//     ClientHello, and anything that is not TLS are refused.
+//     missing or different server name, Encrypted ClientHello, and anything that is
+//     not TLS are refused.
 //   - Port 80 is HTTP/1, one request per connection. Request line, Host header and
 //     connection must name the same host. The proxy writes a new request without
 //     hop-by-hop headers. It drops Upgrade, so WebSockets work over TLS only.

@@ -31,9 +31,9 @@ type hello struct {
 var errStop = errors.New("that is enough")
 
 // readHello reads a ClientHello with the parser of crypto/tls and stops it before it
-// answers. It reads no further than the last record of the ClientHello, and refuses one
-// that has more behind it. The caller sets the read deadline. On error hello.raw holds the
-// bytes read.
+// answers. It reads no further than the last record of the ClientHello. If that record
+// contains more than the ClientHello, readHello fails. The caller sets the read deadline.
+// On error hello.raw holds the bytes read.
 func readHello(ctx context.Context, r io.Reader) (hello, error) {
 	var h hello
 	var seen bytes.Buffer
@@ -68,11 +68,11 @@ func isOneMessage(raw []byte) bool {
 	return len(message) >= head && len(message) == head+(int(message[1])<<16|int(message[2])<<8|int(message[3]))
 }
 
-// records is a reader of TLS records in which a read ends with the record.
+// records reads TLS records. No read goes beyond the end of a record.
 type records struct {
 	r    io.Reader
 	head []byte // what was read of the head of the record
-	left int    // bytes of the record after its head
+	left int    // bytes of the record that were not read; 0 while the head is read
 }
 
 func (r *records) Read(p []byte) (int, error) {

@@ -420,8 +420,8 @@ func TestWeak(t *testing.T) {
 	}
 }
 
-// TestHelloKept: every byte of a hello goes on as it was sent, and what follows it after the
-// host has answered.
+// TestHelloKept: every byte of a hello is passed on unchanged. The bytes after it are passed on once
+// the host has answered.
 func TestHelloKept(t *testing.T) {
 	heard := make(chan []byte, 1)
 	raw := grab(t, helloFor("a.kit.test"))

@@ -31,8 +31,8 @@ var retryRequest = sha256.Sum256([]byte("HelloRetryRequest"))
 
 // greet sends the ClientHello to the host and passes on the beginning of the answer. If
 // the host asks for a second ClientHello, the second one is checked like the first,
-// because servers obey the server name in it. Until then nothing else that the program
-// has sent reaches the host. If greet returns false, the connection is refused or has ended.
+// because servers use its server name. Until the host has answered, nothing else that the
+// program has sent reaches it. If greet returns false, the connection is refused or has ended.
 func (v *visit) greet(up net.Conn, first []byte) bool {
 	f := v.l.newFlow()
 	f.count(int64(len(first)))
@@ -54,8 +54,8 @@ func (v *visit) greet(up net.Conn, first []byte) bool {
 	return !retry || v.greetAgain(f, up)
 }
 
-// greetAgain sends the program's second ClientHello, and the records before it, which the
-// host skips: a change of the cipher, and data that was sent early.
+// greetAgain checks the program's second ClientHello and sends it. It passes on records that
+// come before it unchanged: change_cipher_spec, alerts, and early data, which the host skips.
 func (v *visit) greetAgain(f *flow, up net.Conn) bool {
 	v.headDeadline()
 	for {

@@ -31,7 +31,8 @@ func retryRequest(size int) (out []byte) {
 	return out
 }
 
-// fussy is a host that reads first bytes of a connection, sends its answer, and returns what comes then.
+// fussy starts a host that reads a number of bytes of a connection (first) and sends answer. rest returns the bytes that
+// the host gets afterwards.
 func fussy(t *testing.T, first int, answer []byte) (addr string, rest func() []byte) {
 	t.Helper()
 	l := listen(t)
@@ -76,7 +77,7 @@ func TestSecondClientHelloNamesTheSameHost(t *testing.T) {
 			addr, rest := fussy(t, len(good), c.answer)
 			b := newBox(t, setup{open: []string{"api.kit.test"}, sites: map[string]string{"api.kit.test:443": addr}, caps: egress.Caps{Head: patience}})
 			p := b.toName("api.kit.test", 443)
-			// The program does not wait for the host, which would let a late check be passed.
+			// The program does not wait for the host, so that a check that comes too late fails the test.
 			if _, err := p.Write(append(bytes.Clone(good), c.second...)); err != nil {
 				t.Fatal(err)
 			}

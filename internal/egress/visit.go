@@ -243,8 +243,8 @@ func (v *visit) hello() (raw []byte, ok bool) {
 	return nil, false
 }
 
-// relay copies in both directions until both have ended. To the host it first sends the
-// bytes that were read from the program already.
+// relay copies in both directions until both have ended. It first sends the host the bytes
+// that were already read from the program.
 func (v *visit) relay(up net.Conn) {
 	v.relayAfter(up, nil, func(*flow) error { return nil })
 }

@@ -38,7 +38,7 @@ func TestInitAndZygotesAreFirstOutOfMemory(t *testing.T) {
 }
 
 // TestInitEndsProgramsBeforeTheyRun: the kernel ends the programs of a sandbox when init runs after its kill.
-// Init does not wait for thousands of them that use the processor.
+// So init gets the highest priority, and does not wait for thousands of programs that use the processor.
 func TestInitEndsProgramsBeforeTheyRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("an ordinary user cannot raise a rank")

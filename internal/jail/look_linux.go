@@ -15,7 +15,7 @@ import (
 
 // look is an observation of a process of a sandbox. Programs cannot change these facts of init:
 // they have no capability, and init's namespaces, ids and limits are not theirs. The server changes
-// mounts when it attaches trees, see stale, and one limit, see LowerCPUTime.
+// mounts when it attaches trees (see stale), and the limit of CPU time (see LowerCPUTime).
 type look struct {
 	at     time.Time
 	links  [len(processLinks)]string // of its namespaces; ModePlain: empty

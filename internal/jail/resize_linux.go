@@ -11,11 +11,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 )
 
-// LowerCPUTime lowers the CPU time that init and each of its children may use, those that wait for a
-// program among them, and later forks. What they start inherits the limit. It reads the limits back. A
-// process that is no child of init keeps the limit that it has.
+// LowerCPUTime lowers the CPU time that init and each of its children may use, and reads the limits
+// back. Forks that wait for a program, and later ones, get the limit, too. Processes inherit it. A process
+// that exists already and is not a child of init keeps its limit.
 //
-// Preconditions: as those of ResizeWork, and no program was started in the sandbox.
+// Preconditions: those of ResizeWork. No program was started in the sandbox.
 func (s *Slot) LowerCPUTime(seconds int64) error {
 	pid := s.PID()
 	dir := "/proc/" + strconv.Itoa(pid)
@@ -40,7 +40,7 @@ func (s *Slot) LowerCPUTime(seconds int64) error {
 	defer s.mu.Unlock()
 	s.lowered = seconds
 	s.changes++
-	if s.seen != nil { // the rest of what was seen is as it was
+	if s.seen != nil { // only the limits have changed
 		now := *s.seen
 		now.limits = string(limits)
 		s.seen = &now

@@ -457,11 +457,12 @@ func (s *Slot) end() error {
 	return s.killErr
 }
 
-// highestRank is the lowest nice value.
+// highestRank is the nice value of the highest priority.
 const highestRank = -20
 
-// hurry lets init run before the programs. The kernel ends them when init runs, for which init would
-// wait until each of them has used its share of the processor. An ordinary user may not do that.
+// hurry gives init the highest priority. The kernel ends the programs of the sandbox when init runs
+// after its kill. Without the priority, init may wait until each program has used its share of the
+// processor. An ordinary user may not raise a priority; the call then changes nothing.
 func (s *Slot) hurry() {
 	if pid := s.PID(); pid > 0 && !s.Ended() {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, pid, highestRank)

@@ -20,7 +20,7 @@ func Check(text []byte) error {
 	return nil
 }
 
-// Scanner returns a decoder that accepts the JSON that other decoders accept.
+// Scanner returns a decoder that, like other decoders, accepts duplicate names and invalid UTF-8.
 func Scanner(text []byte) *jsontext.Decoder {
 	return jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }

@@ -233,8 +233,8 @@ None`
 	})
 }
 
-// TestDisplayOfTheRealIPython: it shows values in a program, too, and prints them in one that displays
-// nothing and in a process that the program has forked.
+// TestDisplayOfTheRealIPython: display of the real IPython shows values in a program, too. It prints them
+// in a program that displays nothing, and in processes that a program has forked.
 func TestDisplayOfTheRealIPython(t *testing.T) {
 	const code = `import os
 from IPython.display import display, clear_output

@@ -79,7 +79,7 @@ type SyntaxError struct {
 // are in the Report, too. The error is ErrUnread if the channel could not be read to end
 // of file.
 func Read(channel io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
-	r := bufio.NewReader(channel) // a length and its frame, and frames that follow each other, come with one read
+	r := bufio.NewReader(channel) // one read takes all frames that have arrived, with their lengths
 	rep := Report{Results: []sandboxmcp.RichResult{}}
 	for left := MaxReport; ; {
 		w, err := readWord(r, left)

@@ -34,7 +34,7 @@ func TestPlanInterpreterRefuses(t *testing.T) {
 	}
 }
 
-// counted counts what is read from a channel.
+// counted counts the reads of a channel.
 type counted struct {
 	io.Reader
 	reads int
@@ -45,7 +45,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return c.Reader.Read(p)
 }
 
-// TestReadTakesWhatHasCome: the frames that have come are taken with one read, because each may be answered from far away.
+// TestReadTakesWhatHasCome: one read takes all frames that have arrived, because each read may wait for another machine.
 func TestReadTakesWhatHasCome(t *testing.T) {
 	c := &counted{Reader: strings.NewReader(strings.Repeat(frame(`{"type":"display","data":{"text/plain":"x"}}`), 3))}
 	rep, err := kernel.Read(c, nil)

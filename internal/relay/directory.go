@@ -56,8 +56,8 @@ func (f files) entries(dir string, names []string, known map[string]backend.File
 	return all, nil
 }
 
-// describe adds what is known of entries of a directory. It leaves out entries that were removed meanwhile, and all of them
-// if the program has removed, replaced or shut the directory.
+// describe asks for entries of a directory and adds them. It leaves out entries that were removed meanwhile. If the program
+// has removed or replaced the directory, or has taken away its permissions, it adds none.
 func (f files) describe(dir string, names []string, entries []backend.FileInfo) ([]backend.FileInfo, error) {
 	r, err := f.run(func(l *list) {
 		l.size = statSize * len(names)
@@ -89,12 +89,12 @@ var errMore = errors.New("there are more names")
 
 // Bounds of the bytes of names of a directory that is read with one packet. Any one name is shorter.
 const (
-	smallNames  = 16 << 10 // only the names are sent
-	guessedSize = 2 << 10  // all of it is sent, whether it has names or not
+	smallNames  = 16 << 10 // the answer has only the bytes of the names
+	guessedSize = 2 << 10  // the answer always has this size
 )
 
-// small reads the names of a small directory with one packet, which also asks for the entries that the directory had when it
-// was read before.
+// small reads the names of a small directory with one packet. The packet also asks for the entries that the directory had
+// when it was last read. If the directory is too large, the error is errMore.
 func (f files) small(dir string) ([]string, map[string]backend.FileInfo, error) {
 	guess := f.s.before.of(dir)
 	at, space := statSize*len(guess), guessedSize
@@ -106,7 +106,7 @@ func (f files) small(dir string) ([]string, map[string]backend.FileInfo, error) 
 		l.size = at + space
 		fd := f.open(l, dir, openDirectory(l.arch))
 		first = l.do("getdents64", result(fd), answer(at), num(space))
-		next = l.try("getdents64", result(fd), answer(at), num(space)) // it writes nothing at the end of the directory
+		next = l.try("getdents64", result(fd), answer(at), num(space)) // at the end of the directory it returns 0 and writes nothing
 		for i, n := range guess {
 			stat(l, l.try, result(fd), n, statSize*i)
 		}
@@ -142,7 +142,7 @@ func (f files) small(dir string) ([]string, map[string]backend.FileInfo, error) 
 	return names, known, nil
 }
 
-// former holds the names that directories had when they were read last. A program may have changed them since.
+// former holds the names that directories had when they were last read. A program may have changed the directories since.
 type former struct {
 	mu    sync.Mutex
 	names map[string][]string

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFewPackets: what a server asks a sandbox for at each run of a session takes one packet, because each may have to
-// pass a proxy and wait for its answer. A directory with new entries takes two.
+// TestFewPackets: each thing that a server asks a sandbox for in a run of a session takes one packet, because each packet
+// may pass a proxy, and the server waits for its answer. A directory with new entries takes two.
 func TestFewPackets(t *testing.T) {
 	names := slices.Concat(entry("."), entry(".."), entry("a"), entry("b"))
 	file := make([]byte, statSize)
@@ -35,7 +35,7 @@ func TestFewPackets(t *testing.T) {
 	defer r.close()
 	asked := func() (n int) {
 		for _, p := range f.packets() {
-			if p.fd < 0 { // others wait for output, and nobody waits for them
+			if p.fd < 0 { // other packets wait for output; no caller waits for their answers
 				n++
 			}
 		}
@@ -51,7 +51,7 @@ func TestFewPackets(t *testing.T) {
 		{"a directory again", 1, full},
 		{"a flush", 1, func() error { return r.Flush(t.Context()) }},
 		{"texts", 1, func() error { _, err := s.Texts(t.Context(), "/a", "/b", "/c"); return err }},
-		{"usage", 0, func() error { _, err := s.Usage(t.Context()); return err }}, // that of the backend, which asks for no more
+		{"usage", 0, func() error { _, err := s.Usage(t.Context()); return err }}, // the backend of this test asks for nothing
 	} {
 		before := asked()
 		if err := c.do(); err != nil {
@@ -63,7 +63,7 @@ func TestFewPackets(t *testing.T) {
 	}
 }
 
-// TestTexts: a file that cannot be read is nil, and others are cut off.
+// TestTexts: a file that cannot be read is nil. A long file is cut off.
 func TestTexts(t *testing.T) {
 	bytes := make([]byte, 3*shortText)
 	copy(bytes[shortText:], "second")
@@ -79,7 +79,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestLargeDirectories: a directory whose names do not fit is read from its beginning.
+// TestLargeDirectories: a directory whose names do not fit into one packet is read again from its beginning.
 func TestLargeDirectories(t *testing.T) {
 	pieces := [][]byte{slices.Concat(entry("."), entry("a")), slices.Concat(entry(".."), entry("b")), nil}
 	piece := 0

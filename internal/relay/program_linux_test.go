@@ -12,8 +12,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
-// TestAnAnswerIsOneWrite: a proxy passes on each write by itself, so the program writes an answer with one system call. On
-// a socket that keeps the bounds of writes, one read gets all of it.
+// TestAnAnswerIsOneWrite: a proxy passes on each write separately, so the program writes an answer with one system call. On
+// a socket that keeps the bounds of writes, one read gets the whole answer.
 func TestAnAnswerIsOneWrite(t *testing.T) {
 	arch := seccomp.Arch(runtime.GOARCH)
 	program := Program(arch)
@@ -48,7 +48,7 @@ func TestAnAnswerIsOneWrite(t *testing.T) {
 		return b[:n]
 	}
 	if hello := read(); len(hello) != 20 || hello[4] != 'R' {
-		t.Fatalf("got %q, want that it is ready", hello)
+		t.Fatalf("got %q, want the packet that says that the program is ready", hello)
 	}
 	l := &list{arch: arch, fd: -1, size: unameSize}
 	l.do("uname", answer(0))

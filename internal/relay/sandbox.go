@@ -64,8 +64,8 @@ type Config struct {
 	// Isolation adds facts of the container to the observation of the sandbox.
 	Isolation func(ctx context.Context, seen Seen) (sandboxmcp.Isolation, error)
 
-	// Usage returns what the container has used. seen returns what the relay has seen of the processes, for which it
-	// asks the container.
+	// Usage returns what the container has used. seen asks the container, and returns what the relay has seen of its
+	// processes.
 	Usage func(ctx context.Context, seen func() Spent) (backend.Usage, error)
 
 	// Remove ends and removes the container. Its waits are bounded.

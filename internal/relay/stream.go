@@ -130,7 +130,7 @@ func (o *output) over() bool {
 	return o.ended
 }
 
-// mark notes that bytes wait in the stream behind those that have arrived.
+// mark records how many bytes wait in the stream after those that have arrived.
 func (o *output) mark(bytes int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -39,8 +39,8 @@ func checkMessage(text []byte) error {
 	return nil
 }
 
-// changedID reports whether the SDK changes the id of a message, or of one in a batch. It cuts numbers
-// to whole ones, so an answer could be taken for that to another request.
+// changedID reports whether the SDK changes the id of a message, or of one in a batch. The SDK cuts off
+// fractions and rounds large numbers, so an answer could be taken for that to another request.
 func changedID(text []byte) bool {
 	in := jsonparts.Scanner(text)
 	if !isBatch(text) {

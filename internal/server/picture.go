@@ -74,10 +74,10 @@ func codecFor(mime string) (codec, bool) {
 
 // pictures returns the image blocks of a result, first of rich results and then of files, and
 // how many pictures were too many. A picture that is both is shown once. It leaves out
-// pictures that cannot be shown; their files are still linked. shown has the places of the rich
-// results whose picture is in a block.
+// pictures that cannot be shown; their files are still linked. shown has the indexes of the
+// rich results whose picture is in a block.
 func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Result) (blocks []mcp.Content, more int, shown map[int]bool) {
-	seen, left := map[[sha256.Size]byte]bool{}, maxDecoded // whether it is shown
+	seen, left := map[[sha256.Size]byte]bool{}, maxDecoded // seen says of each picture whether it is shown
 	add := func(mime string, data []byte) bool {
 		sum := sha256.Sum256(data)
 		if is, known := seen[sum]; known {

@@ -204,7 +204,7 @@ func shortError(res sandboxmcp.Result) *smallError {
 }
 
 // smallResults returns the rich results in one form each. It leaves out what stdout shows
-// already. A picture is a block of the answer if its place is in pictured.
+// already. A picture is a block of the answer if its index is in pictured.
 func (s *Server) smallResults(res sandboxmcp.Result, pictured map[int]bool) []sandboxmcp.RichResult {
 	var list []sandboxmcp.RichResult
 	left := resultChars

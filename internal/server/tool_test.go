@@ -109,7 +109,7 @@ func TestAnswersFitTheirSchemas(t *testing.T) {
 	}
 }
 
-// TestHostListsAreFour: list_host_access has the four lists of the Python project, and no more.
+// TestHostListsAreFour: list_host_access answers with the four lists of the Python project and nothing else.
 func TestHostListsAreFour(t *testing.T) {
 	got := slices.Sorted(maps.Keys(structured(legacy(t, newFake()).call("list_host_access", nil))))
 	if want := []string{"allowed", "approved", "blocked", "pending"}; !slices.Equal(got, want) {

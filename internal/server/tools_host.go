@@ -99,13 +99,13 @@ func listHostAccess() tool {
 	}
 }
 
-// hostLists is the answer of list_host_access.
+// hostLists is the answer of list_host_access. It has the lists of the Python project.
 type hostLists struct {
 	Allowed     []string                  `json:"allowed"`
 	Approved    []sandboxmcp.AccessGrant  `json:"approved"`
 	Blocked     []string                  `json:"blocked"`
 	Pending     []sandboxmcp.HostApproval `json:"pending"`
-	AutoApprove bool                      `json:"auto_approve,omitempty"` // an exception that an operator made
+	AutoApprove bool                      `json:"auto_approve,omitempty"` // left out unless the operator has set host_auto_approve
 }
 
 func hostFileRead() tool {

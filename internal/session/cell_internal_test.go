@@ -17,7 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
-// far is a sandbox that answers other questions only once its usage was asked for, too.
+// far is a sandbox whose other calls return only after Usage was called.
 type far struct {
 	backend.Sandbox
 
@@ -79,7 +79,7 @@ func (x farProgram) Flush(context.Context) error {
 	return x.f.await(1)
 }
 
-// drive answers cells.
+// drive plays the interpreter: it answers each cell.
 func drive(c net.Conn) {
 	say := func(text string) {
 		_, _ = c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
@@ -100,8 +100,8 @@ func drive(c net.Conn) {
 	}
 }
 
-// TestUsageIsReadBesideOtherThings: a run does not wait for what the sandbox has used before it asks for something else,
-// neither before the cell nor after it.
+// TestUsageIsReadBesideOtherThings: a run reads the usage of its sandbox at the same time as other things, both before the
+// cell and after it.
 func TestUsageIsReadBesideOtherThings(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer func() { _ = ours.Close() }()
@@ -120,6 +120,6 @@ func TestUsageIsReadBesideOtherThings(t *testing.T) {
 		Preload: func() ([]string, func(context.Context) error) { return nil, nil }, Stopping: func() bool { return false },
 	})
 	if err != nil || o.Usage.CPU != time.Second {
-		t.Errorf("got %+v, %v, want the second between the two", o.Usage, err)
+		t.Errorf("got %+v, %v, want a CPU time of 1s", o.Usage, err)
 	}
 }

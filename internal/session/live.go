@@ -67,7 +67,7 @@ func (l *Live) Close(ctx context.Context) error {
 	return l.cfg.Sandbox.Close(ctx)
 }
 
-// Survey notes the files that are in the working directory before a run, and what the sandbox has used.
+// Survey records which files are in the working directory before a run, and begins to read what the sandbox has used.
 func (l *Live) Survey(ctx context.Context) {
 	if !l.cfg.Fresh {
 		l.used = l.measure(ctx)
@@ -81,7 +81,8 @@ type measured struct {
 	err   error
 }
 
-// measure begins to read what the sandbox has used. The sandbox may be far away, and others may ask it for more meanwhile.
+// measure reads in the background what the sandbox has used, because the sandbox may be on another machine. The channel
+// gets one value.
 func (l *Live) measure(ctx context.Context) <-chan measured {
 	c := make(chan measured, 1)
 	go func() {

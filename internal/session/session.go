@@ -382,7 +382,7 @@ func (t *Table) idsLocked(ns sandboxmcp.Namespace) []sandboxmcp.SessionID {
 
 func notFound(id sandboxmcp.SessionID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s is not known", sandboxmcp.Quote(string(id))).
-		WithHint("use the id of a live session; a run with a new id makes one")
+		WithHint("use the id of a live session; a run with a new id creates a session")
 }
 
 // List returns the live sessions of a namespace, or of all if ns is empty, the oldest

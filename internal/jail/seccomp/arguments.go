@@ -265,14 +265,15 @@ func filterRules(rules map[string]rule) {
 }
 
 // advices lists what a program may tell about its memory (linux/mman.h). Any other advice does not exist
-// (EINVAL), as on an older kernel. Not listed are MADV_MERGEABLE, MADV_COLLAPSE, MADV_GUARD_INSTALL,
-// MADV_PAGEOUT, MADV_COLD, and MADV_REMOVE, which is refused as by holeRule. A
-// kernel thread merges pages, at the host's cost and with pages of other sandboxes, and a program can find
-// that out by the time that a write takes. No signal, not even SIGKILL, ends MADV_COLLAPSE and
-// MADV_GUARD_INSTALL before they have walked a range, which may have terabytes without memory.
-// MADV_GUARD_INSTALL makes page tables for all of it. MADV_PAGEOUT visits all mappings of a file for each of
-// 512 pages before it looks for a signal, and puts memory where the watch does not see it, into the host's swap.
-// MADV_COLD does so for each large page that is mapped in part, which it divides.
+// (EINVAL), as on an older kernel. Not listed are:
+//   - MADV_MERGEABLE: a kernel thread merges pages, at the host's cost and with pages of other sandboxes. A
+//     program can find that out by the time that a write takes.
+//   - MADV_COLLAPSE and MADV_GUARD_INSTALL: no signal, not even SIGKILL, ends them before they have walked a
+//     range, which may have terabytes without memory. MADV_GUARD_INSTALL makes page tables for all of it.
+//   - MADV_PAGEOUT: it checks for a signal only after 512 pages, and visits all mappings of a file for each.
+//     It also moves memory into the host's swap, where the memory watch does not see it.
+//   - MADV_COLD: it splits each large page that is mapped in part, and visits all mappings of the file for that.
+//   - MADV_REMOVE: it makes holes, see holeRule.
 var advices = []uint32{
 	0, 1, 2, 3, 4, // MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED
 	8, 10, 11, // MADV_FREE, MADV_DONTFORK, MADV_DOFORK

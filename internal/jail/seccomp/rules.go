@@ -38,18 +38,18 @@ const refusedNames = `
 // cachestat tells which pages of a file the host has in memory. Before Linux 6.13 it does so for every
 // visible file, also while another sandbox reads it.
 //
-// futex_waitv waits at up to 128 places at once. A wake walks all waits at a place while its processor
-// does nothing else.
+// futex_waitv waits at up to 128 addresses at once. A wake walks all waits at an address, and its
+// processor does nothing else meanwhile.
 //
-// vmsplice keeps pages in a pipe that may be the host's, of a visible file, or a whole huge page for
-// a single byte.
+// vmsplice keeps pages in a pipe. They may be pages of a visible file of the host, or a whole huge page
+// for a single byte.
 const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr vmsplice futex_waitv
 	timerfd_create signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`
 
-// movedPageNames are calls that put pages of a file into a pipe or a socket without copying them. What
-// the kernel makes for such a page, for example of /dev/zero or of a file in /proc, no memory limit
-// counts, and a socket counts the bytes that it is told, not the page. EINVAL is the answer for files
-// that cannot be moved so. Programs then read and write.
+// movedPageNames are calls that put pages of a file into a pipe or a socket without copying them. The
+// kernel makes such pages for /dev/zero or a file in /proc, for example, and no memory limit counts them.
+// A socket counts the bytes that were moved, not the pages. EINVAL is the kernel's error for files that do
+// not support the call. Programs then read and write.
 const movedPageNames = `splice sendfile`
 
 // sharedMemoryNames are calls that make memory which belongs to no process: System V IPC

@@ -95,8 +95,7 @@ func Refuse(errno uint16) Verdict { return refusal | Verdict(errno) }
 // sandbox with its own namespaces and a cgroup.
 type Variant struct {
 	// NoSharedMemory refuses memory that belongs to no process: memfd_create, anonymous
-	// shared mappings and System V IPC. It also refuses to move memory to swap. It is for a
-	// sandbox that limits memory per process.
+	// shared mappings and System V IPC. It is for a sandbox that limits memory per process.
 	NoSharedMemory bool
 
 	// NoSockets makes socket fail for every family. socketpair still works. It is for a

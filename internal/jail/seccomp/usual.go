@@ -15,8 +15,8 @@ var usual = [...]Variant{
 	{NoSharedMemory: true, NoSetAffinity: true, AllowSetns: true},
 }
 
-// Filter is Compile, but for the architecture of this program it has the filters of the usual
-// variants compiled.
+// Filter returns the filter that Compile would return. For the usual variants and this program's
+// architecture, it was compiled ahead.
 func Filter(v Variant, a Arch) ([]byte, error) {
 	rest := usualBytes
 	if native, ok := Native(); !ok || a != native {
@@ -35,7 +35,7 @@ func Filter(v Variant, a Arch) ([]byte, error) {
 	return Compile(New(v), a)
 }
 
-// CompileUsual returns the filters of the usual variants in their order, each behind its length.
+// CompileUsual returns the filters of the usual variants in their order, each after its length in 4 bytes.
 func CompileUsual(a Arch) ([]byte, error) {
 	var out []byte
 	for _, v := range usual {

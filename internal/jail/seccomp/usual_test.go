@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
-// A filter that was compiled ahead is the one that the sources give.
+// TestUsualFilters: the filters that were compiled ahead are those that Compile returns.
 func TestUsualFilters(t *testing.T) {
 	for _, a := range []seccomp.Arch{seccomp.AMD64, seccomp.ARM64} {
 		want, err := seccomp.CompileUsual(a)
@@ -20,7 +20,7 @@ func TestUsualFilters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("usual_%s.bin is not what the sources give; run make generate", a)
+			t.Errorf("usual_%s.bin differs from what CompileUsual returns; run make generate", a)
 		}
 		for _, v := range variants() {
 			want, err := seccomp.Compile(seccomp.New(v), a)
@@ -28,7 +28,7 @@ func TestUsualFilters(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := seccomp.Filter(v, a); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("filter of %+v for %s is another one than Compile gives, %v", v, a, err)
+				t.Errorf("filter of %+v for %s: got one that differs from that of Compile, %v", v, a, err)
 			}
 		}
 	}

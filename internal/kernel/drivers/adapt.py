@@ -203,7 +203,7 @@ def change_display(module):
 
 
 def where_shown(show, plain):
-    """Returns a function that is show in programs whose values can be shown, and plain in others."""
+    """Returns a function that calls show where values can be shown, and plain elsewhere."""
     def function(*arguments, **options):
         return (show if shows() else plain)(*arguments, **options)
 

@@ -1,5 +1,5 @@
 # id: A13
-# tries: to make device nodes, to open the host's, and to tell other sandboxes something by the times of those that all have
+# tries: to make device nodes, to open the host's, and to signal other sandboxes by the times of a device that all of them see
 # expect mknod-block: EPERM|EACCES
 # expect mknod-char: EPERM|EACCES
 # expect[L1] mknod-block: EACCES|EPERM

@@ -1,5 +1,5 @@
 # id: D27
-# tries: to keep memory that no limit counts, in pages that the kernel moves into a socket and counts as one byte each, or that are mapped from received packets
+# tries: to keep memory that no limit counts: pages in a socket that count as one byte each, and mapped pages of received packets
 # expect splice: EINVAL
 # expect sendfile: EINVAL
 # expect vmsplice: ENOSYS
