@@ -63,6 +63,7 @@ var aheadPrograms = map[sandboxmcp.Language]map[string]string{
 		"Inherit":     "require('child_process').spawnSync('/bin/sh', ['-c', 'head -c 2000000 /dev/zero | tr \"\\\\0\" y'], {stdio: 'inherit'})",
 		"Fork":        "if (process.argv[2]) { process.send({execArgv: process.execArgv, up: process.argv.length}); } else { const c = require('child_process').fork(__filename, ['child']); c.on('message', (m) => console.log(m)); c.on('exit', (x) => console.log('gone', x)) }",
 		"Worker":      "const {Worker, isMainThread, parentPort} = require('worker_threads'); if (isMainThread) { const w = new Worker(__filename); w.on('message', (m) => console.log(m)); w.on('exit', (c) => console.log('exit', c)) } else parentPort.postMessage([process.execArgv, Object.keys(process.env).length])",
+		"Hooks":       "const seen = []; const h = require('async_hooks').createHook({init(id, type) { seen.push(type) }, before() { seen.push('before') }, after() { seen.push('after') }}).enable(); setImmediate(() => { h.disable(); console.log(seen.join()) })",
 		"Limits":      "console.log(require('fs').readFileSync('/proc/self/limits', 'utf8'))",
 		"Timers":      "setTimeout(() => console.log('late'), 500); setImmediate(() => console.log('soon')); process.nextTick(() => console.log('tick')); console.log('now')",
 		"Signal":      "process.kill(process.pid, 'SIGTERM'); setTimeout(() => {}, 5000)",

@@ -1,6 +1,9 @@
   // This node was started ahead of a request. It loads modules that programs often need,
   // and then waits on descriptor 4 for the start message with the program's variables.
   for (const name of ['net', 'tty', 'stream', 'vm']) require(name);
+  // A line to nowhere compiles what console.log needs. Its stream never finishes the write, so
+  // that no callback is left for later.
+  new console.Console(new (require('stream').Writable)({ write() {} })).log('%s', 1, { a: ['b'] });
   try {
     const Warm = require('module');
     Warm._findPath('/', [''], true);
