@@ -139,6 +139,10 @@ func (v *visit) raw(silent bool) {
 		v.in.allow(v.l.proxy.caps.Idle)
 		switch v.listen() {
 		case speaksTLS:
+			if len(banner) == 0 { // the host has shut its side, or the time was over
+				v.deny(ViaTLS, "TLS was spoken too late")
+				return errLate // nobody would check a second ClientHello
+			}
 			first, ok := v.hello()
 			if !ok {
 				return errLate
