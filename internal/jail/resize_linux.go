@@ -20,6 +20,9 @@ func (s *Slot) LowerCPUTime(seconds int64) error {
 	pid := s.PID()
 	dir := "/proc/" + strconv.Itoa(pid)
 	children, err := os.ReadFile(dir + "/task/" + strconv.Itoa(pid) + "/children")
+	if err == nil && s.Ended() { // its process id may be another's by now
+		err = ErrEnded
+	}
 	if err != nil {
 		return fmt.Errorf("lower the limit of CPU time: %w", err)
 	}
