@@ -16,6 +16,7 @@ const (
 	recordAlert       = 21
 	recordHandshake   = 22
 	recordApplication = 23
+	recordHeartbeat   = 24
 )
 
 const (

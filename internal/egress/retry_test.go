@@ -150,3 +150,26 @@ func TestTLSIsNotBegunTooLate(t *testing.T) {
 	}
 	b.wantDenied("api.kit.test", 8443, "too late")
 }
+
+// TestTLSThatBeginsWithAnotherRecord: servers skip a warning before the ClientHello, so it does not hide the ClientHello.
+func TestTLSThatBeginsWithAnotherRecord(t *testing.T) {
+	site, echo := newSite(t, true), server(t, func(c *net.TCPConn) { _, _ = io.CopyN(c, c, 2) })
+	b := newBox(t, setup{
+		open: []string{"api.kit.test:8443", "plain.kit.test:8443"}, ports: []int{8443},
+		sites: map[string]string{"api.kit.test:8443": site.addr(), "plain.kit.test:8443": echo}, caps: egress.Caps{Head: time.Second},
+	})
+	for _, kind := range []byte{20, 21, 23, 24} {
+		got, _ := say(b.toName("api.kit.test", 8443), string(append(record(kind, 1, 90), grab(t, helloFor("other.kit.test"))...)))
+		if got != "\x15\x03\x01\x00\x02\x02\x31" && got != "" {
+			t.Errorf("after a record of type %d: got %d bytes of the host, want none", kind, len(got))
+		}
+	}
+	b.wantDenied("api.kit.test", 8443, "not TLS")
+	b.wantAllowed()
+	for text, want := range map[string]string{"\x15\x20": "\x15\x20", "\x15\x03": ""} {
+		if got, _ := say(b.toName("plain.kit.test", 8443), text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	b.wantAllowed("plain.kit.test:8443")
+}
