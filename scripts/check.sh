@@ -15,7 +15,7 @@ SANDBOXMCP_MUST_RUN=$(tr , '\n' <<<"$must" | grep -vxE 'docker|kube' | paste -sd
 TEST_SUMS=$(mktemp -d)
 export TEST_SUMS
 tools=$(mktemp -d)
-trap 'rm -rf "$TEST_SUMS" "$tools"' EXIT
+trap 'end; rm -rf "$TEST_SUMS" "$tools"' EXIT
 go build -C tools -o "$tools/" ./testsum ./tree || exit 1
 n=0
 declare -A beside
@@ -32,17 +32,28 @@ step() { # step NAME COMMAND…: 0 is good, 77 is "cannot be tried here"
 later() { # later NAME COMMAND…: a step beside the next ones; finish waits for it
 	local name=$1
 	shift
+	set -m # a process group of its own, for end
 	(
 		started=$SECONDS
 		"$@"
 		echo "$? $((SECONDS - started))" >"$tools/$name.end"
 	) >"$tools/$name.log" 2>&1 &
 	beside[$name]=$!
+	set +m
+}
+
+end() { # ends the steps that nobody will wait for, if this program is interrupted
+	local pid
+	for pid in "${beside[@]}"; do
+		kill -- "-$pid" 2>/dev/null
+		wait "$pid"
+	done
 }
 
 finish() { # finish NAME
 	local name=$1 status=1 seconds=0
 	wait "${beside[$name]}"
+	unset "beside[$name]"
 	echo "== $name"
 	cat "$tools/$name.log"
 	read -r status seconds <"$tools/$name.end"

@@ -210,6 +210,7 @@ func TestTheSchemaOfABodyAndItsDecoderAgree(t *testing.T) {
 		{"POST /execute", `{"code":"x","max_cpu_cores":0}`, false},
 		{"POST /execute", `{"code":"x","max_ram_mb":0}`, false},
 		{"POST /execute", `{"code":"x","env":{"A":1}}`, false},
+		{"POST /execute", `{"code":"x","language":""}`, false},
 		{"POST /sessions", `{"ttl_minutes":10080,"limits":{"max_processes":1}}`, true},
 		{"POST /sessions", `{"ttl_minutes":10080.5}`, false},
 		{"POST /sessions", `{"limits":{"colour":1}}`, false},

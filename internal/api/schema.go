@@ -102,6 +102,10 @@ func describe(s *jsonschema.Schema, tag reflect.StructTag) {
 			s.Enum = append(s.Enum, value)
 		}
 	}
+	if tag.Get("filled") != "" {
+		one := 1
+		s.MinLength = &one
+	}
 	if n, ok := p.bound("above"); ok {
 		s.ExclusiveMinimum = &n
 	}

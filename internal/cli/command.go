@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -184,19 +185,21 @@ func (a *call) does(cmd *cobra.Command, work func(ctx context.Context, args []st
 }
 
 // refuseEmpty refuses an empty text for each flag that would then count as not given. An empty text
-// usually comes from a shell variable that is not set. Other flags check their text themselves.
+// usually comes from a shell variable that is not set. An empty program or reason is one, and names and
+// ids are checked where they are read.
 func refuseEmpty(f *pflag.FlagSet) error {
 	if f.Changed("session") {
 		if _, err := sandboxmcp.ParseSessionID(f.Lookup("session").Value.String()); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{"action", "backend", "checkpoints", "config", "cwd", "engine", "file", "key", "language", "out", "output", "receipt", "server", "stdin", "unix"} {
-		if f.Changed(name) && f.Lookup(name).Value.String() == "" {
-			return app.Usage("--" + name + " is empty")
+	var err error
+	f.Visit(func(l *pflag.Flag) {
+		if l.Value.Type() == "string" && l.Value.String() == "" && !slices.Contains([]string{"code", "id", "name", "reason"}, l.Name) {
+			err = app.Usage("--" + l.Name + " is empty")
 		}
-	}
-	return nil
+	})
+	return err
 }
 
 // flagNames lists the flags whose values errors call by another name: that name, and the flag.

@@ -83,8 +83,14 @@ func (v *visit) listen() tongue {
 		case err != nil || n >= firstLine:
 			return speaksMurky
 		}
-		if b[0] == 0x16 {
-			return speaksTLS
+		if recordCipherSpec <= b[0] && b[0] <= recordHeartbeat {
+			switch { // servers skip some records before the ClientHello, of any version that begins with a small number
+			case b[0] == recordHandshake, n > 1 && b[1] < 0x10:
+				return speaksTLS
+			case n > 1:
+				return speaksOther
+			}
+			continue
 		}
 		switch c := b[n-1]; {
 		case c == '\n':
@@ -139,6 +145,10 @@ func (v *visit) raw(silent bool) {
 		v.in.allow(v.l.proxy.caps.Idle)
 		switch v.listen() {
 		case speaksTLS:
+			if len(banner) == 0 { // the host has shut its side, or the time was over
+				v.deny(ViaTLS, "TLS was spoken too late")
+				return errLate // nobody would check a second ClientHello
+			}
 			first, ok := v.hello()
 			if !ok {
 				return errLate

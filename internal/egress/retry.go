@@ -16,6 +16,7 @@ const (
 	recordAlert       = 21
 	recordHandshake   = 22
 	recordApplication = 23
+	recordHeartbeat   = 24
 )
 
 const (
@@ -75,6 +76,9 @@ func (v *visit) greetAgain(f *flow, up net.Conn) bool {
 		case recordCipherSpec, recordAlert, recordApplication:
 			n := recordHead + int64(binary.BigEndian.Uint16(head[3:]))
 			if _, err = io.CopyN(up, f.reader(v.br), n); err != nil {
+				if errors.Is(err, errBytes) {
+					v.deny(ViaTCP, errBytes.Error())
+				}
 				return false
 			}
 		default:

@@ -116,3 +116,61 @@ func TestHandshakeWithASecondClientHello(t *testing.T) {
 		t.Error("the host did not ask for a second ClientHello")
 	}
 }
+
+// TestEarlyDataIsBounded: what a program sends before its second ClientHello counts, and a run that may send no more is told so.
+func TestEarlyDataIsBounded(t *testing.T) {
+	good := grab(t, helloFor("api.kit.test"))
+	most := int64(len(good)) + 2000
+	addr, rest := fussy(t, len(good), retryRequest(1000))
+	b := newBox(t, setup{open: []string{"api.kit.test"}, sites: map[string]string{"api.kit.test:443": addr}, caps: egress.Caps{Bytes: most}})
+	_, _ = say(b.toName("api.kit.test", 443), string(append(bytes.Clone(good), record(23, make([]byte, 5000)...)...)))
+	if got := len(rest()); int64(got) >= most {
+		t.Errorf("the host got %d bytes of early data, want less than %d", got, most)
+	}
+	b.wantDenied("api.kit.test", 443, "as many bytes as it may")
+}
+
+// TestTLSIsNotBegunTooLate: once the host has shut its side, or the time is over in which either may speak first, nobody
+// looks at its answers, so a second ClientHello would not be checked.
+func TestTLSIsNotBegunTooLate(t *testing.T) {
+	got := make(chan []byte, 1)
+	shut := server(t, func(c *net.TCPConn) {
+		_ = c.CloseWrite()
+		all, _ := io.ReadAll(c)
+		got <- all
+	})
+	b := newBox(t, setup{open: []string{"api.kit.test:8443"}, ports: []int{8443}, sites: map[string]string{"api.kit.test:8443": shut}})
+	p := b.toName("api.kit.test", 8443)
+	_ = p.SetDeadline(time.Now().Add(patience))
+	if _, err := p.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("got %v, want the end of what the host says", err)
+	}
+	_, _ = say(p, string(grab(t, helloFor("api.kit.test"))))
+	if all := <-got; len(all) > 0 {
+		t.Errorf("the host got %d bytes, want none", len(all))
+	}
+	b.wantDenied("api.kit.test", 8443, "too late")
+}
+
+// TestTLSThatBeginsWithAnotherRecord: servers skip a warning before the ClientHello, so it does not hide the ClientHello.
+func TestTLSThatBeginsWithAnotherRecord(t *testing.T) {
+	site, echo := newSite(t, true), server(t, func(c *net.TCPConn) { _, _ = io.CopyN(c, c, 2) })
+	b := newBox(t, setup{
+		open: []string{"api.kit.test:8443", "plain.kit.test:8443"}, ports: []int{8443},
+		sites: map[string]string{"api.kit.test:8443": site.addr(), "plain.kit.test:8443": echo}, caps: egress.Caps{Head: time.Second},
+	})
+	for _, kind := range []byte{20, 21, 23, 24} {
+		got, _ := say(b.toName("api.kit.test", 8443), string(append(record(kind, 1, 90), grab(t, helloFor("other.kit.test"))...)))
+		if got != "\x15\x03\x01\x00\x02\x02\x31" && got != "" {
+			t.Errorf("after a record of type %d: got %d bytes of the host, want none", kind, len(got))
+		}
+	}
+	b.wantDenied("api.kit.test", 8443, "not TLS")
+	b.wantAllowed()
+	for text, want := range map[string]string{"\x15\x20": "\x15\x20", "\x15\x03": ""} {
+		if got, _ := say(b.toName("plain.kit.test", 8443), text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	b.wantAllowed("plain.kit.test:8443")
+}

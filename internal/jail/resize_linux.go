@@ -18,12 +18,18 @@ import (
 // Preconditions: those of ResizeWork. No program was started in the sandbox.
 func (s *Slot) LowerCPUTime(seconds int64) error {
 	pid := s.PID()
+	if pid == 0 || s.Ended() { // its process id may be another's by now
+		return fmt.Errorf("lower the limit of CPU time: %w", ErrEnded)
+	}
+	if err := lowerCPUTime(pid, seconds); err != nil { // before its children are read, so that none comes with the old limit
+		return err
+	}
 	dir := "/proc/" + strconv.Itoa(pid)
 	children, err := os.ReadFile(dir + "/task/" + strconv.Itoa(pid) + "/children")
 	if err != nil {
 		return fmt.Errorf("lower the limit of CPU time: %w", err)
 	}
-	for child := range strings.FieldsSeq(strconv.Itoa(pid) + " " + string(children)) {
+	for child := range strings.FieldsSeq(string(children)) {
 		var n int
 		if n, err = strconv.Atoi(child); err == nil {
 			err = lowerCPUTime(n, seconds)

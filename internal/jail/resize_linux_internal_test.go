@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"testing"
@@ -42,5 +43,41 @@ func TestAFullDirectoryIsNotMadeSmaller(t *testing.T) {
 	}
 	if err := s.ResizeWork(2 * held); err != nil || size() != 2*held {
 		t.Errorf("a size above it: got %v and a size of %d, want %d", err, size(), 2*held)
+	}
+}
+
+// TestCPUTimeIsLowered: init, a fork that waits and one that is made later have the new limit. Nothing is set once the
+// sandbox has ended, because its process ids may be those of other programs.
+func TestCPUTimeIsLowered(t *testing.T) {
+	j, s := testSlot(t)
+	if j.Mode() != ModeRoot {
+		t.Skip("only root changes limits of sandboxes")
+	}
+	z := testZygote(t, j)
+	pids := map[string]int{"init": s.PID()}
+	fork := func(name string) {
+		c, err := z.Fork(s, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Release)
+		pids[name] = c.HostPID()
+	}
+	fork("an earlier fork")
+	if err := s.LowerCPUTime(33); err != nil {
+		t.Fatal(err)
+	}
+	fork("a later fork")
+	for name, pid := range pids {
+		var got unix.Rlimit
+		if err := unix.Prlimit(pid, unix.RLIMIT_CPU, nil, &got); err != nil || got.Cur != 33 || got.Max != 33 {
+			t.Errorf("%s: got %+v, %v, want 33 s", name, got, err)
+		}
+	}
+	if err := s.end(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.LowerCPUTime(22); !errors.Is(err, ErrEnded) {
+		t.Errorf("after the end: got %v, want ErrEnded", err)
 	}
 }

@@ -124,6 +124,7 @@ func (f files) small(dir string) ([]string, map[string]backend.FileInfo, error) 
 	}
 	switch {
 	case r.results[next] != 0:
+		f.s.before.keep(dir, nil) // without a guess there is room for more names
 		return nil, nil, errMore
 	case size > space || len(r.bytes) != at+space:
 		return nil, nil, errGone
@@ -160,6 +161,7 @@ func (p *former) of(dir string) []string {
 	return p.names[dir]
 }
 
+// keep replaces the names of a directory. It forgets a directory without names, or with too many.
 func (p *former) keep(dir string, names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +172,7 @@ func (p *former) keep(dir string, names []string) {
 	if p.names == nil {
 		p.names = map[string][]string{}
 	}
-	p.names[dir] = names
+	p.names[dir] = slices.Clone(names) // the caller may sort its own
 }
 
 // large reads at most about limit names of a directory.

@@ -191,7 +191,7 @@ func (c *conn) text(name string) (string, error) {
 	return string(r.bytes), err
 }
 
-// texts reads the beginnings of files, at most maxTexts, with one packet. A file that cannot be read is nil.
+// texts reads the beginnings of files with one packet. Each takes three calls of its list. A file that cannot be read is nil.
 func (c *conn) texts(names []string) ([][]byte, error) {
 	l := c.list()
 	l.size = shortText * len(names)
@@ -216,11 +216,8 @@ func (c *conn) texts(names []string) ([][]byte, error) {
 	return all, nil
 }
 
-// Bounds of texts: each takes three calls of a list.
-const (
-	shortText = 1 << 10
-	maxTexts  = maxCalls / 3
-)
+// shortText is how much texts reads of each file.
+const shortText = 1 << 10
 
 // tick is the unit of processor time in /proc.
 const tick = 10 * time.Millisecond

@@ -128,3 +128,42 @@ func TestChangedDirectories(t *testing.T) {
 		}
 	}
 }
+
+// TestGrownDirectories: a directory that has outgrown its guess is read as one that was never read before.
+func TestGrownDirectories(t *testing.T) {
+	small, grown := entry("a"), slices.Concat(entry("a"), entry("b"))
+	guesses := 0
+	s, _ := openFake(t, func(p packet) *reported {
+		switch {
+		case len(p.calls) == 1 && p.calls[0] == "getdents64":
+			return &reported{results: []int64{0}}
+		case !slices.Contains(p.calls, "getdents64"):
+			return nil
+		case !p.from:
+			guesses++
+			return &reported{results: []int64{7, int64(len(small)), int64(len(small)), 0, 0}, bytes: make([]byte, p.size)}
+		case guesses == 0:
+			return &reported{results: []int64{7, int64(len(small)), 0, 0}, bytes: small}
+		}
+		return &reported{results: []int64{7, int64(len(grown)), 0, 0}, bytes: grown}
+	})
+	for range 3 {
+		if _, _, err := s.Files().List(t.Context(), ".", 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if guesses != 1 || len(s.before.of(".")) != 2 {
+		t.Errorf("got %d lists with a guess and %q, want one, and the two names of the third list", guesses, s.before.of("."))
+	}
+}
+
+// TestGuessesAreNotTheCallersNames: a caller sorts the names that it has got, while another one may use them as a guess.
+func TestGuessesAreNotTheCallersNames(t *testing.T) {
+	var f former
+	names := []string{"b", "a"}
+	f.keep("x", names)
+	slices.Sort(names)
+	if got := f.of("x"); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("got %q, want the names as they were kept", got)
+	}
+}
