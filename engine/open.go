@@ -101,6 +101,7 @@ func (o Options) open(ctx context.Context) (*Engine, error) {
 		return nil, err
 	}
 	host := processConfig(c, o.Logger, env)
+	host.Eager = o.Server
 	host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json") // remembers which interpreters it found
 	cfg := o.configured(c)
 	if cfg.Objects, err = o.objects(c); err != nil {

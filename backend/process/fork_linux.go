@@ -17,8 +17,8 @@ import (
 )
 
 // This file keeps processes that are started and initialized, and forks them into sandboxes
-// (zygotes). The second run of a program that can be forked starts a zygote in the background.
-// Until it is ready, and if it fails, programs are executed instead.
+// (zygotes). The second run of a program that can be forked starts a zygote in the background; with
+// Config.Eager the first does. Until it is ready, and if it fails, programs are executed instead.
 
 // forkBounds says when a zygote is replaced and when it is given up. It is replaced because all of
 // its forks have the same memory layout and hash seed.
@@ -124,7 +124,7 @@ func (b *Backend) forkServerFor(h *hall, key string, p *backend.Prestart, spec b
 	if n.zygote != nil && (n.forks >= b.forkBounds.forks || time.Since(n.born) >= b.forkBounds.age) {
 		old, n.zygote = n.zygote, nil
 	}
-	if n.zygote == nil && (n.uses >= 2 || n.cfg.Stays) && n.starting == nil && time.Since(n.failed) >= b.forkBounds.rest && b.begin() {
+	if n.zygote == nil && (n.uses >= b.usesBefore() || n.cfg.Stays) && n.starting == nil && time.Since(n.failed) >= b.forkBounds.rest && b.begin() {
 		n.starting = make(chan struct{})
 		go func() {
 			defer b.builds.Done()
@@ -138,6 +138,14 @@ func (b *Backend) forkServerFor(h *hall, key string, p *backend.Prestart, spec b
 	}
 	b.loadLocked(h, n)
 	return n, n.zygote
+}
+
+// usesBefore returns how many uses of a zygote or a snapshot there are before it is made.
+func (b *Backend) usesBefore() int {
+	if b.cfg.Eager {
+		return 1
+	}
+	return 2
 }
 
 // hatch starts a zygote and tests one fork of it before it is used.

@@ -39,9 +39,9 @@ const (
 // newReadyPool returns the pool of empty sandboxes. It follows demand: it keeps as many as were in
 // use at once, plus one, because the next request often comes before the last sandbox is returned.
 // For sessions it keeps one, because their number does not predict new ones.
-func newReadyPool(idle time.Duration) *pool.Pool[poolKey, *sandbox] {
+func newReadyPool(idle time.Duration, eager bool) *pool.Pool[poolKey, *sandbox] {
 	return pool.New(pool.Policy[poolKey, *sandbox]{
-		Total: readyBound(), Idle: idle, Window: readyWindow, Keys: readyKeys,
+		Total: readyBound(), Idle: idle, Window: readyWindow, Keys: readyKeys, Eager: eager,
 		Want: func(key poolKey, peak int) int {
 			if key.stays {
 				return 1

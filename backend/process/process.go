@@ -30,6 +30,7 @@ type Config struct {
 	CertFile string          // certificate authorities that programs with a network trust; empty: the system's
 	NoPool   bool            // build everything anew for each sandbox: prepare and keep nothing
 	MaxTasks int             // upper bound of the sum of all sandboxes' task limits; 0: a quarter of what the kernel allows
+	Eager    bool            // prepare for a second request after the first one of a kind, and not after the second
 	PoolIdle time.Duration   // empty sandboxes without demand are closed after this time; 0: 5 minutes
 	Logger   *slog.Logger    // nil: none
 

@@ -101,6 +101,16 @@ func TestReadyByUse(t *testing.T) {
 	until(t, b, "2 again", func(n int) bool { return n == 2 })
 }
 
+// TestEagerIsReadyAfterOneUse: with Eager a kind of sandbox is kept ready from its first request on, so that
+// a client that asks rarely has one for its second.
+func TestEagerIsReadyAfterOneUse(t *testing.T) {
+	testkit.Need(t, "root", os.Geteuid() == 0, "for an ordinary user a kind is kept ready from its second request on")
+	b := newBackend(func(c *process.Config) { c.Eager = true })(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	openClosed(t, b, spec("once"))
+	until(t, b, "1 at least", func(n int) bool { return n > 0 })
+}
+
 // self prints all that the kernel tells a program of itself and of its places,
 // and nothing that differs from one start to the next.
 const self = `

@@ -71,7 +71,7 @@ func (b *Backend) loadLocked(h *hall, n *forkServer) {
 		return
 	}
 	for _, i := range n.loads {
-		if i.uses < 2 && !n.cfg.Stays || i.making != nil || n.zygote.Snapshot(i.key) != nil || time.Since(i.failed) < b.forkBounds.rest || !b.begin() {
+		if i.uses < b.usesBefore() && !n.cfg.Stays || i.making != nil || n.zygote.Snapshot(i.key) != nil || time.Since(i.failed) < b.forkBounds.rest || !b.begin() {
 			continue
 		}
 		i.making = make(chan struct{})

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -142,7 +143,7 @@ func TestTLSIsNotBegunTooLate(t *testing.T) {
 	b := newBox(t, setup{open: []string{"api.kit.test:8443"}, ports: []int{8443}, sites: map[string]string{"api.kit.test:8443": shut}})
 	p := b.toName("api.kit.test", 8443)
 	_ = p.SetDeadline(time.Now().Add(patience))
-	if _, err := p.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := p.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Fatalf("got %v, want the end of what the host says", err)
 	}
 	_, _ = say(p, string(grab(t, helloFor("api.kit.test"))))

@@ -10,7 +10,7 @@ import (
 type demand[V any] struct {
 	build func() (V, bool) // makes a value
 	last  time.Time        // time of the last demand
-	twice bool             // there were two demands within Window
+	twice bool             // there were two demands within Window, or Eager
 	used  int              // values in use: demands for which Done was not called yet
 
 	since        time.Time // begin of the current window
@@ -28,7 +28,7 @@ func (p *Pool[K, V]) demandLocked(key K, build func() (V, bool)) {
 	case !p.roomLocked(now):
 		return
 	default:
-		e = &entry[V]{demand: demand[V]{build: build, since: now}}
+		e = &entry[V]{demand: demand[V]{build: build, since: now, twice: p.policy.Eager}}
 		p.entries[key] = e
 	}
 	d := &e.demand

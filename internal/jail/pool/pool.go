@@ -29,9 +29,11 @@ type Policy[K comparable, V any] struct {
 	// locked: Cost may not block or use the pool. Nil adds nothing.
 	Cost func(v V, counts map[string]int)
 
-	// Window, if not 0, makes the pool follow demand. After two demands for a key within Window,
-	// its values are built in advance. Age then counts from the key's last demand.
+	// Window, if not 0, makes the pool follow demand. After two demands for a key within Window, or
+	// after the first with Eager, its values are built in advance. Age then counts from the key's last
+	// demand.
 	Window time.Duration
+	Eager  bool
 	Keys   int                       // with Window: most keys whose demand is remembered
 	Want   func(key K, peak int) int // with Window: returns how many values to keep; peak is the most that were recently in use at once
 }
