@@ -88,8 +88,7 @@ func variants() []seccomp.Variant {
 	for bits := range 32 {
 		all = append(all, variantOf(uint8(bits)))
 	}
-	return append(all, seccomp.Variant{NoIPv6: true}, seccomp.Variant{Notices: true}, seccomp.Variant{Notices: true, NoIPv6: true}, seccomp.Variant{Notices: true, NoSockets: true}, seccomp.Variant{HostFiles: true}, seccomp.Variant{Scratch: true}, seccomp.Variant{HostFiles: true, Notices: true, NoSharedMemory: true},
-		seccomp.Variant{NoSharedMemory: true, NoSetAffinity: true, Notices: true})
+	return append(all, seccomp.Variant{NoIPv6: true}, seccomp.Variant{Notices: true}, seccomp.Variant{Notices: true, NoIPv6: true}, seccomp.Variant{Notices: true, NoSockets: true}, seccomp.Variant{HostFiles: true}, seccomp.Variant{Scratch: true}, seccomp.Variant{HostFiles: true, Notices: true, NoSharedMemory: true}, seccomp.Variant{NoSharedMemory: true, NoSetAffinity: true, Notices: true})
 }
 
 func variantOf(bits uint8) seccomp.Variant {
