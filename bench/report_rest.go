@@ -169,7 +169,7 @@ func (s *suite) writePublished(p func(string, ...any)) {
 	page := float64(os.Getpagesize()) / 1000
 	p("\n### Published by Zeroboot\n")
 	p("Zeroboot's figures are from another machine and were not measured here, so the table does not compare the two.\n")
-	p("| what | Zeroboot | what is measured here | |")
+	p("| operation at Zeroboot | time or memory | operation here | time or memory |")
 	p("|---|---|---|---|")
 	p("| a copy of a virtual machine | 0.79 ms | an empty sandbox made and ended, one after the other | %s |", figure(1000/v.rate(rowEmpty, 1), "%.2f ms"))
 	p("| a Python program's answer | 8 ms | a Python program in a ready sandbox | %s |", ready)

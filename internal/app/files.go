@@ -164,7 +164,7 @@ func (a *App) tell(line string) { _, _ = fmt.Fprintln(a.Stderr, "sandboxmcp: "+l
 // tellOpenSettings warns the operator if every user can change the settings file, which decides what
 // callers may do.
 func (a *App) tellOpenSettings() {
-	if a.file == "" || runtime.GOOS == "windows" { // file modes of Windows do not say who may write
+	if a.file == "" || runtime.GOOS == "windows" { // on Windows the mode of a file does not say which users may write it
 		return
 	}
 	if info, err := os.Stat(a.file); err == nil && info.Mode().Perm()&0o002 != 0 {

@@ -147,7 +147,7 @@ func (v *visit) raw(silent bool) {
 		case speaksTLS:
 			if len(banner) == 0 { // the host has shut its side, or the time was over
 				v.deny(ViaTLS, "TLS was spoken too late")
-				return errLate // nobody would check a second ClientHello
+				return errLate // a second ClientHello would not be checked
 			}
 			first, ok := v.hello()
 			if !ok {

@@ -71,7 +71,7 @@ func isOneMessage(raw []byte) bool {
 // records reads TLS records. No read goes beyond the end of a record.
 type records struct {
 	r    io.Reader
-	head []byte // what was read of the head of the record
+	head []byte // bytes of the record header that were read
 	left int    // bytes of the record that were not read; 0 while the head is read
 }
 

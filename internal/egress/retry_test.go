@@ -131,7 +131,7 @@ func TestEarlyDataIsBounded(t *testing.T) {
 	b.wantDenied("api.kit.test", 443, "as many bytes as it may")
 }
 
-// TestTLSIsNotBegunTooLate: once the host has shut its side, or the time is over in which either may speak first, nobody
+// TestTLSIsNotBegunTooLate: after the host has closed its side, or after the wait for the first bytes, nobody
 // looks at its answers, so a second ClientHello would not be checked.
 func TestTLSIsNotBegunTooLate(t *testing.T) {
 	got := make(chan []byte, 1)

@@ -11,7 +11,7 @@ import (
 )
 
 // Check returns an error if an object has two members of one name, because decoders differ in which
-// they take. It accepts what is not JSON.
+// they take. It returns no error for text that is not JSON.
 func Check(text []byte) error {
 	err := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true)).SkipValue()
 	if twice, ok := errors.AsType[*jsontext.SyntacticError](err); ok && errors.Is(err, jsontext.ErrDuplicateName) {

@@ -36,7 +36,7 @@ func (f files) List(ctx context.Context, name string, limit int) (entries []back
 	return entries, more, err
 }
 
-// entries returns what is known of entries of a directory. It asks for those that are not known.
+// entries returns the facts about the entries of a directory. It asks the relay for those that it does not know.
 func (f files) entries(dir string, names []string, known map[string]backend.FileInfo) ([]backend.FileInfo, error) {
 	all := make([]backend.FileInfo, 0, len(names))
 	var rest []string

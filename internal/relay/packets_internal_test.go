@@ -100,7 +100,7 @@ func TestLargeDirectories(t *testing.T) {
 	}
 }
 
-// TestChangedDirectories: entries are those that the directory has now, whatever it had when it was read before.
+// TestChangedDirectories: a list has the current entries of a directory, also if the directory changed after the last list.
 func TestChangedDirectories(t *testing.T) {
 	file := make([]byte, statSize)
 	names := slices.Concat(entry("a"), entry("b"))
