@@ -36,10 +36,13 @@ type Fork struct {
 	// Later forks share the memory of that fork, each in its own sandbox. nil: nothing.
 	Load []byte
 
-	// Loaded is called after Load was executed and before the memory is used. It returns an error
-	// if Load has read files that it should not have read. nil: no check.
-	Loaded func(ctx context.Context) error
+	Check LoadCheck // of the files that Load reads; nil: no check
 }
+
+// A LoadCheck returns an error if the files that a Load reads are not the right ones. It is called
+// before the Load is executed, with loaded false, and again before its memory is used, with loaded
+// true. It may take seconds.
+type LoadCheck func(ctx context.Context, loaded bool) error
 
 // A Prestarter is a Backend that starts processes before they are requested.
 type Prestarter interface {

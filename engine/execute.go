@@ -73,7 +73,7 @@ func (e *Engine) executeCell(x *execution, _ interpreter.Interpreter, _ backend.
 	cell := session.Cell{
 		Language: x.req.Language,
 		Cell:     kernel.Cell{Code: x.req.Code, Display: x.req.Display, Stdin: x.req.Stdin, Env: x.cellEnv(paths), Packages: python, Modules: node, Install: e.installFor(ctx, x)},
-		Preload: func() ([]string, func(context.Context) error) {
+		Preload: func() ([]string, backend.LoadCheck) {
 			return e.interps.Preload(x.req, x.live.interps[x.req.Language])
 		},
 		Stopping: func() bool { return e.ctx.Err() != nil },

@@ -174,7 +174,7 @@ func (e *Engine) furnish(x *execution, interp interpreter.Interpreter) error {
 	env := map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.egress.OpenTo(x.ctx, e.networkRequest(x)))}
 	interp = e.interps.Beside(x.ctx, e.backends[x.req.Backend], interp)
 	prog := interp.Program(sandboxmcp.Request{Language: x.req.Language, Env: env}, nil)
-	prog.Preload, prog.Loaded = e.interps.Preload(x.req, interp)
+	prog.Preload, prog.Check = e.interps.Preload(x.req, interp)
 	var first *backend.Prestart
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // if it fails, so does the run, with this error
 		first = plan.Prestart

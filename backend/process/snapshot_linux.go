@@ -19,9 +19,10 @@ type load struct {
 	key    string
 	text   string
 	trees  []backend.Tree // attached to the sandboxes
-	check  func(context.Context) error
+	check  backend.LoadCheck
 	uses   int
 	making chan struct{} // closed when the attempt has ended; nil: none is under way
+	begun  bool          // the files were checked in this attempt
 	failed time.Time
 }
 
@@ -60,7 +61,7 @@ func (n *forkServer) wantsLocked(f *backend.Fork, spec backend.Spec) {
 		i = &load{key: key, text: string(f.Load), trees: attachedTo(spec)}
 		n.loads[key] = i
 	}
-	i.check = f.Loaded
+	i.check = f.Check
 	i.uses++
 }
 
@@ -78,7 +79,13 @@ func (b *Backend) loadLocked(h *hall, n *forkServer) {
 		z, todo := n.zygote, *i
 		go func() {
 			defer b.builds.Done()
-			err := b.makeSnapshot(h, z, todo)
+			err := todo.checked(false)
+			if err == nil {
+				n.mu.Lock()
+				i.begun = true
+				n.mu.Unlock()
+				err = b.makeSnapshot(h, z, todo)
+			}
 			if err != nil {
 				b.log.Debug("no snapshot is made", "error", err)
 			}
@@ -88,7 +95,7 @@ func (b *Backend) loadLocked(h *hall, n *forkServer) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			close(i.making)
-			i.making = nil
+			i.making, i.begun = nil, false
 			if err != nil {
 				i.failed = time.Now()
 			}
@@ -96,13 +103,20 @@ func (b *Backend) loadLocked(h *hall, n *forkServer) {
 	}
 }
 
+// checked checks the files that the Load reads, before it is executed or after that.
+func (l load) checked(loaded bool) error {
+	if l.check == nil {
+		return nil
+	}
+	return l.check(context.Background(), loaded) //nolint:forbidigo // the snapshot outlives the call that requested it
+}
+
 // makeSnapshot executes a Load, tests the snapshot by a fork in a sandbox of its own, and gives it
 // to the zygote.
 func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, l load) error {
-	ctx := context.Background() //nolint:forbidigo // the snapshot outlives the call that requested it
-	snapshot, err := b.saved(ctx, h, z, l)
-	if err == nil && l.check != nil {
-		err = l.check(ctx)
+	snapshot, err := b.saved(h, z, l)
+	if err == nil {
+		err = l.checked(true)
 	}
 	if err == nil {
 		err = b.tryLoad(h, z, l, snapshot)
@@ -116,8 +130,8 @@ func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, l load) error {
 }
 
 // saved executes a Load by a fork in a sandbox of its own and returns the snapshot.
-func (b *Backend) saved(ctx context.Context, h *hall, z *jail.Zygote, l load) (*jail.Snapshot, error) {
-	s, c, err := b.forkAlone(h, z, l.trees) //nolint:contextcheck // the snapshot outlives the call that requested it
+func (b *Backend) saved(h *hall, z *jail.Zygote, l load) (*jail.Snapshot, error) {
+	s, c, err := b.forkAlone(h, z, l.trees)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +147,7 @@ func (b *Backend) saved(ctx context.Context, h *hall, z *jail.Zygote, l load) (*
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat(ctx)
+	info, err := file.Stat(context.Background()) //nolint:forbidigo // the snapshot outlives the call that requested it
 	if err != nil {
 		return nil, err
 	}
@@ -166,11 +180,12 @@ func (b *Backend) forkAlone(h *hall, z *jail.Zygote, trees []backend.Tree) (*san
 	return s, s.child, nil
 }
 
-// awaitLoad waits for a snapshot that is being made, until ctx or t ends.
+// awaitLoad waits for a snapshot that is being made, until ctx or t ends. It does not wait while the
+// files are checked, because that takes longer than the process's own imports.
 func (n *forkServer) awaitLoad(ctx context.Context, key string, t *time.Timer) {
 	n.mu.Lock()
 	var making chan struct{}
-	if i := n.loads[key]; i != nil {
+	if i := n.loads[key]; i != nil && i.begun {
 		making = i.making
 	}
 	n.mu.Unlock()

@@ -1,7 +1,10 @@
 package process_test
 
 import (
+	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode"
@@ -21,9 +24,16 @@ func importing(program, text string) (backend.Process, interface{ String() strin
 // made runs programs until the attempt to import has ended, and returns the attempt's error.
 func made(t *testing.T, b *process.Backend, text string) error {
 	t.Helper()
+	return madeIf(t, b, text, nil)
+}
+
+// madeIf is made for an import whose files are checked.
+func madeIf(t *testing.T, b *process.Backend, text string, check backend.LoadCheck) error {
+	t.Helper()
 	_, _ = process.Tried(b)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		p, out := importing("print('pong')", text)
+		p.Prestart.Fork.Check = check
 		if e, _, _ := begun(t, b, spec("import"), p, nil); e.Code != 0 || out.String() != "pong\n" {
 			t.Fatalf("got %v, %q, want 0, pong", e, out)
 		}
@@ -110,6 +120,42 @@ func TestHostileImportHarmsOnlyItself(t *testing.T) {
 			}
 			if n := pool(b)["zygotes"]; n != 1 {
 				t.Errorf("got %d zygotes, want 1", n)
+			}
+		})
+	}
+}
+
+// TestImportIsCheckedBeforeAndAfter: nothing is imported ahead if a check of its files fails before,
+// and what was imported is not used if the check fails after that.
+func TestImportIsCheckedBeforeAndAfter(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	for name, c := range map[string]struct {
+		text   string
+		failed bool // the check that fails has loaded true
+		want   string
+	}{
+		"Before": {"raise KeyError", false, "a check before"},
+		"After":  {where, true, "a check after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend()(t)
+			defer func() { _ = b.Close(t.Context()) }()
+			hatched(t, b, spec("warm"))
+			var checks atomic.Int32
+			err := madeIf(t, b.(*process.Backend), c.text, func(_ context.Context, loaded bool) error {
+				if checks.Add(1); loaded != c.failed {
+					return nil
+				}
+				return errors.New(c.want)
+			})
+			if err == nil || err.Error() != c.want {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+			if got, want := checks.Load() > 1, c.failed; got != want {
+				t.Errorf("got more than one check: %v, want %v", got, want)
+			}
+			if n := pool(b)["imports"]; n != 0 {
+				t.Errorf("got %d imports that are kept, want none", n)
 			}
 		})
 	}

@@ -2,60 +2,100 @@ package environment
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
 // Preloader says which modules of package sets may be imported ahead, in a sandbox that runs no
-// code of a caller. A set is imported ahead only if all its files were hashed since the
-// Preloader was made. Its methods may be called concurrently.
+// code of a caller. A set is imported ahead only after all its files were hashed. Its methods may be
+// called concurrently.
 type Preloader struct {
 	library *Library
-	ctx     context.Context //nolint:containedctx // of hashing, which has no caller
-	start   func(func())
+	ctx     context.Context //nolint:containedctx // its end ends checks of imports that no caller waits for
+
+	mu  sync.Mutex
+	all map[string]*known // by digest
+}
+
+// known is what is known of the files of a set.
+type known struct {
+	hashing sync.Mutex // held while they are hashed
 
 	mu    sync.Mutex
-	whole map[string]bool // result of the last hash check of a set, by digest
+	state wholeness
 }
 
-// NewPreloader returns the Preloader of a library. Sets are hashed in the background, by
-// functions that it passes to start, until ctx ends.
-func NewPreloader(ctx context.Context, l *Library, start func(func())) *Preloader {
-	return &Preloader{library: l, ctx: ctx, start: start, whole: map[string]bool{}}
+// wholeness is the result of the last hash check of a set.
+type wholeness int
+
+const (
+	unhashed wholeness = iota
+	whole              // every file had its recorded hash
+	changed            // one had not
+)
+
+// NewPreloader returns the Preloader of a library. Its checks fail when ctx ends.
+func NewPreloader(ctx context.Context, l *Library) *Preloader {
+	return &Preloader{library: l, ctx: ctx, all: map[string]*known{}}
 }
 
-// Modules returns the modules that may be imported ahead for a program; nil: none. whole must be
-// called after the import: it hashes the files again.
-func (p *Preloader) Modules(python Python, code string) (modules []string, whole func(context.Context) error) {
+// Modules returns the modules that may be imported ahead for a program; nil: none. check says
+// whether the files of their set are whole: before the import, unless that is known, and after it.
+func (p *Preloader) Modules(python Python, code string) (modules []string, check func(ctx context.Context, loaded bool) error) {
 	for _, s := range p.library.Active(python) {
-		if modules := s.Preload(code); modules != nil && p.hashed(s) {
-			return modules, func(context.Context) error { return p.hash(s) }
+		if modules := s.Preload(code); modules != nil {
+			if k := p.of(s); k.get() != changed {
+				return modules, func(ctx context.Context, loaded bool) error { return p.check(ctx, s, k, loaded) }
+			}
 		}
 	}
 	return nil, nil
 }
 
-// hashed reports whether every file of a set has its recorded hash. If that is not known
-// yet, it returns false and starts the check in the background.
-func (p *Preloader) hashed(s Set) bool {
+func (p *Preloader) of(s Set) *known {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	whole, known := p.whole[s.Digest]
-	if known {
-		return whole
+	k := p.all[s.Digest]
+	if k == nil {
+		k = &known{}
+		p.all[s.Digest] = k
 	}
-	p.whole[s.Digest] = false
-	p.start(func() { _ = p.hash(s) })
-	return false
+	return k
 }
 
-// hash hashes every file of a set, and remembers whether all are right.
-func (p *Preloader) hash(s Set) error {
-	err := p.library.Verify(p.ctx, s)
-	if err != nil && p.ctx.Err() == nil {
+// check hashes every file of a set and remembers whether all are right. Before an import it does so
+// only if that is not known.
+func (p *Preloader) check(ctx context.Context, s Set, k *known, loaded bool) error {
+	k.hashing.Lock()
+	defer k.hashing.Unlock()
+	switch state := k.get(); {
+	case state == changed:
+		return errors.New("a file of the package set was changed")
+	case state == whole && !loaded:
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	err := p.library.Verify(ctx, s)
+	switch {
+	case err == nil:
+		k.set(whole)
+	case ctx.Err() == nil:
+		k.set(changed)
 		p.library.log.Warn("nothing of a package set is imported ahead", "set", s.Name, "error", err)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.whole[s.Digest] = err == nil
 	return err
+}
+
+func (k *known) get() wholeness {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state
+}
+
+func (k *known) set(w wholeness) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.state = w
 }

@@ -101,7 +101,7 @@ type Finder struct {
 // New returns a Finder. When ctx ends, its background work ends.
 func New(ctx context.Context, c Config) *Finder {
 	f := &Finder{cfg: c, sets: environment.New(environment.Config{Dir: environment.Dir(c.StateDir), Logger: c.Logger}), ctx: ctx}
-	f.ahead = environment.NewPreloader(ctx, f.sets, f.work.Go)
+	f.ahead = environment.NewPreloader(ctx, f.sets)
 	return f
 }
 
@@ -215,7 +215,7 @@ func (f *Finder) Plan(b backend.Backend, r sandboxmcp.Request, i Interpreter, ne
 			p.Guard = []byte(guard)
 		}
 	}
-	p.Preload, p.Loaded = f.Preload(r, i)
+	p.Preload, p.Check = f.Preload(r, i)
 	p.Network = network
 	return kernel.Plan(p)
 }
@@ -235,9 +235,9 @@ func (f *Finder) Compiled(b backend.Backend, i Interpreter, name string, text []
 }
 
 // Preload returns the modules that may be imported in advance for a program, in a sandbox that runs
-// no code of a caller. The caller must call whole after the import: it hashes the files again. A
-// set is imported in advance only if all its files were hashed since New.
-func (f *Finder) Preload(r sandboxmcp.Request, i Interpreter) (modules []string, whole func(context.Context) error) {
+// no code of a caller. check hashes the files of their set: before the import, unless that was done
+// since New, and after it.
+func (f *Finder) Preload(r sandboxmcp.Request, i Interpreter) (modules []string, check backend.LoadCheck) {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite || i.hides(f.active(i.Interpreter)) {
 		return nil, nil
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -135,38 +134,39 @@ func TestOnlyHashedSetsAreImportedAhead(t *testing.T) {
 			if poison {
 				change(t, site)
 			}
-			synctest.Test(t, func(t *testing.T) {
-				f := interpreter.New(t.Context(), interpreter.Config{StateDir: state})
-				i := interpreter.Interpreter{Interpreter: python("/usr/bin/python3"), Sets: []string{"/opt/sandboxmcp/science"}}
-				if got, _ := f.Preload(imports(), i); got != nil {
-					t.Errorf("before it is hashed: got %v, want nothing", got)
+			f := interpreter.New(t.Context(), interpreter.Config{StateDir: state})
+			i := interpreter.Interpreter{Interpreter: python("/usr/bin/python3"), Sets: []string{"/opt/sandboxmcp/science"}}
+			got, check := f.Preload(imports(), i)
+			err := check(t.Context(), false)
+			if poison {
+				if err == nil || !strings.Contains(err.Error(), "numpy.py was changed") {
+					t.Errorf("before the import of a set that was changed: got %v, want the file named", err)
 				}
-				synctest.Wait() // it is hashed in the background
-				got, whole := f.Preload(imports(), i)
-				if poison {
-					if got != nil || whole != nil {
-						t.Errorf("a set that was changed: got %v, want nothing", got)
-					}
-					return
+				if got, check = f.Preload(imports(), i); got != nil || check != nil {
+					t.Errorf("a set that was changed: got %v, want nothing", got)
 				}
-				if d := cmp.Diff([]string{"numpy", "pandas"}, got); d != "" {
-					t.Fatalf("a whole set (-want +got):\n%s", d)
-				}
-				if err := whole(t.Context()); err != nil {
-					t.Errorf("a whole set: got %v, want no error", err)
-				}
-				p, err := f.Plan(&machine{}, imports(), i, nil, "")
-				if err != nil || p.Prestart == nil || p.Prestart.Fork == nil || !strings.Contains(string(p.Prestart.Fork.Load), `"pandas"`) || p.Prestart.Fork.Loaded == nil {
-					t.Errorf("got the plan %+v and %v, want a fork that loads pandas and is checked", p.Prestart, err)
-				}
-				change(t, site)
-				if err := whole(t.Context()); err == nil || !strings.Contains(err.Error(), "numpy.py was changed") {
-					t.Errorf("a file that was changed meanwhile: got %v, want it named", err)
-				}
-				if got, _ := f.Preload(imports(), i); got != nil {
-					t.Errorf("after the change: got %v, want nothing", got)
-				}
-			})
+				return
+			}
+			if err != nil {
+				t.Errorf("before the import: got %v, want no error", err)
+			}
+			if d := cmp.Diff([]string{"numpy", "pandas"}, got); d != "" {
+				t.Fatalf("a whole set (-want +got):\n%s", d)
+			}
+			if err := check(t.Context(), true); err != nil {
+				t.Errorf("after the import: got %v, want no error", err)
+			}
+			p, err := f.Plan(&machine{}, imports(), i, nil, "")
+			if err != nil || p.Prestart == nil || p.Prestart.Fork == nil || !strings.Contains(string(p.Prestart.Fork.Load), `"pandas"`) || p.Prestart.Fork.Check == nil {
+				t.Errorf("got the plan %+v and %v, want a fork that loads pandas and is checked", p.Prestart, err)
+			}
+			change(t, site)
+			if err := check(t.Context(), true); err == nil || !strings.Contains(err.Error(), "numpy.py was changed") {
+				t.Errorf("a file that was changed meanwhile: got %v, want it named", err)
+			}
+			if got, _ := f.Preload(imports(), i); got != nil {
+				t.Errorf("after the change: got %v, want nothing", got)
+			}
 		})
 	}
 }
@@ -175,28 +175,24 @@ func TestOnlyHashedSetsAreImportedAhead(t *testing.T) {
 // and if only root can add packages beside them.
 func TestWhatIsNeverImportedAhead(t *testing.T) {
 	state, _ := withSet(t)
-	synctest.Test(t, func(t *testing.T) {
-		f := interpreter.New(t.Context(), interpreter.Config{StateDir: state})
-		seen := interpreter.Interpreter{Interpreter: python("/usr/bin/python3"), Sets: []string{"/opt/sandboxmcp/science"}}
-		f.Preload(imports(), seen)
-		synctest.Wait()
-		none, open, other := seen, seen, seen
-		none.Sets, open.TrustedSite, other.Version = nil, false, "3.11.2"
-		for name, c := range map[string]struct {
-			r    sandboxmcp.Request
-			i    interpreter.Interpreter
-			want bool
-		}{
-			"Imports":       {imports(), seen, true},
-			"ImportsNone":   {sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import os"}, seen, false},
-			"Node":          {sandboxmcp.Request{Language: sandboxmcp.Node, Code: "import pandas"}, seen, false},
-			"NoSets":        {imports(), none, false},
-			"OthersWrite":   {imports(), open, false},
-			"AnotherPython": {imports(), other, false},
-		} {
-			if got, whole := f.Preload(c.r, c.i); (got != nil) != c.want || (whole != nil) != c.want {
-				t.Errorf("%s: got %v, want something: %v", name, got, c.want)
-			}
+	f := interpreter.New(t.Context(), interpreter.Config{StateDir: state})
+	seen := interpreter.Interpreter{Interpreter: python("/usr/bin/python3"), Sets: []string{"/opt/sandboxmcp/science"}}
+	none, open, other := seen, seen, seen
+	none.Sets, open.TrustedSite, other.Version = nil, false, "3.11.2"
+	for name, c := range map[string]struct {
+		r    sandboxmcp.Request
+		i    interpreter.Interpreter
+		want bool
+	}{
+		"Imports":       {imports(), seen, true},
+		"ImportsNone":   {sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import os"}, seen, false},
+		"Node":          {sandboxmcp.Request{Language: sandboxmcp.Node, Code: "import pandas"}, seen, false},
+		"NoSets":        {imports(), none, false},
+		"OthersWrite":   {imports(), open, false},
+		"AnotherPython": {imports(), other, false},
+	} {
+		if got, check := f.Preload(c.r, c.i); (got != nil) != c.want || (check != nil) != c.want {
+			t.Errorf("%s: got %v, want something: %v", name, got, c.want)
 		}
-	})
+	}
 }

@@ -7,7 +7,6 @@
 package kernel
 
 import (
-	"context"
 	"maps"
 	"path"
 	"slices"
@@ -21,23 +20,23 @@ import (
 type Program struct {
 	Language    sandboxmcp.Language // empty: python
 	Code        string
-	FileName    string                      // base name that the program sees as its own; empty: main with the language's extension
-	Display     sandboxmcp.Display          // how to show the last expression; shells and ES modules of node have no values
-	Interpreter string                      // absolute path of the binary
-	Version     string                      // version of the interpreter, such as "20.1.0"; required for node
-	Virtual     bool                        // the interpreter belongs to a Python virtual environment
-	Trusted     bool                        // only root can change the interpreter and the files that it loads
-	Driver      []byte                      // python only: the text of PythonDriver, compiled by this interpreter; nil: use the text
-	Guard       []byte                      // python only: text that defines refused(code), or its compiled form; see Report.Refused; nil: every program runs
-	Python      string                      // absolute path of the Python that "python" and "python3" start; for other languages than python, empty: none
-	Names       []string                    // those of "python" and "python3" that PATH does not lead to Python; the program gets files of these names
-	Sets        []string                    // directories of Python package sets, each with a site-packages, by their path in the sandbox; missing ones are ignored
-	Modules     []string                    // directories of Node.js packages, by their path in the sandbox
-	Preload     []string                    // python only: modules of Sets that a forked interpreter may have imported before; the caller has checked the hashes of the sets
-	Loaded      func(context.Context) error // with Preload: fails if other files were imported than those that were hashed; nil: no check
-	Env         map[string]string           // the caller's variables; see CheckEnv
-	Network     map[string]string           // proxy variables of a sandbox with a network; Env wins; not checked
-	Defaults    map[string]string           // further variables of the server; Env wins; not checked
+	FileName    string             // base name that the program sees as its own; empty: main with the language's extension
+	Display     sandboxmcp.Display // how to show the last expression; shells and ES modules of node have no values
+	Interpreter string             // absolute path of the binary
+	Version     string             // version of the interpreter, such as "20.1.0"; required for node
+	Virtual     bool               // the interpreter belongs to a Python virtual environment
+	Trusted     bool               // only root can change the interpreter and the files that it loads
+	Driver      []byte             // python only: the text of PythonDriver, compiled by this interpreter; nil: use the text
+	Guard       []byte             // python only: text that defines refused(code), or its compiled form; see Report.Refused; nil: every program runs
+	Python      string             // absolute path of the Python that "python" and "python3" start; for other languages than python, empty: none
+	Names       []string           // those of "python" and "python3" that PATH does not lead to Python; the program gets files of these names
+	Sets        []string           // directories of Python package sets, each with a site-packages, by their path in the sandbox; missing ones are ignored
+	Modules     []string           // directories of Node.js packages, by their path in the sandbox
+	Preload     []string           // python only: modules of Sets that a forked interpreter may have imported before
+	Check       backend.LoadCheck  // with Preload: fails if a file of the sets is not the one that was installed; nil: no check
+	Env         map[string]string  // the caller's variables; see CheckEnv
+	Network     map[string]string  // proxy variables of a sandbox with a network; Env wins; not checked
+	Defaults    map[string]string  // further variables of the server; Env wins; not checked
 }
 
 // Prepare builds the texts of the drivers that every program of a language needs. Plan does so itself

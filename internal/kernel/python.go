@@ -155,7 +155,7 @@ func planPython(p Program) backend.Process {
 		ahead = &backend.Prestart{
 			Argv: append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
 			Program: []backend.ProgramFile{{Name: pythonDriver, Data: pythonForkServer()}},
-			Fork:    &backend.Fork{Options: len(argv), Load: pythonImports(p), Loaded: p.Loaded},
+			Fork:    &backend.Fork{Options: len(argv), Load: pythonImports(p), Check: p.Check},
 		}
 	}
 	files := []backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}, {Name: pythonDriver, Data: driver}}

@@ -47,7 +47,7 @@ func planPythonInterpreter(p Program) (backend.Process, error) {
 		ahead = &backend.Prestart{
 			Argv: slices.Clone(argv), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
 			Program: []backend.ProgramFile{{Name: pythonSession, Data: forkServer(pythonSessionPreload(p.Sets), pythonSessionText())}},
-			Fork:    &backend.Fork{Options: len(argv) - 1, Stays: true, Load: pythonImports(p), Loaded: p.Loaded},
+			Fork:    &backend.Fork{Options: len(argv) - 1, Stays: true, Load: pythonImports(p), Check: p.Check},
 		}
 	}
 	return backend.Process{

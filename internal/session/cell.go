@@ -19,7 +19,7 @@ type Cell struct {
 
 	// Preload returns what an interpreter that is started now may import ahead; see
 	// kernel.Program.
-	Preload func() (modules []string, loaded func(context.Context) error)
+	Preload func() (modules []string, check backend.LoadCheck)
 
 	// Stopping reports whether the server is being stopped. A cell whose context ends is then
 	// killed at once, as is one that writes too much. Others are interrupted, and killed if
@@ -121,7 +121,7 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 func (l *Live) start(request context.Context, r *run.Run, i *interpreter, c Cell) error {
 	program := i.program
 	if i.kernel == nil {
-		program.Preload, program.Loaded = c.Preload()
+		program.Preload, program.Check = c.Preload()
 	}
 	if err := l.ready(request, i, program); errors.Is(err, fs.ErrClosed) && request.Err() == nil {
 		return l.ended("before the program started") //nolint:contextcheck // the session ends whatever becomes of the request

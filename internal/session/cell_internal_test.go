@@ -117,7 +117,7 @@ func TestUsageIsReadBesideOtherThings(t *testing.T) {
 	defer r.Close()
 	o, err := l.Execute(t.Context(), ctx, r, Cell{
 		Language: sandboxmcp.Python, Cell: kernel.Cell{Code: "1"},
-		Preload: func() ([]string, func(context.Context) error) { return nil, nil }, Stopping: func() bool { return false },
+		Preload: func() ([]string, backend.LoadCheck) { return nil, nil }, Stopping: func() bool { return false },
 	})
 	if err != nil || o.Usage.CPU != time.Second {
 		t.Errorf("got %+v, %v, want a CPU time of 1s", o.Usage, err)
