@@ -41,9 +41,12 @@ func inProcess(i interpreter) string { return "in process, " + i.Label }
 func inPooled(i interpreter) string {
 	return "in process, ready sandbox, " + i.Label
 }
-func inDemand(i interpreter) string  { return "in process, none of its shape ready, " + i.Label }
-func inUnseen(i interpreter) string  { return "in process, a new memory limit, " + i.Label }
-func inTimed(i interpreter) string   { return "in process, a new timeout, " + i.Label }
+func inDemand(i interpreter) string { return "in process, none of its shape ready, " + i.Label }
+func inUnseen(i interpreter) string { return "in process, a new memory limit, " + i.Label }
+func inTimed(i interpreter) string  { return "in process, a new timeout, " + i.Label }
+func inNumbered(i interpreter) string {
+	return "in process, a new number of processes, " + i.Label
+}
 func inSession(i interpreter) string { return "in process, a session's run, " + i.Label }
 func inBwrap(i interpreter) string   { return "bwrap, " + i.Label }
 
@@ -128,6 +131,8 @@ func (b *bed) engineModes(i interpreter) []mode {
 		out = append(out, b.one(inUnseen(i), i.bare(), unseen(b.pooled[i.Label], i, func(l *sandboxmcp.Limits, n int) { l.MaxRAMMB = sandboxmcp.DefaultLimits().MaxRAMMB + n })))
 		out = append(out, b.one(inTimed(i), i.bare(), unseen(b.pooled[i.Label], i, func(l *sandboxmcp.Limits, n int) {
 			l.TimeoutSeconds = sandboxmcp.DefaultLimits().TimeoutSeconds + float64(n)
+		})), b.one(inNumbered(i), i.bare(), unseen(b.pooled[i.Label], i, func(l *sandboxmcp.Limits, n int) {
+			l.MaxProcesses = sandboxmcp.DefaultLimits().MaxProcesses + n%40 + 1
 		})))
 	}
 	return append(out, b.one(inSession(i), i.bare(), func(ctx context.Context) (time.Duration, error) {
@@ -137,12 +142,13 @@ func (b *bed) engineModes(i interpreter) []mode {
 }
 
 // onDemand makes requests for which no sandbox is ready although the engine keeps some
-// ready. Each request has a number of processes that no other one has.
+// ready. The memory limit decides the size of /tmp, which belongs to a sandbox's shape. More sizes are
+// asked for in turn than are kept ready.
 func onDemand(e *engine.Engine, i interpreter, code string) func(context.Context) (time.Duration, error) {
 	n := 0
 	return func(ctx context.Context) (time.Duration, error) {
 		n++
-		limits := sandboxmcp.Limits{MaxProcesses: sandboxmcp.DefaultLimits().MaxProcesses + n}
+		limits := sandboxmcp.Limits{MaxRAMMB: 64 + n%63}
 		return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code, Limits: limits})
 	}
 }

@@ -80,6 +80,7 @@ func (v figures) forked(i interpreter) []target {
 		atMost("Python code, forked on demand (none of its shape ready): × bare", v.ratio(inDemand(i)), 0.45, "%.3f").aim(0.3, "%.3f"),
 		atMost("Python code, a memory limit that no request had before: × bare", v.ratio(inUnseen(i)), 0.25, "%.3f").aim(0.2, "%.3f"),
 		atMost("Python code, a timeout that no request had before: × bare", v.ratio(inTimed(i)), 0.25, "%.3f").aim(0.2, "%.3f"),
+		atMost("Python code, a number of processes that no request had before: × bare", v.ratio(inNumbered(i)), 0.25, "%.3f").aim(0.2, "%.3f"),
 		atMost("Python code, CPU time per operation at 2: × bare", v.cost(ours, 2)/v.cost(bare, 2), 0.45, "%.2f").aim(0.33, "%.2f"),
 		atMost("command line with a live server: × bare", v.ratio(rowCLIServer), 1, "%.2f").aim(0.8, "%.2f"),
 		atMost("private pages of a fork that waits", v.s.forkPages(), 250, "%.0f"),

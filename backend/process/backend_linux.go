@@ -220,7 +220,7 @@ func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		sb, err := b.build(h, spec, false)
+		sb, err := b.build(h, spec, forCaller)
 		if err != nil {
 			b.leave(h)
 		}

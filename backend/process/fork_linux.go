@@ -227,7 +227,7 @@ func (n *forkServer) await(ctx context.Context, load string) *jail.Zygote {
 // tryFork makes a fork in a sandbox of its own. It is a trial, so that no request is the first to
 // fail if forks are impossible here.
 func (b *Backend) tryFork(h *hall, z *jail.Zygote, spec backend.Spec) error {
-	s, err := b.build(h, spec, true)
+	s, err := b.build(h, spec, forServer)
 	if err != nil {
 		return err
 	}

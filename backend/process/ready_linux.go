@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
@@ -15,7 +16,7 @@ import (
 
 // poolKey is every field of a Spec that affects how a sandbox is built. Two Specs with the same key
 // differ only in ID and MinTier, and, where resizes reports that they can be set later, in MemoryBytes,
-// WorkBytes, CPUCores and CPUTime. The tier is checked when a sandbox is handed out.
+// WorkBytes, CPUCores, MaxTasks and CPUTime. The tier is checked when a sandbox is handed out.
 type poolKey struct {
 	memory, workBytes, workInodes, tempBytes int64
 	cores                                    float64
@@ -29,9 +30,12 @@ type poolKey struct {
 const setLater = -1
 
 func (b *Backend) keyOf(s backend.Spec) poolKey {
-	memory, work, cores, cpuTime := s.MemoryBytes, s.WorkBytes, s.CPUCores, s.CPUTime
+	memory, work, cores, tasks, cpuTime := s.MemoryBytes, s.WorkBytes, s.CPUCores, s.MaxTasks, s.CPUTime
 	if b.resizes() {
 		memory, work = 0, 0
+		if 0 < tasks && tasks <= readyTasks {
+			tasks = setLater
+		}
 		if cores > 0 {
 			cores = setLater
 		}
@@ -39,15 +43,18 @@ func (b *Backend) keyOf(s backend.Spec) poolKey {
 			cpuTime = setLater
 		}
 	}
-	return poolKey{memory, work, s.WorkInodes, s.TempBytes, cores, s.MaxTasks, cpuTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
+	return poolKey{memory, work, s.WorkInodes, s.TempBytes, cores, tasks, cpuTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
 }
 
-// readyCPUTime is the limit of CPU time of the processes in a ready sandbox, which may run code of
-// packages. The limit can only be lowered. So a request gets such a sandbox only if its own limit is at
-// most readyCPUTime.
-const readyCPUTime = 24 * time.Hour
+// Limits of the processes in a ready sandbox, which may run code of packages. They can only be lowered.
+// So a request gets such a sandbox only if its own limits are not above them. Until then the control
+// group limits the tasks to those of the last request.
+const (
+	readyCPUTime = 24 * time.Hour
+	readyTasks   = 1 << 15
+)
 
-// resizes reports whether the limits of memory and CPU of a sandbox, and the size of its working
+// resizes reports whether the limits of memory, tasks and CPU of a sandbox, and the size of its working
 // directory, which depends on the memory, can be set when it is handed out. Only root may change mounts
 // of sandboxes from outside. Without a control group of version 1 the limits are set in other ways.
 func (b *Backend) resizes() bool {
@@ -65,15 +72,16 @@ func (b *Backend) resizes() bool {
 // must not be used.
 func (s *sandbox) resize(spec backend.Spec) error {
 	size, had := workBytes(spec), workBytes(s.spec)
-	group := spec.MemoryBytes != s.spec.MemoryBytes || spec.CPUCores != s.spec.CPUCores
-	if !group && size == had && spec.CPUTime == s.spec.CPUTime {
+	group := spec.MemoryBytes != s.spec.MemoryBytes || spec.CPUCores != s.spec.CPUCores || spec.MaxTasks != s.spec.MaxTasks
+	lowered := s.lowers(spec)
+	if !group && size == had && lowered == (jail.Lowered{}) {
 		return nil
 	}
 	if s.hall.Mode() != jail.ModeRoot || s.group == nil {
 		return errors.ErrUnsupported
 	}
 	if group {
-		if err := s.group.Change(spec.MemoryBytes, spec.CPUCores); err != nil {
+		if err := s.group.Change(cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + 1}); err != nil {
 			return err
 		}
 	}
@@ -82,10 +90,32 @@ func (s *sandbox) resize(spec backend.Spec) error {
 			return err
 		}
 	}
-	if spec.CPUTime != s.spec.CPUTime {
-		return s.slot.LowerCPUTime(int64(spec.CPUTime.Seconds()))
+	if lowered != (jail.Lowered{}) {
+		return s.slot.Lower(lowered)
 	}
 	return nil
+}
+
+// lowers returns the limits of a Spec that the processes of a ready sandbox do not have yet.
+func (s *sandbox) lowers(spec backend.Spec) (l jail.Lowered) {
+	if spec.CPUTime != s.spec.CPUTime {
+		l.CPUSeconds = int64(spec.CPUTime.Seconds())
+	}
+	if spec.MaxTasks != s.rlimitTasks {
+		l.MaxTasks = spec.MaxTasks
+	}
+	return l
+}
+
+// loosen gives a sandbox that is built ahead the limits that resize lowers.
+func (s *sandbox) loosen() {
+	key := s.b.keyOf(s.spec)
+	if key.cpuTime == setLater {
+		s.spec.CPUTime = readyCPUTime
+	}
+	if key.tasks == setLater {
+		s.rlimitTasks = readyTasks
+	}
 }
 
 // workBytes returns the size of the working directory, whose files count as memory.
@@ -129,11 +159,7 @@ func (b *Backend) builder(spec backend.Spec, next prospect) func() (*sandbox, bo
 		if h == nil { // no jail is made only for a ready sandbox
 			return nil, false
 		}
-		spec := spec
-		if b.keyOf(spec).cpuTime == setLater {
-			spec.CPUTime = readyCPUTime
-		}
-		s, err := b.build(h, spec, true)
+		s, err := b.build(h, spec, forLater)
 		if err != nil {
 			b.log.Debug("no sandbox is made ready", "error", err)
 			return nil, false
@@ -176,7 +202,10 @@ func (b *Backend) tryReady(key poolKey, spec backend.Spec) *sandbox {
 		_ = s.end()
 		return nil
 	}
-	if err := s.resize(spec); err != nil {
+	b.exchangeTasks(s.spec.MaxTasks, spec.MaxTasks)
+	err := s.resize(spec)
+	s.spec.MaxTasks = spec.MaxTasks // also if it failed: so many are reserved
+	if err != nil {
 		b.log.Debug("a ready sandbox is not used", "error", err)
 		_ = s.end()
 		b.leave(s.hall)

@@ -69,12 +69,12 @@ func TestReadyByUse(t *testing.T) {
 	openClosed(t, b, spec("twice"))
 	until(t, b, "2", func(n int) bool { return n == 2 })
 	kinds := map[string]func(*backend.Spec){
-		"a limit of cpu time": func(s *backend.Spec) { s.CPUTime = time.Minute }, "tasks": func(s *backend.Spec) { s.MaxTasks++ }, "inodes": func(s *backend.Spec) { s.WorkInodes++ },
+		"a limit of cpu time": func(s *backend.Spec) { s.CPUTime = time.Minute }, "inodes": func(s *backend.Spec) { s.WorkInodes++ },
 		"temp": func(s *backend.Spec) { s.TempBytes /= 2 }, "directories": func(s *backend.Spec) { s.Trees = backend.Trees(t.TempDir()) },
 	}
 	if !resizes(t, b) {
 		kinds["memory"], kinds["work"] = func(s *backend.Spec) { s.MemoryBytes++ }, func(s *backend.Spec) { s.WorkBytes /= 2 }
-		kinds["cores"] = func(s *backend.Spec) { s.CPUCores = 0.5 }
+		kinds["cores"], kinds["tasks"] = func(s *backend.Spec) { s.CPUCores = 0.5 }, func(s *backend.Spec) { s.MaxTasks++ }
 	}
 	for name, change := range kinds {
 		sp := spec("other")
@@ -173,7 +173,7 @@ func resizes(t *testing.T, b backend.Backend) bool {
 }
 
 // TestReadyTakesOtherLimits: where limits can be set later, a ready sandbox is given to requests with
-// other limits of memory, cores and CPU time, or with a working directory of another size. The sandbox
+// other limits of memory, cores, tasks and CPU time, or with a working directory of another size. The sandbox
 // then equals one that was built for the request, and the limits are in force.
 func TestReadyTakesOtherLimits(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
@@ -184,6 +184,7 @@ func TestReadyTakesOtherLimits(t *testing.T) {
 	small.MemoryBytes, large.MemoryBytes, roomy.MemoryBytes = 96<<20, 256<<20, 256<<20 // the working directory has at most half
 	small.CPUTime, large.CPUTime, roomy.CPUTime = 40*time.Second, 20*time.Second, 30*time.Second
 	small.CPUCores, large.CPUCores = 0.5, 1.5
+	small.MaxTasks, large.MaxTasks, roomy.MaxTasks = 20, 40, 60
 	left := 2 // none is taken
 	if resizes(t, b) {
 		left = 1

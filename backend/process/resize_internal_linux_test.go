@@ -56,7 +56,7 @@ func TestAReadySandboxThatCannotBeResizedIsNotUsed(t *testing.T) {
 		old[s] = s.slot.PID()
 		occupy(t, s, 512<<10)
 	})
-	spec.ID, spec.WorkBytes = "small", 256<<10
+	spec.ID, spec.WorkBytes, spec.MaxTasks = "small", 256<<10, spec.MaxTasks+1
 	sb, err := b.Open(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +82,9 @@ func TestAReadySandboxThatCannotBeResizedIsNotUsed(t *testing.T) {
 		}
 		return ended > 0
 	})
+	if err := errors.Join(sb.Close(t.Context()), b.Close(t.Context())); err != nil || b.tasks != 0 {
+		t.Errorf("all closed: got %v and %d tasks that are reserved, want none", err, b.tasks)
+	}
 }
 
 // occupy makes a file of n bytes in the working directory of a sandbox, as a program of it.

@@ -32,17 +32,18 @@ const drainLimit = 2 * time.Second
 const wallUIDs = "own block of host user ids"
 
 type sandbox struct {
-	b         *Backend
-	hall      *hall
-	spec      backend.Spec
-	key       poolKey // under which it was opened; set before it is handed out
-	slot      *jail.Slot
-	group     *cgroup.Group // nil: none
-	watch     *watch.Group  // nil: the kernel enforces the limits
-	place     *jail.Place   // tier L1 only
-	container *Container    // nil: it is a jail of this package
-	root      string        // its directory on the host; tier L1 only
-	lock      *os.File      // lock on root
+	b           *Backend
+	hall        *hall
+	spec        backend.Spec
+	rlimitTasks int     // limit of tasks of its processes when they are started; resize lowers it to that of spec
+	key         poolKey // under which it was opened; set before it is handed out
+	slot        *jail.Slot
+	group       *cgroup.Group // nil: none
+	watch       *watch.Group  // nil: the kernel enforces the limits
+	place       *jail.Place   // tier L1 only
+	container   *Container    // nil: it is a jail of this package
+	root        string        // its directory on the host; tier L1 only
+	lock        *os.File      // lock on root
 
 	objects *watch.Target // the sandbox as a target of the kernel object watch; nil before it is handed out
 
@@ -79,13 +80,24 @@ type sandbox struct {
 	exceeded []string // for Usage.Exceeded
 }
 
-// build makes a sandbox in a jail. handOut gives it to a caller. With ahead, the sandbox is kept
-// ready instead. If build fails, it leaves nothing behind.
-func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error) {
-	if err := b.reserveTasks(spec.MaxTasks, ahead); err != nil {
+// purpose says what a sandbox is built for.
+type purpose int
+
+const (
+	forCaller purpose = iota // handOut gives it to a caller
+	forLater                 // it is kept ready
+	forServer                // a trial or an import
+)
+
+// build makes a sandbox in a jail. If build fails, it leaves nothing behind.
+func (b *Backend) build(h *hall, spec backend.Spec, p purpose) (*sandbox, error) {
+	if err := b.reserveTasks(spec.MaxTasks, p != forCaller); err != nil {
 		return nil, err
 	}
-	s := &sandbox{b: b, hall: h, spec: spec, effort: backend.NewEffort()}
+	s := &sandbox{b: b, hall: h, spec: spec, rlimitTasks: spec.MaxTasks, effort: backend.NewEffort()}
+	if p == forLater {
+		s.loosen()
+	}
 	if err := b.reserveTerminals(h, &s.spec); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
@@ -136,7 +148,7 @@ func (s *sandbox) slotConfig() jail.SlotConfig {
 		Apart:    spec.Apart,
 		Size: jail.Size{
 			WorkBytes: workBytes(spec), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
-			MaxTasks: spec.MaxTasks, CPUSeconds: int64(spec.CPUTime.Seconds()),
+			MaxTasks: s.rlimitTasks, CPUSeconds: int64(spec.CPUTime.Seconds()),
 		},
 	}
 }

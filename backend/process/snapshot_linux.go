@@ -168,7 +168,7 @@ func (b *Backend) tryLoad(h *hall, z *jail.Zygote, l load, snapshot *jail.Snapsh
 func (b *Backend) forkAlone(h *hall, z *jail.Zygote, trees []backend.Tree) (*sandbox, *jail.Child, error) {
 	spec := loadSpec()
 	spec.Trees = trees
-	s, err := b.build(h, spec, true)
+	s, err := b.build(h, spec, forServer)
 	if err != nil {
 		return nil, nil, err
 	}

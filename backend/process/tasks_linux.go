@@ -74,6 +74,15 @@ func (b *Backend) reserveTasks(n int, ahead bool) error {
 	}
 }
 
+// exchangeTasks reserves the tasks of a ready sandbox's caller in place of those that it had.
+func (b *Backend) exchangeTasks(had, want int) {
+	if want <= had {
+		b.returnTasks(had - want)
+		return
+	}
+	_ = b.reserveTasks(want-had, false) // fails only for ready sandboxes
+}
+
 func (b *Backend) returnTasks(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -232,7 +232,7 @@ func TestNewLimitsKeepTheRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, set := range []func() error{g.Yield, g.LiftQuota, func() error { return g.Change(32<<20, 0.02) }} {
+	for _, set := range []func() error{g.Yield, g.LiftQuota, func() error { return g.Change(cgroup.Limits{MemoryBytes: 32 << 20, CPUCores: 0.02}) }} {
 		if err := set(); err != nil {
 			t.Fatal(err)
 		}
@@ -245,15 +245,15 @@ func TestNewLimitsKeepTheRest(t *testing.T) {
 			}
 		}
 	}
-	check("with the new limits", map[string]string{"memory.max": "33554432", "cpu.max": "max 100000", "cpu.idle": "1"})
+	check("with the new limits", map[string]string{"memory.max": "33554432", "cpu.max": "max 100000", "cpu.idle": "1", "pids.max": "64"})
 	if err := g.RestoreQuota(); err != nil {
 		t.Fatal(err)
 	}
 	check("restored", map[string]string{"memory.max": "33554432", "cpu.max": "2000 100000", "cpu.idle": "0"})
-	if err := g.Change(32<<20, 0.5); err != nil {
+	if err := g.Change(cgroup.Limits{MemoryBytes: 32 << 20, CPUCores: 0.5, MaxTasks: 7}); err != nil {
 		t.Fatal(err)
 	}
-	check("changed", map[string]string{"memory.max": "33554432", "cpu.max": "50000 100000"})
+	check("changed", map[string]string{"memory.max": "33554432", "cpu.max": "50000 100000", "pids.max": "7"})
 	if walls := strings.Join(g.Walls(), " "); !strings.Contains(walls, "cpu quota") {
 		t.Errorf("walls when the quota was restored: got %q, want the quota among them", walls)
 	}

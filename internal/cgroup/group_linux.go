@@ -70,16 +70,21 @@ func (g *Group) Set(l Limits) error {
 	return nil
 }
 
-// Change replaces the limits of memory and CPU while processes are in the group. The counters of usage
+// Change replaces the limits that are not 0, while processes are in the group. The counters of usage
 // continue, and LiftQuota and Yield stay in effect. A quota that is lifted gets the new limit when it is
-// restored. If cores is 0, the quota does not change. If the group uses more memory than the limit,
-// Change fails.
-func (g *Group) Change(memory int64, cores float64) error {
+// restored. If the group uses more memory than the limit, Change fails.
+func (g *Group) Change(l Limits) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	err := g.setMemoryLocked(memory)
+	var err error
+	if l.MemoryBytes > 0 {
+		err = g.setMemoryLocked(l.MemoryBytes)
+	}
 	if err == nil {
-		err = g.changeCPULocked(cores)
+		err = g.changeCPULocked(l.CPUCores)
+	}
+	if err == nil && l.MaxTasks > 0 {
+		err = g.setTasksLocked(l.MaxTasks)
 	}
 	if err != nil {
 		return fmt.Errorf("change the limits of control group %s: %w", g.name, err)
@@ -130,10 +135,8 @@ func (g *Group) setLocked(l Limits) error {
 	}
 	l.MemoryBytes = g.limits.MemoryBytes
 	l.MaxTasks, l.CPUCores = max(l.MaxTasks, 0), max(l.CPUCores, 0)
-	if l.MaxTasks != g.limits.MaxTasks {
-		if err := g.setTasks(l.MaxTasks); err != nil {
-			return err
-		}
+	if err := g.setTasksLocked(l.MaxTasks); err != nil {
+		return err
 	}
 	if g.tree.of("cpu") == nil || g.tree.noQuota {
 		l.CPUCores = 0
@@ -219,13 +222,20 @@ func (g *Group) path(file string) string { return g.name + "/" + file }
 
 var errNoController = errors.New("the tree has no such controller")
 
-// setTasks sets the task limit, on both versions.
-func (g *Group) setTasks(n int) error {
+// setTasksLocked sets the task limit, on both versions.
+func (g *Group) setTasksLocked(n int) error {
+	if n == g.limits.MaxTasks {
+		return nil
+	}
 	h := g.tree.of("pids")
 	if h == nil {
 		return errNoController
 	}
-	return h.set(g.path("pids.max"), orMax(int64(n)))
+	err := h.set(g.path("pids.max"), orMax(int64(n)))
+	if err == nil {
+		g.limits.MaxTasks = n
+	}
+	return err
 }
 
 func orMax(n int64) string {

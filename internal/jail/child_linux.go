@@ -136,10 +136,8 @@ func (c *Child) ready(pr probes) error {
 	s.mu.Lock()
 	lowered := s.lowered
 	s.mu.Unlock()
-	if lowered > 0 {
-		if err = lowerCPUTime(c.host, lowered); err != nil {
-			return err
-		}
+	if err = lowered.set(c.host); err != nil {
+		return err
 	}
 	init, err := s.lookAtInit(LookHold)
 	if err != nil {

@@ -146,7 +146,7 @@ func (j *Jail) Adopt(control, pidfd, uid int, cfg SlotConfig) (*Slot, error) {
 		cfg.Effort = noEffort{}
 	}
 	s := &Slot{
-		jail: j, pidfd: pidfd, uid: uid, own: uint32(uid - j.cfg.FirstUID), rules: -1, ptmx: -1, size: cfg.Size, network: -1, effort: cfg.Effort, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
+		jail: j, pidfd: pidfd, uid: uid, own: uint32(uid - j.cfg.FirstUID), rules: -1, ptmx: -1, size: cfg.Size, network: -1, effort: cfg.Effort, Dirs: [5]int{-1, -1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	enc, err := j.encoded(cfg)

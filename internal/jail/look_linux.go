@@ -15,7 +15,7 @@ import (
 
 // look is an observation of a process of a sandbox. Programs cannot change these facts of init:
 // they have no capability, and init's namespaces, ids and limits are not theirs. The server changes
-// mounts when it attaches trees (see stale), and the limit of CPU time (see LowerCPUTime).
+// mounts when it attaches trees (see stale), and limits that it lowers (see Lower).
 type look struct {
 	at     time.Time
 	links  [len(processLinks)]string // of its namespaces; ModePlain: empty
@@ -164,10 +164,20 @@ func (s *Slot) wallsOf(l *look, results []int32, pr probes, plain bool) []string
 			walls = append(walls, w)
 		}
 	}
-	if tasksLimited(l.limits, s.tasks) {
+	if tasksLimited(l.limits, s.taskLimit()) {
 		walls = append(walls, WallTasks)
 	}
 	return walls
+}
+
+// taskLimit returns the RLIMIT_NPROC that the sandbox's processes should have.
+func (s *Slot) taskLimit() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.lowered.MaxTasks; n > 0 {
+		return n + 1
+	}
+	return s.size.MaxTasks + 1
 }
 
 // sameStatus are the lines of status that are kept. They are alike in init and in a fork.

@@ -11,28 +11,34 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 )
 
-// LowerCPUTime lowers the CPU time that init and each of its children may use, and reads the limits
-// back. Forks that wait for a program, and later ones, get the limit, too. Processes inherit it. A process
-// that exists already and is not a child of init keeps its limit.
+// Lowered are limits of processes that are lowered when a ready sandbox is handed out. 0: a limit stays.
+type Lowered struct {
+	CPUSeconds int64 // see Size
+	MaxTasks   int   // see Size
+}
+
+// Lower lowers limits of init and of each of its children, and reads them back. Forks that wait for a
+// program, and later ones, get the limits, too. Processes inherit them. A process that exists already and
+// is not a child of init keeps its limits.
 //
 // Preconditions: those of ResizeWork. No program was started in the sandbox.
-func (s *Slot) LowerCPUTime(seconds int64) error {
+func (s *Slot) Lower(l Lowered) error {
 	pid := s.PID()
 	if pid == 0 || s.Ended() { // its process id may be another's by now
-		return fmt.Errorf("lower the limit of CPU time: %w", ErrEnded)
+		return fmt.Errorf("lower the limits: %w", ErrEnded)
 	}
-	if err := lowerCPUTime(pid, seconds); err != nil { // before its children are read, so that none comes with the old limit
+	if err := l.set(pid); err != nil { // before its children are read, so that none comes with the old limits
 		return err
 	}
 	dir := "/proc/" + strconv.Itoa(pid)
 	children, err := os.ReadFile(dir + "/task/" + strconv.Itoa(pid) + "/children")
 	if err != nil {
-		return fmt.Errorf("lower the limit of CPU time: %w", err)
+		return fmt.Errorf("lower the limits: %w", err)
 	}
 	for child := range strings.FieldsSeq(string(children)) {
 		var n int
 		if n, err = strconv.Atoi(child); err == nil {
-			err = lowerCPUTime(n, seconds)
+			err = l.set(n)
 		}
 		if err != nil {
 			return err
@@ -40,11 +46,14 @@ func (s *Slot) LowerCPUTime(seconds int64) error {
 	}
 	limits, err := os.ReadFile(dir + "/limits")
 	if err != nil {
-		return fmt.Errorf("lower the limit of CPU time: %w", err)
+		return fmt.Errorf("lower the limits: %w", err)
+	}
+	if l.MaxTasks > 0 && !tasksLimited(string(limits), l.MaxTasks+1) {
+		return fmt.Errorf("lower the limits: /proc shows another one of tasks than %d", l.MaxTasks+1)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lowered = seconds
+	s.lowered = l
 	s.changes++
 	if s.seen != nil { // only the limits have changed
 		now := *s.seen
@@ -54,19 +63,30 @@ func (s *Slot) LowerCPUTime(seconds int64) error {
 	return nil
 }
 
-// lowerCPUTime lowers the limit of one process and reads it back.
-func lowerCPUTime(pid int, seconds int64) error {
-	want := unix.Rlimit{Cur: uint64(seconds), Max: uint64(seconds)}
+// set lowers the limits of one process and reads them back.
+func (l Lowered) set(pid int) error {
+	var err error
+	if l.CPUSeconds > 0 {
+		err = lower(pid, "CPU time", unix.RLIMIT_CPU, l.CPUSeconds)
+	}
+	if l.MaxTasks > 0 && err == nil {
+		err = lower(pid, "tasks", unix.RLIMIT_NPROC, int64(l.MaxTasks)+1)
+	}
+	return err
+}
+
+func lower(pid int, what string, limit int, to int64) error {
+	want := unix.Rlimit{Cur: uint64(to), Max: uint64(to)}
 	var got unix.Rlimit
-	err := unix.Prlimit(pid, unix.RLIMIT_CPU, &want, nil)
+	err := unix.Prlimit(pid, limit, &want, nil)
 	if err == nil {
-		err = unix.Prlimit(pid, unix.RLIMIT_CPU, nil, &got)
+		err = unix.Prlimit(pid, limit, nil, &got)
 	}
 	if err == nil && got != want {
-		err = fmt.Errorf("it is %d s", got.Cur)
+		err = fmt.Errorf("it is %d", got.Cur)
 	}
 	if err != nil {
-		return fmt.Errorf("lower the limit of CPU time of process %d to %d s: %w", pid, seconds, err)
+		return fmt.Errorf("lower the limit of %s of process %d to %d: %w", what, pid, to, err)
 	}
 	return nil
 }

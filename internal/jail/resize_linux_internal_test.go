@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -46,9 +47,9 @@ func TestAFullDirectoryIsNotMadeSmaller(t *testing.T) {
 	}
 }
 
-// TestCPUTimeIsLowered: init, a fork that waits and one that is made later have the new limit. Nothing is set once the
+// TestLimitsAreLowered: init, a fork that waits and one that is made later have the new limits. Nothing is set once the
 // sandbox has ended, because its process ids may be those of other programs.
-func TestCPUTimeIsLowered(t *testing.T) {
+func TestLimitsAreLowered(t *testing.T) {
 	j, s := testSlot(t)
 	if j.Mode() != ModeRoot {
 		t.Skip("only root changes limits of sandboxes")
@@ -64,20 +65,25 @@ func TestCPUTimeIsLowered(t *testing.T) {
 		pids[name] = c.HostPID()
 	}
 	fork("an earlier fork")
-	if err := s.LowerCPUTime(33); err != nil {
+	if err := s.Lower(Lowered{CPUSeconds: 33, MaxTasks: 11}); err != nil {
 		t.Fatal(err)
 	}
 	fork("a later fork")
 	for name, pid := range pids {
-		var got unix.Rlimit
-		if err := unix.Prlimit(pid, unix.RLIMIT_CPU, nil, &got); err != nil || got.Cur != 33 || got.Max != 33 {
-			t.Errorf("%s: got %+v, %v, want 33 s", name, got, err)
+		for limit, want := range map[int]uint64{unix.RLIMIT_CPU: 33, unix.RLIMIT_NPROC: 12} {
+			var got unix.Rlimit
+			if err := unix.Prlimit(pid, limit, nil, &got); err != nil || got.Cur != want || got.Max != want {
+				t.Errorf("%s, limit %d: got %+v, %v, want %d", name, limit, got, err, want)
+			}
 		}
+	}
+	if got, err := s.Observe(0); err != nil || !slices.Contains(got.Walls, WallTasks) {
+		t.Errorf("afterwards: got the walls %v, %v, want that of tasks", got, err)
 	}
 	if err := s.end(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.LowerCPUTime(22); !errors.Is(err, ErrEnded) {
+	if err := s.Lower(Lowered{CPUSeconds: 22}); !errors.Is(err, ErrEnded) {
 		t.Errorf("after the end: got %v, want ErrEnded", err)
 	}
 }

@@ -58,7 +58,6 @@ type Slot struct {
 	pidfd   int    // pidfd of init
 	uid     int    // host user id of the code
 	own     uint32 // uid counted from Config.FirstUID; 0: not from the block
-	tasks   int    // expected RLIMIT_NPROC
 	results []int32
 	probes  probes
 	size    Size
@@ -84,7 +83,7 @@ type Slot struct {
 	told     bool          // the server may have sockets in the network namespace that refuse everything
 	egress   bool          // the server may have sockets in the network namespace that lead out
 	forked   [][]string    // walls of each zygote fork in this sandbox
-	lowered  int64         // the limit that LowerCPUTime has set; 0: none
+	lowered  Lowered       // see Lower
 	seen     *look         // the last look at init; nil: it was dropped
 	changes  int           // how often stale was called
 	gone     chan struct{} // closed at end of file on init's socket
@@ -169,7 +168,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		cfg.Effort = noEffort{}
 	}
 	s := &Slot{
-		jail: j, pidfd: -1, rules: -1, ptmx: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
+		jail: j, pidfd: -1, rules: -1, ptmx: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, Dirs: [5]int{-1, -1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	t.network = -1 // the sandbox owns it now
