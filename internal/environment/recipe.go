@@ -18,7 +18,8 @@ type Recipe struct {
 	preload []preload // the first match is used
 }
 
-// preload lists the modules that a program needs if imports matches its code.
+// preload lists the modules that a program needs if imports matches its code. Those with a dot in their
+// name may be missing in other versions of their package.
 type preload struct {
 	imports func() *regexp.Regexp
 	modules []string
@@ -74,9 +75,15 @@ for path in glob.glob(os.path.join(matplotlib.get_cachedir(), "fontlist-v*.json"
     shutil.copy(path, ".")
 `,
 	preload: []preload{
-		{importing("matplotlib|seaborn"), []string{"numpy", "pandas", "matplotlib.pyplot"}},
-		{importing("pandas|numpy|scipy|pyarrow"), []string{"numpy", "pandas"}},
+		{importing("matplotlib|seaborn"), append(frames(), "matplotlib.pyplot")},
+		{importing("pandas|numpy|scipy|pyarrow"), frames()},
 	},
+}
+
+// frames returns the modules of programs with data frames: pandas, and what it imports itself when the
+// first frame is made, printed or written as CSV or HTML.
+func frames() []string {
+	return []string{"numpy", "pandas", "pyarrow.pandas_compat", "pyarrow.vendored.version", "pandas.io.formats.string", "pandas.io.formats.csvs", "pandas.io.formats.html"}
 }
 
 // Variables returns environment variables for the packages of sets: as many threads as a

@@ -11,7 +11,11 @@ def imports():
         Later, places, sys.path[1:] = first.finder, first.places, first.library  # sets come before places
         "@places.py@"
     for name in "@modules@":
-        __import__(name)
+        try:
+            __import__(name)
+        except ImportError:
+            if "." not in name:
+                raise
 
     class Caches:
         def find_spec(self, name, path=None, target=None):
