@@ -51,7 +51,14 @@ def imports():
             sys.meta_path.insert(0, Caches())
         return first()
 
-    again.paths, again.state = True, first.state
+    def typical():
+        """What programs often do first. It shows which pages they write to; what it does is lost."""
+        pandas = sys.modules.get("pandas")
+        frame = pandas and pandas.DataFrame({"a": sys.modules["numpy"].ones(9), "b": ["x", "y", "z"] * 3})
+        if frame is not None:
+            frame[frame.a > 0].groupby("b").a.mean().sum(), frame.a.sum(), str(frame), frame.to_csv()
+
+    again.paths, again.state, again.typical = True, first.state, typical
     if first.paths is False:
         first.known.update(sys.modules)
     main["again"] = again
