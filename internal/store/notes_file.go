@@ -38,12 +38,11 @@ const (
 	livePause = 5 * time.Millisecond
 )
 
-var frameTable = crc32.MakeTable(crc32.Castagnoli)
-
 func frameSum(name string, at int64, content []byte) uint32 {
-	sum := crc32.Checksum([]byte(name), frameTable)
-	sum = crc32.Update(sum, frameTable, binary.BigEndian.AppendUint64(nil, uint64(at)))
-	return crc32.Update(sum, frameTable, content)
+	table := crc32.MakeTable(crc32.Castagnoli) // built once, by the first call: no command's start waits for it
+	sum := crc32.Checksum([]byte(name), table)
+	sum = crc32.Update(sum, table, binary.BigEndian.AppendUint64(nil, uint64(at)))
+	return crc32.Update(sum, table, content)
 }
 
 // notesDir returns the directory of the files with notes. It is beside the database, so
