@@ -8,10 +8,10 @@ import (
 
 // demand is what a pool with a Window records about a key.
 type demand[V any] struct {
-	build func() (V, bool) // makes a value
-	last  time.Time        // time of the last demand
-	twice bool             // there were two demands within Window, or Eager
-	used  int              // values in use: demands for which Done was not called yet
+	build  func() (V, bool) // makes a value
+	last   time.Time        // time of the last demand
+	wanted bool             // values are built in advance: there were two demands within Window, or Eager
+	used   int              // values in use: demands for which Done was not called yet
 
 	since        time.Time // begin of the current window
 	peak, before int       // most in use at once in this window and the one before
@@ -24,11 +24,11 @@ func (p *Pool[K, V]) demandLocked(key K, build func() (V, bool)) {
 	e := p.entries[key]
 	switch {
 	case e != nil:
-		e.demand.twice = e.demand.twice || now.Sub(e.demand.last) <= p.policy.Window
+		e.demand.wanted = e.demand.wanted || now.Sub(e.demand.last) <= p.policy.Window
 	case !p.roomLocked(now):
 		return
 	default:
-		e = &entry[V]{demand: demand[V]{build: build, since: now, twice: p.policy.Eager}}
+		e = &entry[V]{demand: demand[V]{build: build, since: now, wanted: p.policy.Eager}}
 		p.entries[key] = e
 	}
 	d := &e.demand
@@ -55,7 +55,7 @@ func (p *Pool[K, V]) roomLocked(now time.Time) bool {
 		return true
 	}
 	for key, e := range p.entries {
-		if d := e.demand; d.used == 0 && len(e.values) == 0 && (!d.twice || now.Sub(d.last) > p.policy.Window) {
+		if d := e.demand; d.used == 0 && len(e.values) == 0 && (!d.wanted || now.Sub(d.last) > p.policy.Window) {
 			delete(p.entries, key)
 			return true
 		}
@@ -69,7 +69,7 @@ func (p *Pool[K, V]) missingLocked(key K, e *entry[V]) int {
 		return 0
 	}
 	want := 0
-	if e.demand.twice {
+	if e.demand.wanted {
 		want = p.policy.Want(key, max(e.demand.peak, e.demand.before))
 	}
 	return want - len(e.values)
