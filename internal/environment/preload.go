@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 )
 
 // Preloader says which modules of package sets may be imported ahead, in a sandbox that runs no
@@ -19,19 +20,14 @@ type Preloader struct {
 
 // known is what is known of the files of a set.
 type known struct {
-	hashing sync.Mutex // held while they are hashed
-
-	mu    sync.Mutex
-	state wholeness
+	hashing sync.Mutex   // held while they are hashed
+	state   atomic.Int32 // result of the last check
 }
 
-// wholeness is the result of the last hash check of a set.
-type wholeness int
-
 const (
-	unhashed wholeness = iota
-	whole              // every file had its recorded hash
-	changed            // one had not
+	_       int32 = iota // not known
+	whole                // every file had its recorded hash
+	changed              // one had not
 )
 
 // NewPreloader returns the Preloader of a library. Its checks fail when ctx ends.
@@ -44,7 +40,7 @@ func NewPreloader(ctx context.Context, l *Library) *Preloader {
 func (p *Preloader) Modules(python Python, code string) (modules []string, check func(ctx context.Context, loaded bool) error) {
 	for _, s := range p.library.Active(python) {
 		if modules := s.Preload(code); modules != nil {
-			if k := p.of(s); k.get() != changed {
+			if k := p.of(s); k.state.Load() != changed {
 				return modules, func(ctx context.Context, loaded bool) error { return p.check(ctx, s, k, loaded) }
 			}
 		}
@@ -68,7 +64,7 @@ func (p *Preloader) of(s Set) *known {
 func (p *Preloader) check(ctx context.Context, s Set, k *known, loaded bool) error {
 	k.hashing.Lock()
 	defer k.hashing.Unlock()
-	switch state := k.get(); {
+	switch state := k.state.Load(); {
 	case state == changed:
 		return errors.New("a file of the package set was changed")
 	case state == whole && !loaded:
@@ -76,26 +72,14 @@ func (p *Preloader) check(ctx context.Context, s Set, k *known, loaded bool) err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(p.ctx, cancel)()
+	defer context.AfterFunc(p.ctx, cancel)() //nolint:contextcheck // it ends with either of the two
 	err := p.library.Verify(ctx, s)
 	switch {
 	case err == nil:
-		k.set(whole)
+		k.state.Store(whole)
 	case ctx.Err() == nil:
-		k.set(changed)
+		k.state.Store(changed)
 		p.library.log.Warn("nothing of a package set is imported ahead", "set", s.Name, "error", err)
 	}
 	return err
-}
-
-func (k *known) get() wholeness {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.state
-}
-
-func (k *known) set(w wholeness) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.state = w
 }
