@@ -17,7 +17,7 @@ import (
 // ready sandbox serves only requests with its own.
 func TestResizeIsRefusedWithoutAGroup(t *testing.T) {
 	spec := trialSpec("ready")
-	s := &sandbox{hall: &hall{Jail: new(jail.Jail)}, spec: spec}
+	s := &sandbox{hall: &hall{Jail: new(jail.Jail)}, spec: spec, rlimitTasks: spec.MaxTasks}
 	if err := s.resize(spec); err != nil {
 		t.Errorf("the same limits: got %v, want nil", err)
 	}
