@@ -52,6 +52,12 @@ testsum=$work/b/testsum
 go build -C tools -o "$testsum" ./testsum
 go build -trimpath -o "$work/b/test2json" cmd/test2json
 
+phase() { # phase NAME: says how long the last one took
+	[ -z "${phase_began-}" ] || echo "(took $((SECONDS - phase_began)) s)"
+	phase_began=$SECONDS
+	echo "== $1"
+}
+
 less() { # less WORD LIST: the list of words without that one
 	local out=() w
 	for w in ${2//,/ }; do [ "$w" = "$1" ] || out+=("$w"); done
@@ -80,7 +86,7 @@ for word in root cgroup clients registry mcpb qemu; do must_user=$(less "$word" 
 my_tests() { TMPDIR=$work/r XDG_STATE_HOME=$work/r/state SANDBOXMCP_MUST_RUN=$must_me "$@" </dev/null 2>&1; }
 my_test_alone() { (cd "$1" && my_tests go test -json -count=3 "$short" -timeout 10m -run "$2" .) | "$testsum" go alone "$work/alone"; }
 
-echo "== go test as $me"
+phase "go test as $me"
 my_tests scripts/modules.sh go test -json -shuffle=on "$short" -timeout 20m ./... | "$testsum" go "go test as $me" "$sums/1-go-$me" || true
 again "$sums/1-go-$me" my_test_alone
 
@@ -146,7 +152,7 @@ user_package() { # user_package DIRECTORY PACKAGE [OPTION…]
 user_test_alone() { user_package "$1" "github.com/sandboxmcp/sandboxmcp${1#.}" -test.count=3 -test.run "$2" | "$testsum" go alone "$work/alone"; }
 
 if [ "$(id -u)" = 0 ]; then
-	echo "== go test as $user"
+	phase "go test as $user"
 	if second_user; then
 		copy_tree
 		user_tests | "$testsum" go "go test as $user" "$sums/2-go-user" || true
@@ -190,7 +196,7 @@ if [ -x "$kit/run" ]; then
 	# Some cases of these groups need the package set, and without it they are skipped.
 	must_kit=() must_kit_bare=()
 	if [ -n "$must" ]; then must_kit=(--must-run "$groups") must_kit_bare=(--must-run "${groups/exec,files,sessions,/}"); fi
-	echo "== acceptance as $me"
+	phase "acceptance as $me"
 	kit_env=(env -u KIT_SCIENCE) kit_must=("${must_kit_bare[@]}")
 	if science "$work/science-r" env; then kit_env=(env KIT_SCIENCE="$work/science-r") kit_must=("${must_kit[@]}"); fi
 	my_kit() { "${kit_env[@]}" "$python" "${accept[@]}" "${kit_must[@]}" "$@" </dev/null 2>&1; }
@@ -202,7 +208,7 @@ if [ -x "$kit/run" ]; then
 	my_bound() { "$python" "$work/kit/run" --bin "$work/b/sandboxmcp" --only http/queue_full --setting SANDBOXMCP_MAX_QUEUED=64 </dev/null 2>&1; }
 	my_bound | "$testsum" kit "acceptance with max_queued 64" "$sums/3-kit-bound" || true
 	if [ -n "$uid" ]; then
-		echo "== acceptance as $user"
+		phase "acceptance as $user"
 		mapfile -t pip_env < <(pip_env)
 		kit_env=() kit_must=("${must_kit_bare[@]}")
 		if science "$work/science-u" "${as_user[@]}" "${pip_env[@]}"; then kit_env=(KIT_SCIENCE="$work/science-u") kit_must=("${must_kit[@]}"); fi
@@ -215,7 +221,7 @@ else
 	"$testsum" note acceptance "$sums/3-kit" skip "the acceptance kit is not beside the checkout" || true
 fi
 
-echo "== what was left"
+phase "what was left"
 left() {
 	"$root/scripts/leftovers.sh" "$root/bin" "$work" | sort | comm -13 <(sort "$work/before") -
 	find "$work/r" "$work/u" "$work/home" -mindepth 1 -maxdepth 1 ! -name 'go-build*' -printf 'file %p\n' 2>/dev/null | grep -v "$work/r/state$" || true
