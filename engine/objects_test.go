@@ -75,3 +75,14 @@ func TestErrorsOfSocketsTakeNoMemory(t *testing.T) {
 		t.Errorf("got %q MiB of errors that wait, want 0; stderr %q", got, res.Stderr)
 	}
 }
+
+// TestControlMessagesAreSmall: a call that waits in sendmsg keeps its control messages in memory that no limit
+// counts, and each task can wait in one.
+func TestControlMessagesAreSmall(t *testing.T) {
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	res := execute(t, e, sandboxmcp.Request{Code: testkit.Hostile(t, "waits-with-control-messages.py"), Language: sandboxmcp.Python})
+	if got := strings.TrimSpace(res.Stdout); got != "refused 200" {
+		t.Errorf("got %q, want refused 200; stderr %q", got, res.Stderr)
+	}
+}
