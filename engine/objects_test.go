@@ -86,3 +86,17 @@ func TestControlMessagesAreSmall(t *testing.T) {
 		t.Errorf("got %q, want refused 200; stderr %q", got, res.Stderr)
 	}
 }
+
+// TestNoIPv6Neighbors: the kernel keeps a neighbor for each IPv6 address that a packet leaves for, in memory that
+// no limit counts.
+func TestNoIPv6Neighbors(t *testing.T) {
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	res := execute(t, e, sandboxmcp.Request{Code: testkit.Hostile(t, "fills-neighbors.py"), Language: sandboxmcp.Python})
+	if strings.Contains(res.Stderr, "Address family not supported") {
+		t.Skip("the kernel has no IPv6")
+	}
+	if got := strings.TrimSpace(res.Stdout); got != "0 1" {
+		t.Errorf("got %q, want 0 packets to other addresses and 1 to ::1; stderr %q", got, res.Stderr)
+	}
+}
