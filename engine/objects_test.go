@@ -75,3 +75,28 @@ func TestErrorsOfSocketsTakeNoMemory(t *testing.T) {
 		t.Errorf("got %q MiB of errors that wait, want 0; stderr %q", got, res.Stderr)
 	}
 }
+
+// TestControlMessagesAreSmall: a call that waits in sendmsg keeps its control messages in memory that no limit
+// counts, and each task can wait in one.
+func TestControlMessagesAreSmall(t *testing.T) {
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	res := execute(t, e, sandboxmcp.Request{Code: testkit.Hostile(t, "waits-with-control-messages.py"), Language: sandboxmcp.Python})
+	if got := strings.TrimSpace(res.Stdout); got != "refused 200" {
+		t.Errorf("got %q, want refused 200; stderr %q", got, res.Stderr)
+	}
+}
+
+// TestNoIPv6Neighbors: the kernel keeps a neighbor for each IPv6 address that a packet leaves for, in memory that
+// no limit counts.
+func TestNoIPv6Neighbors(t *testing.T) {
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	res := execute(t, e, sandboxmcp.Request{Code: testkit.Hostile(t, "fills-neighbors.py"), Language: sandboxmcp.Python})
+	if strings.Contains(res.Stderr, "Address family not supported") {
+		t.Skip("the kernel has no IPv6")
+	}
+	if got := strings.TrimSpace(res.Stdout); got != "0 1" {
+		t.Errorf("got %q, want 0 packets to other addresses and 1 to ::1; stderr %q", got, res.Stderr)
+	}
+}

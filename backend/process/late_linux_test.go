@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
@@ -53,5 +55,58 @@ func TestTasksOfAnUnendedSandboxCount(t *testing.T) {
 	}
 	if err := b.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAKillEndsReadsThatNoSignalEnds: many threads are in calls of which each takes a second of a processor, and
+// which end only when the memory that they copy to is gone.
+func TestAKillEndsReadsThatNoSignalEnds(t *testing.T) {
+	b := newBackend()(t)
+	defer b.Close(t.Context())
+	testkit.Need(t, "namespaces", b.Capabilities(t.Context()).Isolation.Tier.AtLeast("L2"), "without namespaces no memory is taken")
+	_, err := os.Stat("/proc/self/pagemap")
+	testkit.Need(t, "pagemap", err == nil, fmt.Sprint(err))
+	buffers := []string{"private"}
+	if os.Geteuid() == 0 { // others cannot take shared memory
+		buffers = append(buffers, "shared")
+	}
+	for _, buffer := range buffers {
+		for end, call := range map[string]func(backend.Sandbox, context.Context) error{"Kill": backend.Sandbox.Kill, "Clear": backend.Sandbox.Clear} {
+			t.Run(buffer+" "+end, func(t *testing.T) { endReads(t, b, buffer, call) })
+		}
+	}
+}
+
+// endReads starts the reads in a sandbox and ends them by call.
+func endReads(t *testing.T, b backend.Backend, buffer string, call func(backend.Sandbox, context.Context) error) {
+	sb, err := b.Open(t.Context(), spec("reads"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := make(chan struct{}, 8)
+	r, err := sb.Start(t.Context(), backend.Process{
+		Argv: []string{python(), "-S", "-I", backend.ProgramDir + "/main.py", buffer}, Env: []string{"PATH=/usr/bin:/bin"},
+		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(testkit.Hostile(t, "reads-without-end.py"))}}, Stdout: said(up),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.NewTimer(60 * time.Second)
+	defer begun.Stop()
+	select {
+	case <-up:
+	case <-begun.C:
+		t.Error("got no output within 60 s, want up")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // what a kill may take
+	defer cancel()
+	if err := call(sb, ctx); err != nil {
+		t.Errorf("got %v, want nil within the limit", err)
+	}
+	if _, err := r.Wait(ctx); err != nil {
+		t.Errorf("Wait: got %v, want the end", err)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Errorf("Close: got %v, want nil", err)
 	}
 }

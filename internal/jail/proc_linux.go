@@ -295,6 +295,9 @@ func (s *Slot) Clear(ctx context.Context) error {
 	if err := s.conn.send(words('C', tag)); err != nil {
 		return fmt.Errorf("ask init: %w", err)
 	}
+	over := make(chan struct{})
+	defer close(over)
+	go s.releaseUntil(over, s.PID())
 	select {
 	case <-done:
 		return nil

@@ -451,7 +451,7 @@ func (s *Slot) end() error {
 		}
 		s.hurry()
 		_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
-		s.killErr = waitPidfd(s.pidfd, 5*time.Second)
+		s.killErr = s.untilReleased(5 * time.Second)
 	})
 	return s.killErr
 }
@@ -514,7 +514,7 @@ func (s *Slot) Close() error {
 // sandbox gets its user id.
 func (s *Slot) Outlive(over func()) {
 	go func() {
-		untilEnded(func() error { return waitPidfd(s.pidfd, time.Minute) })
+		untilEnded(func() error { return s.untilReleased(time.Minute) })
 		closeAll(s.pidfd)
 		s.jail.giveID(s.own)
 		over()

@@ -342,7 +342,8 @@ struct make { u32 kind, mode; ul flags; u32 outer, inner, offset, pad; };
 
 // small lists the kernel parameters of a new network namespace. They bound memory that no cgroup is charged for: TCP buffers come from
 // a pool of the whole host; connections in the accept queue and in TIME_WAIT are not charged to their maker; transmit timestamps return
-// a copy of each packet in a queue without a limit. Kernels before 6.13 have the last switch for the whole host only.
+// a copy of each packet in a queue without a limit; control messages of a call that waits may take as much as optmem_max. Older kernels
+// have the last two for the whole host only (the switch before 6.13, optmem_max before 6.8).
 #define PROC_NET "/proc/sys/net/"
 static const struct { const char *file, *value; ul n; int may_fail; } small[] = {
 	{PROC_NET "ipv4/tcp_rmem", "4096 16384 262144", 17, 0},
@@ -350,6 +351,7 @@ static const struct { const char *file, *value; ul n; int may_fail; } small[] = 
 	{PROC_NET "core/somaxconn", "128", 3, 0},
 	{PROC_NET "ipv4/tcp_max_tw_buckets", "1024", 4, 0},
 	{PROC_NET "core/tstamp_allow_data", "0", 1, 1},
+	{PROC_NET "core/optmem_max", "4096", 4, 1},
 };
 
 // fresh is 1 if the spawner's current network namespace is new and no sandbox has it. Packet 'N' makes one in

@@ -27,6 +27,14 @@ const (
 	fcntlSetPipe  = 1031
 )
 
+// sealShrink in the flags of F_ADD_SEALS keeps a file in memory from getting shorter. The server makes such
+// files empty, to end killed programs that are in a call which copies to them. EPERM is the answer of a file
+// that has no seals.
+const (
+	fcntlAddSeals = 1033
+	sealShrink    = 2
+)
+
 // fileAsync in the flags of F_SETFL has the kernel send a signal when a file becomes ready.
 // The process that makes it ready spends the time, for each of the receivers: the server,
 // when it reads a program's output. FIOASYNC of ioctl does the same.
@@ -40,6 +48,7 @@ const (
 func fcntlRule() rule {
 	return rule{[]clause{
 		{[]test{equal(1, fcntlSetFlags), anyBit(2, fileAsync)}, Refuse(errEINVAL)},
+		{[]test{equal(1, fcntlAddSeals), anyBit(2, sealShrink)}, Refuse(errEPERM)},
 		{[]test{oneOf(1, fcntlAllowed)}, Allow},
 		{[]test{oneOf(1, []uint32{fcntlSetLease, fcntlNotify, fcntlSetPipe})}, Refuse(errEPERM)},
 	}, Refuse(errEINVAL)}

@@ -194,7 +194,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			fcntl := numberOf(t, a, "fcntl")
 			for command := range uint64(1200) {
 				same(seccomp.Call{Audit: a.AuditValue(), Number: fcntl, Args: [6]uint64{3, command}})
-				same(seccomp.Call{Audit: a.AuditValue(), Number: fcntl, Args: [6]uint64{3, command, 0x2000}})
+				same(seccomp.Call{Audit: a.AuditValue(), Number: fcntl, Args: [6]uint64{3, command, 0x2002}})
 			}
 			socket := numberOf(t, a, "socket") // three do
 			for _, family := range []uint64{0, 1, 2, 3, 9, 10, 11, 16, 17, 38, 40, 2 | 1<<32, 10 | 0xffffffff<<32, 1 << 33} {

@@ -214,6 +214,8 @@ func decideFcntl(command, value uint32) Verdict {
 	switch {
 	case command == 4 && value>>13%2 == 1:
 		return Refuse(errEINVAL)
+	case command == 1033 && value>>1%2 == 1:
+		return Refuse(errEPERM)
 	case command <= 11, 15 <= command && command <= 17:
 		return Allow
 	case command == 0x400, command == 0x402, command == 0x407:
