@@ -17,7 +17,7 @@ const (
 	refusedBytes  = 128       // bytes of a packet that the socket receives: all headers that are parsed
 )
 
-// refusedFilter returns the socket filter that passes only these packets. The packet
+// refusedFilter returns the socket filter that passes only these packets, of IPv4. The packet
 // starts at the IP header. Packets from 127.0.0.0/8 are dropped: they are not about
 // a connection out of the sandbox.
 func refusedFilter() []byte {
@@ -25,35 +25,22 @@ func refusedFilter() []byte {
 	ins := []unix.SockFilter{
 		{Code: load | unix.BPF_B, K: 0}, // version
 		{Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: 4},
-		{Code: jump, Jf: 15, K: 4},
+		{Code: jump, Jf: 16, K: 4},
 		{Code: load | unix.BPF_B, K: 12}, // source address
-		{Code: jump, Jt: 23, K: 127},
+		{Code: jump, Jt: 14, K: 127},
 		{Code: load | unix.BPF_H, K: 6}, // fragments after the first have no TCP or ICMP header
-		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 21, K: 0x1fff},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 12, K: 0x1fff},
 		{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0}, // length of the IP header
 		{Code: load | unix.BPF_B, K: 9},                        // protocol
 		{Code: jump, Jt: 1, K: unix.IPPROTO_TCP},
-		{Code: jump, Jt: 5, Jf: 17, K: unix.IPPROTO_ICMP},
+		{Code: jump, Jt: 5, Jf: 8, K: unix.IPPROTO_ICMP},
 		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_B, K: 13}, // TCP flags
 		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0x14},
-		{Code: jump, Jf: 14, K: 0x14},                         // RST and ACK
+		{Code: jump, Jf: 5, K: 0x14},                          // RST and ACK
 		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_W, K: 4}, // sequence number: 0 answers a SYN
-		{Code: jump, Jt: 11, Jf: 12, K: 0},
+		{Code: jump, Jt: 2, Jf: 3, K: 0},
 		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_H, K: 0},
-		{Code: jump, Jt: 9, Jf: 10, K: 0x0303}, // ICMP type 3, code 3: port unreachable
-		{Code: jump, Jf: 9, K: 6},              // the same checks for IPv6
-		{Code: load | unix.BPF_B, K: 6},
-		{Code: jump, Jf: 5, K: unix.IPPROTO_TCP},
-		{Code: load | unix.BPF_B, K: 53},
-		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0x14},
-		{Code: jump, Jf: 4, K: 0x14},
-		{Code: load | unix.BPF_W, K: 44},
-		{Code: jump, Jt: 1, Jf: 2, K: 0},
-		{Code: jump, Jt: 2, Jf: 1, K: unix.IPPROTO_ICMPV6},
-		{Code: unix.BPF_RET | unix.BPF_K, K: yes},
-		{Code: unix.BPF_RET | unix.BPF_K, K: no},
-		{Code: load | unix.BPF_H, K: 40},
-		{Code: jump, Jf: 1, K: 0x0104},
+		{Code: jump, Jf: 1, K: 0x0303}, // ICMP type 3, code 3: port unreachable
 		{Code: unix.BPF_RET | unix.BPF_K, K: yes},
 		{Code: unix.BPF_RET | unix.BPF_K, K: no},
 	}
@@ -82,27 +69,17 @@ func ParseRefused(p []byte) (r Refused, ok bool) {
 		return netip.AddrPortFrom(a, binary.BigEndian.Uint16(port))
 	}
 	ok = true
-	switch at(0, 1)[0] >> 4 {
-	case 4:
-		head := int(p[0]&0xf) * 4
-		if at(9, 1)[0] == unix.IPPROTO_TCP {
-			r.Address = address(at(12, 4), at(head, 2))
-			break
-		}
+	if at(0, 1)[0]>>4 != 4 { // no packet of a program leaves for an IPv6 address
+		return r, false
+	}
+	head := int(p[0]&0xf) * 4
+	if at(9, 1)[0] == unix.IPPROTO_TCP {
+		r.Address = address(at(12, 4), at(head, 2))
+	} else {
 		inner := head + 8 // the program's packet, quoted in the ICMP message
 		r.UDP = true
 		ok = ok && at(inner+9, 1)[0] == unix.IPPROTO_UDP
 		r.Address = address(at(inner+16, 4), at(inner+int(at(inner, 1)[0]&0xf)*4+2, 2))
-	case 6:
-		if at(6, 1)[0] == unix.IPPROTO_TCP {
-			r.Address = address(at(8, 16), at(40, 2))
-			break
-		}
-		r.UDP = true
-		ok = ok && at(48+6, 1)[0] == unix.IPPROTO_UDP
-		r.Address = address(at(48+24, 16), at(48+40+2, 2))
-	default:
-		return r, false
 	}
 	return r, ok && !r.Address.Addr().IsLoopback()
 }
