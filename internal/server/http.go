@@ -75,7 +75,7 @@ func (s *Server) HTTP(ctx context.Context) http.Handler {
 		return &o
 	}
 	e.modern = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true}))
-	e.legacy = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{SessionTimeout: sessionIdle, EventStore: mcp.NewMemoryEventStore(nil)}))
+	e.legacy = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{SessionTimeout: sessionIdle, EventStore: newHistory()}))
 	context.AfterFunc(ctx, func() {
 		for session := range s.mcp.Sessions() {
 			_ = session.Close()
