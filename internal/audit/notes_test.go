@@ -62,3 +62,26 @@ func TestNotesOfAKilledServerAreNoFault(t *testing.T) {
 		t.Errorf("got %d entries, %d of them without a checkpoint, and %+v, want %d, %d and no fault", rep.Entries, rep.Tail.Entries, rep.Faults, before+notes, notes)
 	}
 }
+
+// A command ends right after its last entry, which is a note then. It has a checkpoint all the same:
+// without a server, there is no later one.
+func TestNotesOfACommandAreSigned(t *testing.T) {
+	storetest.SQLite(t)
+	dir := t.TempDir()
+	const commands = 3
+	for i := range commands {
+		r := openSealed(t, dir)
+		e := entry("a", i)
+		n, err := r.l.Note(&e)
+		if err == nil {
+			err = r.s.Keep(t.Context(), n)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.close(t)
+	}
+	if rep := check(t, dir); !rep.OK || rep.Entries != commands || rep.Tail.Entries != 0 {
+		t.Errorf("got %d entries, %d of them without a checkpoint, and %+v, want %d, none and no fault", rep.Entries, rep.Tail.Entries, rep.Faults, commands)
+	}
+}

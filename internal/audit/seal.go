@@ -124,6 +124,11 @@ func (s *sealer) loop(ctx context.Context) {
 func (s *sealer) close(ctx context.Context) {
 	close(s.stop)
 	s.work.Wait()
+	// The last entries may be notes still, and the store would carry them out only when it is closed.
+	if err := s.store.Flush(ctx); err != nil {
+		s.log.Warn("the newest entries of the audit are not signed yet", "error", err)
+		return
+	}
 	_ = s.pass(ctx) // pass logs its error
 }
 

@@ -331,3 +331,17 @@ func TestEachClientHasItsFile(t *testing.T) {
 		}
 	}
 }
+
+// TestDeepFiles: a file whose values are nested without end is refused and not changed.
+func TestDeepFiles(t *testing.T) {
+	for name, begin := range map[string]string{"claude": "", "codex": "a = "} {
+		text := begin + strings.Repeat("[", 3_000_000)
+		file := write(t, text)
+		if _, err := client(t, name).Install(file, "s", enroll.Entry{Command: "c"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("%s: got %v, want invalid_argument", name, err)
+		}
+		if now, err := os.ReadFile(file); err != nil || string(now) != text {
+			t.Errorf("%s: the file has changed, or cannot be read: %v", name, err)
+		}
+	}
+}

@@ -26,6 +26,9 @@ func editJSON(data []byte, ch change) ([]byte, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		whole = []byte("{}\n")
 	}
+	if at := tooDeep(whole); at >= 0 {
+		return nil, faultAt(whole, at, fmt.Sprintf("its values are nested deeper than %d levels", maxNested))
+	}
 	doc, err := hujson.Parse(whole)
 	if err != nil {
 		return nil, syntaxFault(whole, err)
@@ -58,6 +61,31 @@ func editJSON(data []byte, ch change) ([]byte, error) {
 		return data, nil
 	}
 	return out, nil
+}
+
+// maxNested bounds the nesting of values, because the parser is recursive.
+const maxNested = 1000
+
+// tooDeep returns the offset of a bracket that is nested too deep, or -1. It does not count brackets
+// in texts. Those in comments count, but a comment that opens so many is not of a configuration.
+func tooDeep(data []byte) int {
+	depth, text := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"' || c == '\n': // no text goes over a line end
+			text = c == '"' && !text
+		case text:
+		case c == '{' || c == '[':
+			if depth++; depth > maxNested {
+				return i
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return -1
 }
 
 // enterJSON adds or updates the entry.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -49,6 +50,8 @@ type endpoint struct {
 	legacy http.Handler    // sessions that begin with a handshake
 	meta   []byte          // JSON of the field _meta of direct answers
 
+	unanswered unanswered // calls on the streams
+
 	mu      sync.Mutex
 	streams map[string]*sseStream // of the transport of 2024-11-05
 	owners  map[string]string     // the principal of each session of the streamable transport
@@ -75,7 +78,7 @@ func (s *Server) HTTP(ctx context.Context) http.Handler {
 		return &o
 	}
 	e.modern = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true}))
-	e.legacy = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{SessionTimeout: sessionIdle, EventStore: mcp.NewMemoryEventStore(nil)}))
+	e.legacy = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{SessionTimeout: sessionIdle, EventStore: newHistory()}))
 	context.AfterFunc(ctx, func() {
 		for session := range s.mcp.Sessions() {
 			_ = session.Close()
@@ -215,7 +218,7 @@ func (s *Server) identityOf(ctx context.Context, extra *mcp.RequestExtra) (sandb
 // requests are POSTs to a path with its mark.
 type sseStream struct {
 	id        sandboxmcp.Identity
-	transport *mcp.SSEServerTransport
+	transport *countedTransport
 }
 
 // openStream serves the events of a client until it disconnects.
@@ -226,7 +229,11 @@ func (e *endpoint) openStream(w http.ResponseWriter, r *http.Request, id sandbox
 		return
 	}
 	mark := rand.Text()
-	st := &sseStream{id: id, transport: &mcp.SSEServerTransport{Endpoint: messagesPath + "?session_id=" + mark, Response: w, MaxRequestBodyBytes: maxLine}}
+	st := &sseStream{id: id, transport: &countedTransport{
+		SSEServerTransport: &mcp.SSEServerTransport{Endpoint: messagesPath + "?session_id=" + mark, Response: w, MaxRequestBodyBytes: maxLine},
+		all:                &e.unanswered, calls: map[jsonrpc.ID][]int64{},
+	}}
+	defer st.transport.end()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Connection", "keep-alive")
@@ -275,7 +282,11 @@ func (e *endpoint) message(w http.ResponseWriter, r *http.Request, id sandboxmcp
 	case st == nil || door.Principal(st.id) != door.Principal(id):
 		refuse(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the event stream is not known").WithHint("open "+SSEPath+" first"))
 	case strings.Contains(r.Header.Get("Content-Type"), "json"):
-		if err := measured(r); err != nil {
+		err := st.transport.admit()
+		if err == nil {
+			err = measured(r)
+		}
+		if err != nil {
 			refuse(w, sandboxmcp.AsError(err))
 			return
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -10,7 +11,7 @@ import (
 func TestCallsAreRefusedWhenTheyHoldTooMuch(t *testing.T) {
 	l := newLoad()
 	enter := func(bytes int) (func(), sandboxmcp.Code) {
-		leave, err := l.enter(t.Context(), bytes, false)
+		leave, err := l.enter(t.Context(), "a", bytes, false)
 		return leave, sandboxmcp.CodeOf(err)
 	}
 	first, code := enter(maxLine)
@@ -41,28 +42,56 @@ func TestCallsAreRefusedWhenTheyHoldTooMuch(t *testing.T) {
 	}
 }
 
+// TestTheNumberOfCallsIsBounded: of all callers together, and one caller leaves room for others.
 func TestTheNumberOfCallsIsBounded(t *testing.T) {
 	l := newLoad()
-	for range maxCalls {
-		if _, err := l.enter(t.Context(), 0, false); err != nil {
-			t.Fatal(err)
+	fill := func(caller string) (admitted int, leave func()) {
+		for {
+			next, err := l.enter(t.Context(), caller, 0, false)
+			if err != nil {
+				if sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
+					t.Fatalf("one call more: got %v, want queue_full", err)
+				}
+				return admitted, leave
+			}
+			admitted, leave = admitted+1, next
 		}
 	}
-	if _, err := l.enter(t.Context(), 0, false); sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
-		t.Errorf("one more call: got %v, want queue_full", err)
+	var leaves []func()
+	for _, c := range []struct {
+		caller string
+		want   int
+	}{{"a", maxCalls / 2}, {"b", maxCalls / 4}, {"c", maxCalls / 8}} {
+		got, leave := fill(c.caller)
+		if got != c.want {
+			t.Errorf("caller %s: got %d calls, want %d", c.caller, got, c.want)
+		}
+		leaves = append(leaves, leave)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if want := maxCalls*7/8 - len(leaves); l.calls != want {
+		t.Errorf("after some answers: got %d calls, want %d", l.calls, want)
+	}
+	for i := range maxCalls {
+		_, _ = fill(fmt.Sprint(i))
+	}
+	if l.calls > maxCalls {
+		t.Errorf("got %d calls of many callers, want at most %d", l.calls, maxCalls)
 	}
 }
 
 func TestACancelledCallWaitsForNoLargeAnswer(t *testing.T) {
 	l := newLoad()
 	for range maxLarge {
-		if _, err := l.enter(t.Context(), 0, true); err != nil {
+		if _, err := l.enter(t.Context(), "a", 0, true); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.enter(ctx, 0, true); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+	if _, err := l.enter(ctx, "a", 0, true); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
 		t.Errorf("got %v, want cancelled", err)
 	}
 	if l.calls != maxLarge {

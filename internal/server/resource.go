@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/door"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
@@ -44,7 +45,11 @@ func (s *Server) readResource(sent context.Context, req *mcp.ReadResourceRequest
 	defer free()
 	uri := req.Params.URI
 	var content *mcp.ResourceContents
-	leave, err := s.load.enter(ctx, 0, true)
+	leave := func() {}
+	id, err := s.identityOf(ctx, req.Extra)
+	if err == nil {
+		leave, err = s.load.enter(ctx, door.Principal(id), 0, true)
+	}
 	if err == nil {
 		defer answered(sent, leave)
 		content, err = s.resource(ctx, req.Extra, uri)

@@ -144,28 +144,28 @@ type answerTo struct {
 func (s *Server) admitTool(sent context.Context, t tool, check *checker, req *mcp.CallToolRequest, to answerTo) outcome {
 	ctx, free := withRoot(sent)
 	defer free()
-	leave, err := s.load.enter(ctx, len(req.Params.Arguments), t.large)
+	id, err := s.identityOf(ctx, req.Extra)
+	if err != nil {
+		return failed(s.failure(t.name, err))
+	}
+	leave, err := s.load.enter(ctx, door.Principal(id), len(req.Params.Arguments), t.large)
 	if err != nil {
 		return failed(s.failure(t.name, err))
 	}
 	defer to.later(leave)
-	o, err := s.callTool(ctx, t, check, req, to.room)
+	o, err := s.callTool(ctx, t, check, id, req, to.room)
 	if err != nil {
 		return failed(s.failure(t.name, err))
 	}
 	return o
 }
 
-func (s *Server) callTool(ctx context.Context, t tool, check *checker, req *mcp.CallToolRequest, room *bytes.Buffer) (outcome, error) {
+func (s *Server) callTool(ctx context.Context, t tool, check *checker, id sandboxmcp.Identity, req *mcp.CallToolRequest, room *bytes.Buffer) (outcome, error) {
 	args, err := check.parse(req.Params.Arguments)
 	if err != nil {
 		return outcome{}, err
 	}
 	name, _ := args["namespace"].(string)
-	id, err := s.identityOf(ctx, req.Extra)
-	if err != nil {
-		return outcome{}, err
-	}
 	who, err := id.Caller(name)
 	if err != nil {
 		return outcome{}, err

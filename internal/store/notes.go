@@ -171,6 +171,10 @@ func (s *Store) flush() {
 	}
 }
 
+// Flush returns once the database has the notes that this process has kept before. Without notes it
+// does nothing.
+func (s *Store) Flush(ctx context.Context) error { return s.bringIn(ctx) }
+
 // bringIn carries out the notes that wait. Every Update does so first.
 func (s *Store) bringIn(ctx context.Context) error {
 	if !s.notes.has() {

@@ -46,6 +46,8 @@ type place interface {
 	// write replaces the text. If fresh is set and there is a text, it fails with
 	// fs.ErrExist.
 	write(text []byte, fresh bool) error
+	// tidy removes what writes of killed processes have left. No other process may write meanwhile.
+	tidy() error
 	fmt.Stringer
 }
 
@@ -203,10 +205,25 @@ func (f keyFile) read() ([]byte, error) {
 	return plainfile.Read(string(f), maxKeyFile)
 }
 
+// tempPrefix begins the names of temporary files with keys.
+const tempPrefix = ".vault-"
+
+// tidy removes temporary files.
+func (f keyFile) tidy() error {
+	dir := filepath.Dir(string(f))
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
 // write writes a temporary file and moves it to its final name once it is synced to the
 // disk.
 func (f keyFile) write(text []byte, fresh bool) (err error) {
-	tmp := filepath.Join(filepath.Dir(string(f)), ".vault-"+rand.Text())
+	tmp := filepath.Join(filepath.Dir(string(f)), tempPrefix+rand.Text())
 	t, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -233,6 +250,8 @@ type desktop struct {
 const keyringService = "sandboxmcp vault"
 
 func (desktop) String() string { return "the keyring" }
+
+func (desktop) tidy() error { return nil }
 
 // keyringWait bounds a call of the keyring, which may ask a person to unlock it.
 const keyringWait = 30 * time.Second

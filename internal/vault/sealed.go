@@ -287,6 +287,9 @@ func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = lease.Release() }()
+	if err = v.key.place.tidy(); err != nil {
+		return 0, keyError(v.key.place, err)
+	}
 	old, err := v.key.current(true)
 	if err != nil {
 		return 0, err

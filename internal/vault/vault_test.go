@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -324,11 +325,18 @@ func TestRotate(t *testing.T) {
 	if err := os.WriteFile(path, append(before, after...), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	left := filepath.Join(k.dir, ".vault-LEFT")
+	if err := os.WriteFile(left, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	half := open(t, k.dir, nil)
 	half.add(t, "C", value)
 	want(t, half.values(t, "ns"), "A", value, "B", value+"2", "C", value)
 	if n, err = half.Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns", Actor: "tester"}); n != 3 || err != nil {
 		t.Errorf("rotate again: got %d, %v; want 3", n, err)
+	}
+	if _, err = os.Lstat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file with the old key that a killed process left: got %v, want it gone", err)
 	}
 	want(t, open(t, k.dir, nil).values(t, "ns"), "A", value, "B", value+"2", "C", value)
 	_, err = open(t, filepath.Join(t.TempDir(), "m"), func(c *vault.Config) { c.Kind = vault.Memory }).Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns"})

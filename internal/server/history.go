@@ -1,0 +1,211 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Bounds of a history.
+const (
+	maxHistory   = 32 << 20        // bytes of all sessions; one more event may exceed it
+	maxStreams   = 128             // remembered streams of one session, besides its own stream
+	maxHistories = 2 * maxSessions // sessions; requests that cross with the end of a session leave some behind
+	eventCost    = 100             // bytes that an event takes besides its data
+)
+
+// ownStream is the id of the stream of a session that belongs to no request.
+const ownStream = ""
+
+// history keeps the events of sessions for clients that fetch them with Last-Event-ID. It is
+// an [mcp.EventStore]. That of the SDK keeps a record of every request until its session ends,
+// and drops events of all sessions when one of them has many.
+//
+// If there are too many bytes, the session that has most of them loses those of its stream
+// without events for the longest time. So a caller with one busy session takes nothing from
+// the others.
+type history struct {
+	mu       sync.Mutex
+	bytes    int
+	clock    uint64 // number of calls of Open
+	sessions map[string]*pastSession
+}
+
+// pastSession is a session of a history.
+type pastSession struct {
+	bytes  int
+	opened uint64 // the history's clock at the latest Open
+	past   map[string]*pastStream
+	order  []*pastStream // by their latest event, or their Open; the oldest first
+}
+
+// pastStream is the stream of a request, or a session's own one.
+type pastStream struct {
+	id     string
+	first  int // index of the first event that is kept
+	events [][]byte
+	bytes  int
+	data   bool // an event with data is kept
+}
+
+func newHistory() *history { return &history{sessions: map[string]*pastSession{}} }
+
+// Open implements [mcp.EventStore].
+func (h *history) Open(_ context.Context, session, stream string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock++
+	s := h.sessions[session]
+	if s == nil {
+		if len(h.sessions) >= maxHistories {
+			h.forgetOldest()
+		}
+		s = &pastSession{past: map[string]*pastStream{}}
+		h.sessions[session] = s
+	}
+	s.opened = h.clock
+	if s.past[stream] != nil {
+		return nil
+	}
+	if len(s.order) > maxStreams {
+		h.forgetStream(s)
+	}
+	p := &pastStream{id: stream}
+	s.past[stream] = p
+	s.order = append(s.order, p)
+	return nil
+}
+
+// forgetOldest forgets the session in which no stream was opened for the longest time.
+func (h *history) forgetOldest() {
+	oldest := ""
+	for id, s := range h.sessions {
+		if o := h.sessions[oldest]; o == nil || s.opened < o.opened {
+			oldest = id
+		}
+	}
+	h.forgetSession(oldest)
+}
+
+func (h *history) forgetSession(id string) {
+	if s := h.sessions[id]; s != nil {
+		h.bytes -= s.bytes
+		delete(h.sessions, id)
+	}
+}
+
+// forgetStream forgets a stream of a request: the oldest that has events with data, or else the
+// oldest. A stream without data has a call that goes on.
+func (h *history) forgetStream(s *pastSession) {
+	i := slices.IndexFunc(s.order, func(p *pastStream) bool { return p.data && p.id != ownStream })
+	if i < 0 {
+		i = slices.IndexFunc(s.order, func(p *pastStream) bool { return p.id != ownStream })
+	}
+	p := s.order[i]
+	h.empty(s, p)
+	delete(s.past, p.id)
+	s.order = slices.Delete(s.order, i, i+1)
+}
+
+// empty drops the events of a stream.
+func (h *history) empty(s *pastSession, p *pastStream) {
+	h.bytes -= p.bytes
+	s.bytes -= p.bytes
+	*p = pastStream{id: p.id, first: p.first + len(p.events)}
+}
+
+// Append implements [mcp.EventStore]. It fails for a stream that was not opened or was
+// forgotten. The event is then sent to a client that is connected, and not kept.
+func (h *history) Append(_ context.Context, session, stream string, data []byte) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, p := h.find(session, stream)
+	if p == nil {
+		return fmt.Errorf("event of stream %q: %w", stream, mcp.ErrEventsPurged)
+	}
+	h.makeRoom()
+	if len(data) > 0 {
+		p.data = true
+	}
+	size := len(data) + eventCost
+	p.events = append(p.events, data)
+	p.bytes += size
+	s.bytes += size
+	h.bytes += size
+	i := slices.Index(s.order, p)
+	s.order = append(slices.Delete(s.order, i, i+1), p)
+	return nil
+}
+
+func (h *history) find(session, stream string) (*pastSession, *pastStream) {
+	s := h.sessions[session]
+	if s == nil {
+		return nil, nil
+	}
+	return s, s.past[stream]
+}
+
+// makeRoom drops events until no more than maxHistory bytes are kept.
+func (h *history) makeRoom() {
+	for h.bytes > maxHistory {
+		var most *pastSession
+		for _, s := range h.sessions {
+			if most == nil || s.bytes > most.bytes {
+				most = s
+			}
+		}
+		i := slices.IndexFunc(most.order, func(p *pastStream) bool { return p.bytes > 0 })
+		h.empty(most, most.order[i])
+	}
+}
+
+// After implements [mcp.EventStore]. An index of -1 means that the client has no event yet. A
+// client that begins to read a session's own stream so gets the events that are kept. They are
+// then numbered from 0, as the SDK numbers them.
+func (h *history) After(_ context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
+	events, err := h.after(session, stream, index)
+	return func(yield func([]byte, error) bool) {
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, e := range events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+var errNoStream = errors.New("the stream is not known")
+
+func (h *history) after(session, stream string, index int) ([][]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, p := h.find(session, stream)
+	begins := stream == ownStream && index < 0
+	switch {
+	case p == nil && begins:
+		return nil, nil
+	case p == nil:
+		return nil, errNoStream
+	case begins:
+		p.first = 0
+	case index+1 < p.first:
+		return nil, mcp.ErrEventsPurged
+	}
+	return slices.Clone(p.events[min(index+1-p.first, len(p.events)):]), nil
+}
+
+// SessionClosed implements [mcp.EventStore].
+func (h *history) SessionClosed(_ context.Context, session string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetSession(session)
+	return nil
+}
