@@ -153,24 +153,33 @@ func (s *Server) admitTool(sent context.Context, t tool, check *checker, req *mc
 		return failed(s.failure(t.name, err))
 	}
 	defer to.later(leave)
-	o, err := s.callTool(ctx, t, check, id, req, to.room)
+	var o outcome
+	c, err := check.call(id, req)
+	if err == nil {
+		o, err = s.callTool(ctx, t, c, to.room)
+	}
 	if err != nil {
 		return failed(s.failure(t.name, err))
 	}
 	return o
 }
 
-func (s *Server) callTool(ctx context.Context, t tool, check *checker, id sandboxmcp.Identity, req *mcp.CallToolRequest, room *bytes.Buffer) (outcome, error) {
-	args, err := check.parse(req.Params.Arguments)
+// call returns a call of an identity, with its arguments.
+func (c *checker) call(id sandboxmcp.Identity, req *mcp.CallToolRequest) (*call, error) {
+	args, err := c.parse(req.Params.Arguments)
 	if err != nil {
-		return outcome{}, err
+		return nil, err
 	}
 	name, _ := args["namespace"].(string)
 	who, err := id.Caller(name)
 	if err != nil {
-		return outcome{}, err
+		return nil, err
 	}
-	a, err := t.run(s, ctx, &call{args: args, who: who, peer: door.Principal(id), request: req})
+	return &call{args: args, who: who, peer: door.Principal(id), request: req}, nil
+}
+
+func (s *Server) callTool(ctx context.Context, t tool, c *call, room *bytes.Buffer) (outcome, error) {
+	a, err := t.run(s, ctx, c)
 	if err != nil || a.ask != nil {
 		return outcome{ask: a.ask}, err
 	}
