@@ -154,8 +154,6 @@ func differElsewhere() map[string]string {
 	}
 	// The kernel of the engine's machine dumps no memory: the limit of dumps is 1 byte, and cannot be raised.
 	all["a24-status.py dumped"] = "00000033"
-	// There is no address of IPv6, because the engine turns it off.
-	all["c01-python-network.py tcp6"], all["c01-python-network.py tcp6 net"] = "EADDRNOTAVAIL", "EADDRNOTAVAIL"
 	all["c01-python-network.py fastopen"] = "ECONNREFUSED"
 	delete(all, "c01-python-network.py fastopen net")
 	delete(all, "a17-foreign-tables.py x32") // the engine's usual filter

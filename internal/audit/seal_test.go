@@ -387,19 +387,6 @@ func TestCutUnderARunningServer(t *testing.T) {
 	}
 }
 
-// TestTheHeadFileIsAFile: another thing in its place is a fault of the record, and not an error.
-func TestTheHeadFileIsAFile(t *testing.T) {
-	dir := t.TempDir()
-	filled(t, dir)
-	file := audit.HeadFile(dir, store.Path(storetest.On(store.Config{Dir: dir})))
-	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	if rep := check(t, dir); rep.OK || len(rep.Faults) != 1 || !strings.Contains(rep.Faults[0].Reason, "not a regular file") {
-		t.Errorf("a directory: got %+v, want one fault that names it", rep)
-	}
-}
-
 func TestSecondPlace(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
