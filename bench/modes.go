@@ -132,7 +132,7 @@ func (b *bed) engineModes(i interpreter) []mode {
 		out = append(out, b.one(inTimed(i), i.bare(), unseen(b.pooled[i.Label], i, func(l *sandboxmcp.Limits, n int) {
 			l.TimeoutSeconds = sandboxmcp.DefaultLimits().TimeoutSeconds + float64(n)
 		})), b.one(inNumbered(i), i.bare(), unseen(b.pooled[i.Label], i, func(l *sandboxmcp.Limits, n int) {
-			l.MaxProcesses = sandboxmcp.DefaultLimits().MaxProcesses + n%40 + 1
+			l.MaxProcesses = sandboxmcp.DefaultLimits().MaxProcesses + n
 		})))
 	}
 	return append(out, b.one(inSession(i), i.bare(), func(ctx context.Context) (time.Duration, error) {

@@ -220,7 +220,7 @@ func (d *document) limits(p func(string, ...any)) {
 - Rows in process with ready sandboxes have one engine for each language. One that is
   asked for several in turn shares what it has ready among them.
 - *none of its shape ready* asks for another size of /tmp each time, *a new memory limit*,
-  *a new timeout* and *a new number of processes* for a limit that few or no earlier requests had.
+  *a new timeout* and *a new number of processes* for a limit that no earlier request had.
 - Memory in pages that processes share counts for each of them.`)
 }
 

@@ -65,12 +65,18 @@ func TestTooManyConnectionsEndTheRun(t *testing.T) {
 	}
 }
 
+// hostile runs a hostile Python program in an engine of its own.
+func hostile(t *testing.T, file string) sandboxmcp.Result {
+	t.Helper()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	return execute(t, e, sandboxmcp.Request{Code: testkit.Hostile(t, file), Language: sandboxmcp.Python})
+}
+
 // TestErrorsOfSocketsTakeNoMemory: a program cannot queue errors in sockets, because no limit
 // counts that memory. Without the wall, the queues hold many MiB.
 func TestErrorsOfSocketsTakeNoMemory(t *testing.T) {
-	e := openReal(t)
-	needs(t, e, sandboxmcp.Python)
-	res := execute(t, e, sandboxmcp.Request{Code: testkit.Hostile(t, "fills-error-queues.py"), Language: sandboxmcp.Python})
+	res := hostile(t, "fills-error-queues.py")
 	if got := strings.TrimSpace(res.Stdout); got != "0" {
 		t.Errorf("got %q MiB of errors that wait, want 0; stderr %q", got, res.Stderr)
 	}
@@ -79,9 +85,7 @@ func TestErrorsOfSocketsTakeNoMemory(t *testing.T) {
 // TestControlMessagesAreSmall: a call that waits in sendmsg keeps its control messages in memory that no limit
 // counts, and each task can wait in one.
 func TestControlMessagesAreSmall(t *testing.T) {
-	e := openReal(t)
-	needs(t, e, sandboxmcp.Python)
-	res := execute(t, e, sandboxmcp.Request{Code: testkit.Hostile(t, "waits-with-control-messages.py"), Language: sandboxmcp.Python})
+	res := hostile(t, "waits-with-control-messages.py")
 	if got := strings.TrimSpace(res.Stdout); got != "refused 200" {
 		t.Errorf("got %q, want refused 200; stderr %q", got, res.Stderr)
 	}
@@ -90,9 +94,7 @@ func TestControlMessagesAreSmall(t *testing.T) {
 // TestNoIPv6Neighbors: the kernel keeps a neighbor for each IPv6 address that a packet leaves for, in memory that
 // no limit counts.
 func TestNoIPv6Neighbors(t *testing.T) {
-	e := openReal(t)
-	needs(t, e, sandboxmcp.Python)
-	res := execute(t, e, sandboxmcp.Request{Code: testkit.Hostile(t, "fills-neighbors.py"), Language: sandboxmcp.Python})
+	res := hostile(t, "fills-neighbors.py")
 	if strings.Contains(res.Stderr, "Address family not supported") {
 		t.Skip("the kernel has no IPv6")
 	}

@@ -86,19 +86,8 @@ func endReads(t *testing.T, b backend.Backend, buffer string, call func(backend.
 	if err != nil {
 		t.Fatal(err)
 	}
-	up := make(chan struct{}, 8)
-	r, err := sb.Start(t.Context(), backend.Process{
-		Argv: []string{python(), "-S", "-I", backend.ProgramDir + "/main.py", buffer}, Env: []string{"PATH=/usr/bin:/bin"},
-		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(testkit.Hostile(t, "reads-without-end.py"))}}, Stdout: said(up),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	begun := time.NewTimer(60 * time.Second)
-	defer begun.Stop()
-	select {
-	case <-up:
-	case <-begun.C:
+	r, up := startHostile(t, sb, "reads-without-end.py", buffer)
+	if !within(up, 60*time.Second) {
 		t.Error("got no output within 60 s, want up")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // what a kill may take

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
-	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
 // Prune ends every process of the sandbox but those of keep and what these have started. An
@@ -97,7 +96,7 @@ func (s *sandbox) others(keep []int) ([]member, error) {
 		return nil, fmt.Errorf("list the processes of the sandbox: %w", errors.Join(errors.ErrUnsupported, err)) // a kernel without CONFIG_PROC_CHILDREN
 	}
 	var found []member
-	for next := watch.Children(root); len(next) > 0; {
+	for next := jail.Children(root); len(next) > 0; {
 		pid := next[0]
 		next = next[1:]
 		p, level, err := look(pid)
@@ -107,7 +106,7 @@ func (s *sandbox) others(keep []int) ([]member, error) {
 		if !p.gone {
 			found = append(found, p.member)
 		}
-		next = append(next, watch.Children(pid)...)
+		next = append(next, jail.Children(pid)...)
 	}
 	return found, nil
 }

@@ -16,14 +16,14 @@ import (
 
 // load is the state of one Fork.Load of one fork server. The fork server's mu guards it.
 type load struct {
-	key    string
-	text   string
-	trees  []backend.Tree // attached to the sandboxes
-	check  backend.LoadCheck
-	uses   int
-	making chan struct{} // closed when the attempt has ended; nil: none is under way
-	begun  bool          // the files were checked in this attempt
-	failed time.Time
+	key       string
+	text      string
+	trees     []backend.Tree // attached to the sandboxes
+	check     backend.LoadCheck
+	uses      int
+	making    chan struct{} // closed when the attempt has ended; nil: none is under way
+	importing bool          // the attempt has checked the files and executes the Load
+	failed    time.Time
 }
 
 // loadSpec returns the Spec of the sandbox in which a Load is executed.
@@ -82,7 +82,7 @@ func (b *Backend) loadLocked(h *hall, n *forkServer) {
 			err := todo.checked(false)
 			if err == nil {
 				n.mu.Lock()
-				i.begun = true
+				i.importing = true
 				n.mu.Unlock()
 				err = b.makeSnapshot(h, z, todo)
 			}
@@ -95,7 +95,7 @@ func (b *Backend) loadLocked(h *hall, n *forkServer) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			close(i.making)
-			i.making, i.begun = nil, false
+			i.making, i.importing = nil, false
 			if err != nil {
 				i.failed = time.Now()
 			}
@@ -185,7 +185,7 @@ func (b *Backend) forkAlone(h *hall, z *jail.Zygote, trees []backend.Tree) (*san
 func (n *forkServer) awaitLoad(ctx context.Context, key string, t *time.Timer) {
 	n.mu.Lock()
 	var making chan struct{}
-	if i := n.loads[key]; i != nil && i.begun {
+	if i := n.loads[key]; i != nil && i.importing {
 		making = i.making
 	}
 	n.mu.Unlock()

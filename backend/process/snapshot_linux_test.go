@@ -125,8 +125,8 @@ func TestHostileImportHarmsOnlyItself(t *testing.T) {
 	}
 }
 
-// TestImportIsCheckedBeforeAndAfter: nothing is imported ahead if a check of its files fails before,
-// and what was imported is not used if the check fails after that.
+// TestImportIsCheckedBeforeAndAfter: if the check of a package's files fails before the import, the
+// package is not imported ahead. If the check fails after the import, no program gets the imported package.
 func TestImportIsCheckedBeforeAndAfter(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	for name, c := range map[string]struct {

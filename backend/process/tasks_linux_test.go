@@ -63,25 +63,40 @@ func ofACrowd(t *testing.T, b backend.Backend, watched bool) (backend.Sandbox, b
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sb.Close(context.WithoutCancel(t.Context())) })
-	up := make(chan struct{}, 8)
-	r, err := sb.Start(t.Context(), backend.Process{
-		Argv: []string{python(), "-S", "-I", backend.ProgramDir + "/main.py"}, Env: []string{"PATH=/usr/bin:/bin"},
-		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(testkit.Hostile(t, "busy-crowd.py"))}}, Stdout: said(up),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := time.NewTimer(30 * time.Second)
-	defer end.Stop()
-	select {
-	case <-up:
-	case <-end.C:
+	r, up := startHostile(t, sb, "busy-crowd.py")
+	if !within(up, 30*time.Second) {
 		t.Fatal("got no output of the crowd within 30 s, want up")
 	}
 	if !watched && !process.SetCPU(sb, 0.01) {
 		t.Log("there is no control group")
 	}
 	return sb, r
+}
+
+// startHostile starts a hostile program with arguments. up gets a value when it has printed up.
+func startHostile(t *testing.T, sb backend.Sandbox, file string, args ...string) (r backend.Running, up <-chan struct{}) {
+	t.Helper()
+	printed := make(chan struct{}, 8)
+	r, err := sb.Start(t.Context(), backend.Process{
+		Argv: append([]string{python(), "-S", "-I", backend.ProgramDir + "/main.py"}, args...), Env: []string{"PATH=/usr/bin:/bin"},
+		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(testkit.Hostile(t, file))}}, Stdout: said(printed),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, printed
+}
+
+// within reports whether a value came within the limit.
+func within(c <-chan struct{}, limit time.Duration) bool {
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	select {
+	case <-c:
+		return true
+	case <-end.C:
+		return false
+	}
 }
 
 type said chan struct{}

@@ -95,7 +95,7 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, r sandboxmc
 	defer cancel()
 	defer func() { _ = pool.Trim(context.WithoutCancel(ctx)) }()
 	prog.Check = func(_ context.Context, loaded bool) error {
-		if !loaded { // the check after the import suffices: what was imported is not kept
+		if !loaded { // doctor discards the imported packages, so it checks their files only once, after the import
 			return nil
 		}
 		return library.Verify(ctx, sets[0])

@@ -18,10 +18,10 @@ type Preloader struct {
 	all map[string]*known // by digest
 }
 
-// known is what is known of the files of a set.
+// known holds the result of the last hash check of a set.
 type known struct {
-	hashing sync.Mutex   // held while they are hashed
-	state   atomic.Int32 // result of the last check
+	hashing sync.Mutex   // held while the files of the set are hashed
+	state   atomic.Int32 // the result
 }
 
 const (

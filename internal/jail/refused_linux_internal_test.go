@@ -42,19 +42,23 @@ func TestRefusals(t *testing.T) {
 		packet []byte
 		want   string // empty: it is not seen, or says nothing
 	}{
-		"TCP":         {packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", tcp(0, reset)...), "tcp 1.2.3.4:8443"},
-		"Options":     {options, "tcp 1.2.3.4:8443"},
-		"Fragment":    {fragment, ""},
-		"Established": {packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", tcp(1, reset)...), ""},
-		"Connection":  {packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", tcp(0, syn)...), ""},
-		"Own":         {packet4(unix.IPPROTO_TCP, "127.0.0.1", "127.0.0.1", tcp(0, reset)...), ""},
-		"TCP6":        {packet6(unix.IPPROTO_TCP, "2001:db8::1", "::1", tcp(0, reset)...), ""},
-		"UDP":         {packet4(unix.IPPROTO_ICMP, "9.9.9.9", "9.9.9.9", append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, packet4(unix.IPPROTO_UDP, "9.9.9.9", "9.9.9.9", udp...)...)...), "udp 9.9.9.9:443"},
-		"OtherICMP":   {packet4(unix.IPPROTO_ICMP, "9.9.9.9", "9.9.9.9", append([]byte{3, 1, 0, 0, 0, 0, 0, 0}, packet4(unix.IPPROTO_UDP, "9.9.9.9", "9.9.9.9", udp...)...)...), ""},
-		"OfTCP":       {packet4(unix.IPPROTO_ICMP, "9.9.9.9", "9.9.9.9", append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, packet4(unix.IPPROTO_TCP, "9.9.9.9", "9.9.9.9", udp...)...)...), ""},
-		"Plain":       {packet4(unix.IPPROTO_UDP, "9.9.9.9", "9.9.9.9", udp...), ""},
-		"Short":       {packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", 0, 1), ""},
-		"Version":     {append([]byte{0x75}, make([]byte, 60)...), ""},
+		"TCP":          {packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", tcp(0, reset)...), "tcp 1.2.3.4:8443"},
+		"Options":      {options, "tcp 1.2.3.4:8443"},
+		"Fragment":     {fragment, ""},
+		"Established":  {packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", tcp(1, reset)...), ""},
+		"Connection":   {packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", tcp(0, syn)...), ""},
+		"Own":          {packet4(unix.IPPROTO_TCP, "127.0.0.1", "127.0.0.1", tcp(0, reset)...), ""},
+		"TCP6":         {packet6(unix.IPPROTO_TCP, "2001:db8::1", "::1", tcp(0, reset)...), ""},
+		"Established6": {packet6(unix.IPPROTO_TCP, "2001:db8::1", "::1", tcp(1, reset)...), ""},
+		"Own6":         {packet6(unix.IPPROTO_TCP, "::1", "::1", tcp(0, reset)...), ""},
+		"UDP6":         {packet6(unix.IPPROTO_ICMPV6, "2001:db8::1", "::1", append([]byte{1, 4, 0, 0, 0, 0, 0, 0}, packet6(unix.IPPROTO_UDP, "::1", "2001:db8::9", udp...)...)...), ""},
+		"Asked6":       {packet6(unix.IPPROTO_ICMPV6, "2001:db8::1", "::1", append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, packet6(unix.IPPROTO_UDP, "::1", "2001:db8::9", udp...)...)...), ""},
+		"UDP":          {packet4(unix.IPPROTO_ICMP, "9.9.9.9", "9.9.9.9", append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, packet4(unix.IPPROTO_UDP, "9.9.9.9", "9.9.9.9", udp...)...)...), "udp 9.9.9.9:443"},
+		"OtherICMP":    {packet4(unix.IPPROTO_ICMP, "9.9.9.9", "9.9.9.9", append([]byte{3, 1, 0, 0, 0, 0, 0, 0}, packet4(unix.IPPROTO_UDP, "9.9.9.9", "9.9.9.9", udp...)...)...), ""},
+		"OfTCP":        {packet4(unix.IPPROTO_ICMP, "9.9.9.9", "9.9.9.9", append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, packet4(unix.IPPROTO_TCP, "9.9.9.9", "9.9.9.9", udp...)...)...), ""},
+		"Plain":        {packet4(unix.IPPROTO_UDP, "9.9.9.9", "9.9.9.9", udp...), ""},
+		"Short":        {packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", 0, 1), ""},
+		"Version":      {append([]byte{0x75}, make([]byte, 60)...), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

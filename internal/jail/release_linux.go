@@ -80,8 +80,12 @@ func (s *Slot) release(pid int, named bool) {
 }
 
 // releasePrivate takes its private memory from a process that was killed. The kernel refuses it for others.
-func releasePrivate(pid int) (killed bool) {
-	fd, err := unix.PidfdOpen(pid, 0)
+func releasePrivate(pid string) (killed bool) {
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		return false
+	}
+	fd, err := unix.PidfdOpen(n, 0)
 	if err != nil {
 		return false
 	}
@@ -91,28 +95,38 @@ func releasePrivate(pid int) (killed bool) {
 }
 
 // processesBelow lists the processes below one of the host.
-func processesBelow(pid int) (found []int) {
-	found = []int{pid}
+func processesBelow(pid int) []string {
+	found := []string{strconv.Itoa(pid)}
 	for i := 0; i < len(found) && len(found) < mostReleased; i++ {
-		tasks := "/proc/" + strconv.Itoa(found[i]) + "/task/"
-		names, _ := os.ReadDir(tasks)
-		for _, t := range names {
-			b, _ := os.ReadFile(tasks + t.Name() + "/children")
-			for c := range bytes.FieldsSeq(b) {
-				if n, err := strconv.Atoi(string(c)); err == nil {
-					found = append(found, n)
-				}
-			}
-		}
+		found = append(found, Children(found[i])...)
 	}
 	return found[1:]
+}
+
+// Children lists the children of a process of the host. While the kernel reaps one of them, it may
+// leave out others.
+func Children(pid string) (found []string) {
+	tasks, err := os.ReadDir("/proc/" + pid + "/task")
+	if err != nil {
+		return nil
+	}
+	for _, t := range tasks {
+		b, err := os.ReadFile("/proc/" + pid + "/task/" + t.Name() + "/children")
+		if err != nil {
+			continue
+		}
+		for c := range bytes.FieldsSeq(b) {
+			found = append(found, string(c))
+		}
+	}
+	return found
 }
 
 type inode struct{ dev, ino uint64 }
 
 // cutShared removes the contents of the files in memory that a process shares and that belong to uid: of those
 // without a name, and with named of all.
-func cutShared(pid int, uid uint32, named bool, seen map[inode]bool) {
+func cutShared(pid string, uid uint32, named bool, seen map[inode]bool) {
 	dir, maps := mapped(pid)
 	for line := range strings.Lines(maps) {
 		fields := strings.Fields(line) // range, rights, offset, device, inode, path
@@ -133,8 +147,8 @@ func cutShared(pid int, uid uint32, named bool, seen map[inode]bool) {
 
 // mapped returns the mappings of a process, and the directory of one of its threads that still has them.
 // Threads that have ended show none, also the first.
-func mapped(pid int) (dir, maps string) {
-	threads, _ := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+func mapped(pid string) (dir, maps string) {
+	threads, _ := os.ReadDir("/proc/" + pid + "/task")
 	for _, t := range threads {
 		dir = "/proc/" + t.Name() + "/"
 		if b, err := os.ReadFile(dir + "maps"); err == nil && len(b) > 0 {

@@ -1,9 +1,7 @@
 package watch
 
 import (
-	"bytes"
 	"context"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -253,27 +251,8 @@ const hiddenLooks = 25
 // descendants lists a process of the host and all below it.
 func descendants(pid string, found []string) []string {
 	found = append(found, pid)
-	for _, c := range Children(pid) {
+	for _, c := range jail.Children(pid) {
 		found = descendants(c, found)
-	}
-	return found
-}
-
-// Children lists the children of a process of the host. While the kernel reaps one of them, it may
-// leave out others.
-func Children(pid string) (found []string) {
-	tasks, err := os.ReadDir("/proc/" + pid + "/task")
-	if err != nil {
-		return nil
-	}
-	for _, t := range tasks {
-		b, err := os.ReadFile("/proc/" + pid + "/task/" + t.Name() + "/children")
-		if err != nil {
-			continue
-		}
-		for c := range bytes.FieldsSeq(b) {
-			found = append(found, string(c))
-		}
 	}
 	return found
 }

@@ -53,9 +53,8 @@ def imports():
 
     def typical():
         """What programs often do first. It shows which pages they write to; what it does is lost."""
-        pandas = sys.modules.get("pandas")
-        frame = pandas and pandas.DataFrame({"a": sys.modules["numpy"].ones(9), "b": ["x", "y", "z"] * 3})
-        if frame is not None:
+        if "pandas" in sys.modules:
+            frame = sys.modules["pandas"].DataFrame({"a": sys.modules["numpy"].ones(9), "b": ["x", "y", "z"] * 3})
             frame[frame.a > 0].groupby("b").a.mean().sum(), frame.a.sum(), str(frame), frame.to_csv()
 
     again.paths, again.state, again.typical = True, first.state, typical
