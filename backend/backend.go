@@ -69,7 +69,7 @@ type Backend interface {
 // A Warmer is a Backend that can prepare itself before the first Open, so that
 // the first request does not wait for it.
 //
-// The methods run no program and report no error, because Open will report it. They may be called
+// The methods run no program of a caller and report no error, because Open will report it. They may be called
 // concurrently with every other method.
 type Warmer interface {
 	// Prepare prepares what all sandboxes share.
@@ -77,6 +77,11 @@ type Warmer interface {
 
 	// Warm prepares for sandboxes that see the trees.
 	Warm(ctx context.Context, trees []Tree)
+
+	// Expect says that the first caller will probably open a sandbox with this Spec and start this
+	// process in it. The backend may build the sandbox and start what p.Prestart says. Expect does not
+	// wait for that, but Open does.
+	Expect(ctx context.Context, spec Spec, p Process)
 }
 
 // A Pooler is a Backend that keeps resources for the next sandboxes: parts of closed ones, or empty

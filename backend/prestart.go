@@ -19,6 +19,7 @@ type Prestart struct {
 	Program []ProgramFile // of the waiting process; they replace the files of Process.Program that have the same names
 	Begin   []byte        // turns the waiting process into the caller's; without Fork only
 	Fork    *Fork         // nil: the waiting process itself is used
+	Alone   *Prestart     // with Fork: how the process is started in advance where nothing can be forked yet; nil: it is not
 }
 
 // Fork says that the waiting process is forked into sandboxes and never used itself. It waits

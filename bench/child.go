@@ -29,16 +29,19 @@ type first struct {
 // firstRequest runs in a child process and measures its first request.
 func firstRequest(ctx context.Context, o options, out io.Writer) error {
 	i := interpreter{Lang: sandboxmcp.Language(o.lang)}
+	// The same as in the run command.
+	debug.SetGCPercent(800)
+	req := sandboxmcp.Request{Language: i.Lang, Code: i.hello()}
 	began := time.Now()
 	with := engineOptions(o.state, o.path, os.Environ())
-	with.Warm = []sandboxmcp.Language{i.Lang} // as the run command does
+	with.First = &req
 	e, err := openWith(ctx, with)
 	opened := time.Since(began)
 	if err != nil {
 		return err
 	}
 	defer shut(e)
-	took, err := execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: i.hello()})
+	took, err := execute(ctx, e, req)
 	if err != nil {
 		return err
 	}

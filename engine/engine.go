@@ -91,7 +91,8 @@ type Config struct {
 
 	FreeSpace func(dir string) (free, total uint64, err error) // free space of a file system; nil: ask the kernel
 
-	Warm []sandboxmcp.Language // languages for which the default backend is prepared while the engine opens
+	Warm  []sandboxmcp.Language // languages for which the default backend is prepared while the engine opens
+	First *sandboxmcp.Request   // request that will probably be the first one: its sandbox and interpreter are started while the engine opens
 
 	Network         bool                                 // open Operator, and count refused names even if no domain is open
 	Operator        []sandboxmcp.Domain                  // domains open to every run if Network is set
@@ -225,6 +226,8 @@ type Engine struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that Close waits for
 
+	expected chan struct{} // closed when the backend knows of Config.First; nil: there is none
+
 	copying sync.Mutex // held while the output so far of a run is copied
 
 	mu     sync.Mutex // guards the fields below
@@ -258,7 +261,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	//nolint:contextcheck // work in the background lives as long as the engine
 	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
-	e.warm()
+	e.warm()                //nolint:contextcheck // work in the background lives as long as the engine
 	e.work.Go(sign.Prepare) // while the store is opened
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {
@@ -298,22 +301,6 @@ func queueConfig(cfg Config) queue.Config {
 		}
 	}
 	return q
-}
-
-// warm prepares the default backend in the background.
-func (e *Engine) warm() {
-	w, ok := e.backends[e.cfg.DefaultBackend].(backend.Warmer)
-	if !ok || len(e.cfg.Warm) == 0 {
-		return
-	}
-	e.work.Go(func() { w.Prepare(e.ctx) }) // while the interpreters are found
-	e.work.Go(func() {
-		for _, l := range e.cfg.Warm {
-			if i, err := e.interps.Find(e.ctx, e.backends[e.cfg.DefaultBackend], l); err == nil {
-				w.Warm(e.ctx, i.Trees)
-			}
-		}
-	})
 }
 
 // openRecords opens the store and every part that keeps its data there.

@@ -51,12 +51,10 @@ func (e *Engine) execute(x *execution, interp interpreter.Interpreter, sb backen
 }
 
 func (e *Engine) executeProgram(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*run.Outcome, error) {
-	proc, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ(), e.guardOf(x))
+	proc, err := e.planned(x, interp)
 	if err != nil {
 		return nil, err
 	}
-	proc.Stdin = x.req.Stdin
-	proc.Program = append(proc.Program, x.extras...)
 	r, ctx := e.beginRun(x)
 	defer r.Stop()
 	o, err := r.Program(x.ctx, ctx, run.Program{Process: proc, Sandbox: sb, Stays: x.live != nil})

@@ -334,6 +334,22 @@ func (e *Engine) open(x *execution, interp interpreter.Interpreter, o opening) (
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
 			WithHint("set SANDBOXMCP_STATE_DIR to a directory elsewhere, or put another interpreter first on the PATH")
 	}
+	if e.expected != nil {
+		select {
+		case <-e.expected:
+		case <-x.ctx.Done():
+			return nil, cancelledError(x.ctx)
+		}
+	}
+	sb, err := e.backends[x.req.Backend].Open(x.ctx, e.specOf(x, interp, o))
+	if err != nil && x.ctx.Err() != nil {
+		return nil, cancelledError(x.ctx)
+	}
+	return sb, err
+}
+
+// specOf returns what the sandbox of a request has to be.
+func (e *Engine) specOf(x *execution, interp interpreter.Interpreter, o opening) backend.Spec {
 	const mib = 1 << 20
 	memory := int64(x.limits.MaxRAMMB) * mib
 	e.mu.Lock()
@@ -344,16 +360,12 @@ func (e *Engine) open(x *execution, interp interpreter.Interpreter, o opening) (
 	if x.session != nil { // for all runs of the session; each run has its own timeout
 		cpu = sessionCPUTime
 	}
-	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
+	return backend.Spec{
 		ID: "run-" + id, MinTier: e.cfg.MinTier, Image: interp.Image, Hint: cmp.Or(o.hint, string(x.req.Language)), Loads: e.interps.Packages(x.req, interp),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.settings().WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
 		Stays: x.session != nil, Apart: x.helps, Prestart: o.first, Trees: interp.Trees,
-	})
-	if err != nil && x.ctx.Err() != nil {
-		return nil, cancelledError(x.ctx)
 	}
-	return sb, err
 }
 
 const (

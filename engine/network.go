@@ -80,6 +80,9 @@ func (e *Engine) letOut(x *execution) error {
 // environ returns the environment variables that describe the network; nil if there is
 // none.
 func (x *execution) environ() map[string]string {
+	if x.network == nil { // none was opened yet
+		return nil
+	}
 	env := x.network.Environ()
 	if env != nil && x.live != nil {
 		env["SANDBOX_POLICY"] = policyText(x.limits, x.network.Open())

@@ -65,6 +65,7 @@ type Options struct {
 	Version string
 	Logger  *slog.Logger
 	Warm    []sandboxmcp.Language // see Config
+	First   *sandboxmcp.Request   // see Config
 	Server  bool                  // see Config
 	Notices io.Writer             // see Config
 
@@ -158,7 +159,7 @@ func (o Options) configured(c *config.Config) Config {
 		HostAccess: c.EnableHostAccess, HostAutoApprove: c.HostAutoApprove, HostAllowed: c.HostAllowedCommands, HostBlocked: c.HostBlockedCommands, HostRoots: c.HostRoots, Workspace: c.WorkspacePath,
 		Packages: c.Packages, PackagesAllow: c.PackagesAllow, PackagesDeny: c.PackagesDeny, PackagesMinAge: time.Duration(c.PackagesMinAgeDays) * 24 * time.Hour, ClientEnv: o.Env,
 		RejectDangerous: c.RejectDangerous, UncheckedRules: c.ValidationDisabled,
-		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, Server: o.Server,
+		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, First: o.First, Server: o.Server,
 	}
 }
 

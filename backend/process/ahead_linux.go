@@ -23,10 +23,18 @@ type ahead struct {
 	pipes *pipes
 }
 
+// alone returns how a process is started in advance without a fork server, or nil.
+func alone(p backend.Process) *backend.Prestart {
+	if p.Prestart != nil && p.Prestart.Fork != nil {
+		return p.Prestart.Alone
+	}
+	return p.Prestart
+}
+
 // aheadOf returns the part of a process that can be started in advance, or nil.
 func aheadOf(p backend.Process) *backend.Process {
-	pre := p.Prestart
-	if pre == nil || pre.Fork != nil || p.Stdin != nil || p.OpenStdin || p.Dir != "" {
+	pre := alone(p)
+	if pre == nil || p.Stdin != nil || p.OpenStdin || p.Dir != "" || privateOf(p) > channelBoth { // a waiting process has pipes and two channels
 		return nil
 	}
 	if pre.Argv != nil && !slices.Equal(pre.Argv, p.Argv) {
@@ -96,10 +104,11 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), files); err != nil {
 		return nil, err
 	}
-	s.first()
-	s.expect(prospect{ahead: aheadOf(p)})
+	if key, _ := s.forkFor(p); key != "" { // it counts as a use of the fork server, so that later programs are forked
+		s.b.forkServerFor(s.hall, key, p.Prestart, s.spec)
+	}
 	_ = a.pipes.channel.to.SetWriteDeadline(time.Now().Add(wordLimit))
-	if _, err := a.pipes.channel.Write(p.Prestart.Begin); err != nil {
+	if _, err := a.pipes.channel.Write(alone(p).Begin); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // it did not get Begin, so it has done nothing
 	}
 	_ = a.pipes.channel.to.SetWriteDeadline(time.Time{})

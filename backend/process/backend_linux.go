@@ -183,21 +183,10 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, err
 	}
 	h := sb.hall
-	// The first sandbox of a jail is its trial: its walls are read before anything runs behind
-	// them. The result holds for every caller, so it does not depend on the end of this caller's
-	// context.
-	h.trial.Do(func() {
-		if h.iso, h.err = sb.Isolation(context.WithoutCancel(ctx)); h.err == nil {
-			h.err = judge(h, h.iso)
-		}
-		if h.err == nil {
-			h.seen.Store(&h.iso)
-		}
-	})
-	if h.err != nil {
+	if err := h.try(ctx, sb); err != nil {
 		_ = sb.Close(ctx)
 		b.drop(h)
-		return nil, unavailable(h.err)
+		return nil, unavailable(err)
 	}
 	minimum := spec.MinTier
 	if minimum == "" {
@@ -210,6 +199,20 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	}
 	sb.prewarm(spec.Prestart) //nolint:contextcheck // what it starts outlives the call
 	return sb, nil
+}
+
+// try makes the first sandbox of a jail its trial: its walls are read before a program runs behind
+// them. The result holds for every caller, so it does not depend on the end of ctx.
+func (h *hall) try(ctx context.Context, sb *sandbox) error {
+	h.trial.Do(func() {
+		if h.iso, h.err = sb.Isolation(context.WithoutCancel(ctx)); h.err == nil {
+			h.err = judge(h, h.iso)
+		}
+		if h.err == nil {
+			h.seen.Store(&h.iso)
+		}
+	})
+	return h.err
 }
 
 // place builds a sandbox in a suitable jail. The caller calls leave for the jail. If the jail has
@@ -264,28 +267,6 @@ func unavailable(err error) error {
 		hint = containerFix
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox cannot be built: %s", err).WithHint(hint).WithCause(err)
-}
-
-// Prepare finds the control groups and certificates.
-func (b *Backend) Prepare(ctx context.Context) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if ctx.Err() == nil && !b.closed {
-		b.prepareLocked()
-	}
-}
-
-// Warm makes the jail that the first sandbox with these trees needs.
-func (b *Backend) Warm(ctx context.Context, trees []backend.Tree) {
-	if ctx.Err() != nil {
-		return
-	}
-	h, err := b.hallFor(trees)
-	if err != nil {
-		b.log.Debug("warm up", "error", err)
-		return
-	}
-	b.leave(h)
 }
 
 // hallsMost bounds the jails that are kept while no sandbox lives in them.
@@ -375,40 +356,6 @@ func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	h.enterLocked()
 	b.evictLocked()
 	return h, nil
-}
-
-// prepareLocked finds the cgroups and certificates outside of jails, once.
-func (b *Backend) prepareLocked() {
-	if b.prepared {
-		return
-	}
-	b.prepared = true
-	if b.cfg.Containers != nil {
-		b.certs, b.shown = b.containerCertificates()
-		b.noTree = "the engine makes the control groups"
-		return
-	}
-	b.compileAhead()
-	b.certs, b.shown = b.certificates()
-	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
-		sweepPlain(b.cfg.TempDir)
-	}
-	if b.cfg.testOnlyNoCgroup {
-		b.noTree = "left out"
-		return
-	}
-	tree, err := cgroup.Open(cgroup.Config{Logger: b.log})
-	if err != nil {
-		b.noTree = err.Error()
-		return
-	}
-	if n, err := tree.Sweep(); n > 0 || err != nil {
-		b.log.Info("control groups of dead servers removed", "count", n, "error", err)
-	}
-	b.tree = tree
-	if !b.cfg.NoPool {
-		b.groups = b.newGroupPool()
-	}
 }
 
 // home makes the control group for a jail's own processes, if one is needed. On version 2, only a

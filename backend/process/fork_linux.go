@@ -310,22 +310,30 @@ func (s *sandbox) readyFork(key, load string) bool {
 	return s.load(c, n, z, load, !n.cfg.Stays) == nil
 }
 
-// run starts a command. It uses the fork that waits in the sandbox, or makes a new fork, or
-// executes the program.
-func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) (*jail.Proc, error) {
+// forkFor returns the keys of the zygote and of the Load that a process can be forked from. For the
+// first process of the sandbox, it also records how to prepare the next sandbox.
+func (s *sandbox) forkFor(p backend.Process) (key, load string) {
 	first := s.first()
-	key := s.forkKey(p, first)
-	load := ""
-	if key != "" {
+	var next prospect
+	if key = s.forkKey(p, first); key == "" {
+		next.ahead = aheadOf(p)
+	} else {
 		load = loadKey(p.Prestart.Fork, s.spec)
-	}
-	if first {
-		next := prospect{fork: key, ahead: aheadOf(p)}
+		next.fork = key
 		if s.spec.Loads != "" { // otherwise the next program may load nothing, and Load may have written files in the sandbox
 			next.load = load
 		}
+	}
+	if first {
 		s.expect(next)
 	}
+	return key, load
+}
+
+// run starts a command. It uses the fork that waits in the sandbox, or makes a new fork, or
+// executes the program.
+func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) (*jail.Proc, error) {
+	key, load := s.forkFor(p)
 	s.mu.Lock()
 	c := s.child
 	s.child = nil

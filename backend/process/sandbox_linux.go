@@ -192,7 +192,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err := errors.Join(ctx.Err(), s.check(p)); err != nil {
 		return nil, err
 	}
-	if p.Terminal != nil || privateOf(p) > channelBoth && p.Prestart != nil && p.Prestart.Fork == nil { // a waiting process has pipes and two channels
+	if p.Terminal != nil {
 		p.Prestart = nil
 	}
 	release, err := s.holdLive()
@@ -205,7 +205,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 		return nil, err
 	}
 	defer awake()
-	if r, gone := s.goOn(p); gone != nil {
+	if r, gone := s.goOn(p); gone != nil { //nolint:contextcheck // a fork server outlives the call
 		return nil, errors.Join(fmt.Errorf("start process: %w", gone), s.slot.Kill())
 	} else if r != nil {
 		return r, nil

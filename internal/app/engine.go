@@ -84,13 +84,22 @@ func (a *App) notices(cfg *config.Config) io.Writer {
 // WithEngine opens an engine, calls work and closes the engine. Languages in warm are
 // prepared in the background.
 func (a *App) WithEngine(ctx context.Context, cfg *config.Config, work func(Engine) error, warm ...sandboxmcp.Language) error {
+	return a.withEngine(ctx, cfg, work, func(o *Options) { o.Warm = warm })
+}
+
+// WithEngineFor is WithEngine for a request that work will execute.
+func (a *App) WithEngineFor(ctx context.Context, cfg *config.Config, req sandboxmcp.Request, work func(Engine) error) error {
+	return a.withEngine(ctx, cfg, work, func(o *Options) { o.First = &req })
+}
+
+func (a *App) withEngine(ctx context.Context, cfg *config.Config, work func(Engine) error, with func(*Options)) error {
 	logger, done, err := a.logger(cfg, quiet)
 	if err != nil {
 		return err
 	}
 	defer done()
 	o := a.options(cfg, logger, "cli")
-	o.Warm = warm
+	with(&o)
 	e, err := a.Open(ctx, o)
 	if err != nil {
 		return err

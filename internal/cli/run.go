@@ -253,12 +253,12 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 			})
 		}
 	}
-	return a.WithEngine(ctx, cfg, func(e app.Engine) error {
+	return a.WithEngineFor(ctx, cfg, req, func(e app.Engine) error {
 		a.asked = o.wrote(req)
 		res, err := e.Execute(ctx, app.Me(cfg), req)
 		endOutput()
 		return show(e, res, err)
-	}, req.Language)
+	})
 }
 
 // wrote reports whether a refused value of the request comes from the command line. A file or stdin

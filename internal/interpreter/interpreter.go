@@ -94,6 +94,8 @@ type Finder struct {
 	names sync.Map // path of a Python to the names that do not lead to it
 	begun sync.Map // languages of prepare
 
+	drivers sync.Map // by path and version of a Python: see waiting
+
 	ctx  context.Context //nolint:containedctx // context of background work, which outlives the calls that start it
 	work sync.WaitGroup
 }
@@ -210,6 +212,9 @@ func (f *Finder) Plan(b backend.Backend, r sandboxmcp.Request, i Interpreter, ne
 		driver = f.Compiled(b, i, name, text)
 	}
 	p := i.Program(r, driver)
+	if r.Language == sandboxmcp.Python {
+		p.Waiting = f.waiting(i, driver)
+	}
 	if r.Language == sandboxmcp.Python && guard != "" {
 		if p.Guard = f.Compiled(b, i, "guard.py", []byte(guard)); p.Guard == nil {
 			p.Guard = []byte(guard)
@@ -218,6 +223,14 @@ func (f *Finder) Plan(b backend.Backend, r sandboxmcp.Request, i Interpreter, ne
 	p.Preload, p.Check = f.Preload(r, i)
 	p.Network = network
 	return kernel.Plan(p)
+}
+
+// waiting returns the form of the driver that interpreters started in advance get: always the one that
+// was planned first, so that one that was started before the driver was compiled can still be used.
+func (f *Finder) waiting(i Interpreter, driver []byte) []byte {
+	first, _ := f.drivers.LoadOrStore(i.Path+" "+i.Version, driver)
+	form, _ := first.([]byte)
+	return form
 }
 
 // Compiled returns a text of the product as a Python has compiled it, in the form of a .pyc file. nil:

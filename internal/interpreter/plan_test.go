@@ -199,3 +199,33 @@ func TestWhatIsNeverImportedAhead(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitingInterpretersKeepTheirDriver: an interpreter that was started before the driver was compiled can
+// still be used after that.
+func TestWaitingInterpretersKeepTheirDriver(t *testing.T) {
+	f := interpreter.New(t.Context(), interpreter.Config{StateDir: t.TempDir()})
+	c := &compiler{}
+	plan := func() backend.Process {
+		t.Helper()
+		p, err := f.Plan(c, sandboxmcp.Request{Language: sandboxmcp.Python, Code: "1"}, interpreter.Interpreter{Interpreter: python("/usr/bin/python3")}, nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	before := plan()
+	c.code = []byte("compiled")
+	after := plan()
+	if driver(after) != "compiled" {
+		t.Errorf("got the driver %.30q, want the compiled one", driver(after))
+	}
+	alone := func(p backend.Process) []backend.ProgramFile {
+		if p.Prestart.Alone != nil {
+			return p.Prestart.Alone.Program
+		}
+		return p.Prestart.Program
+	}
+	if d := cmp.Diff(alone(before), alone(after)); d != "" || len(alone(before)) != 1 {
+		t.Errorf("what waits (-before +after):\n%.300s", d)
+	}
+}

@@ -150,10 +150,11 @@ func planPython(p Program) backend.Process {
 		argv = append(argv, "-S")
 	}
 	fixed := map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}
-	var ahead *backend.Prestart
+	ahead := alonePython(p, fixed)
 	if canFork(p) {
 		ahead = &backend.Prestart{
-			Argv: append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
+			Alone: ahead,
+			Argv:  append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
 			Program: []backend.ProgramFile{{Name: pythonDriver, Data: pythonForkServer()}},
 			Fork:    &backend.Fork{Options: len(argv), Load: pythonImports(p), Check: p.Check},
 		}
@@ -169,6 +170,24 @@ func planPython(p Program) backend.Process {
 		Prestart: ahead,
 		Program:  files,
 		Channels: 1,
+	}
+}
+
+// alonePython returns how an interpreter is started in advance and waits just before it opens its
+// program, or nil. boot.py says how the driver becomes one that waits.
+func alonePython(p Program, fixed map[string]string) *backend.Prestart {
+	const begins, waits = "begins at once", "waits for word"
+	driver := p.Waiting
+	if driver == nil {
+		driver = pythonText()
+	}
+	if len(p.Env) > 0 || p.Guard != nil || bytes.Count(driver, []byte(begins)) != 1 {
+		return nil
+	}
+	return &backend.Prestart{
+		Env:     environment(p, fixed),
+		Program: []backend.ProgramFile{{Name: pythonDriver, Data: bytes.Replace(driver, []byte(begins), []byte(waits), 1)}},
+		Begin:   []byte{'\n'},
 	}
 }
 

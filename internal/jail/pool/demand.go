@@ -11,6 +11,7 @@ type demand[V any] struct {
 	build  func() (V, bool) // makes a value
 	last   time.Time        // time of the last demand
 	wanted bool             // values are built in advance: there were two demands within Window, or Eager
+	first  chan struct{}    // a first demand was announced and has not come; closed when its value is built; else nil
 	used   int              // values in use: demands for which Done was not called yet
 
 	since        time.Time // begin of the current window
@@ -23,6 +24,8 @@ func (p *Pool[K, V]) demandLocked(key K, build func() (V, bool)) {
 	now := time.Now()
 	e := p.entries[key]
 	switch {
+	case e != nil && e.demand.first != nil:
+		e.demand.first = nil
 	case e != nil:
 		e.demand.wanted = e.demand.wanted || now.Sub(e.demand.last) <= p.policy.Window
 	case !p.roomLocked(now):
@@ -69,8 +72,11 @@ func (p *Pool[K, V]) missingLocked(key K, e *entry[V]) int {
 		return 0
 	}
 	want := 0
-	if e.demand.wanted {
+	switch {
+	case e.demand.wanted:
 		want = p.policy.Want(key, max(e.demand.peak, e.demand.before))
+	case e.demand.first != nil:
+		want = 1
 	}
 	return want - len(e.values)
 }
@@ -122,6 +128,50 @@ func (p *Pool[K, V]) Expect(key K, build func() (V, bool)) {
 	defer p.mu.Unlock()
 	if e := p.entries[key]; e != nil {
 		e.demand.build = build
+	}
+}
+
+// Announce says that the first demand for a key will come soon. It starts to build a value for it and
+// does not wait. A Take that comes meanwhile waits for the value. Announce does nothing if the key is
+// known, or if too many keys are.
+func (p *Pool[K, V]) Announce(key K, build func() (V, bool)) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.entries[key] != nil || p.closed || !p.roomLocked(now) {
+		return
+	}
+	built := make(chan struct{})
+	p.entries[key] = &entry[V]{demand: demand[V]{build: build, since: now, last: now, wanted: p.policy.Eager, first: built}}
+	go func() {
+		defer close(built)
+		p.turn.Lock()
+		defer p.turn.Unlock()
+		p.mu.Lock()
+		closed := p.closed
+		p.mu.Unlock()
+		if closed {
+			return
+		}
+		if v, ok := build(); ok && !p.Put(key, v) {
+			_ = p.policy.Drop(v)
+		}
+	}()
+}
+
+// await waits for the value of an announced demand.
+func (p *Pool[K, V]) await(key K) {
+	var built chan struct{}
+	p.mu.Lock()
+	if e := p.entries[key]; e != nil {
+		built = e.demand.first
+	}
+	p.mu.Unlock()
+	if built != nil {
+		<-built
 	}
 }
 

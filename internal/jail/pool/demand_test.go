@@ -173,3 +173,60 @@ func TestEmptyWaitsForFill(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAnnouncedValueIsAwaited: the first demand waits for its value, which is not built twice. Nothing
+// more is built until there is a second demand.
+func TestAnnouncedValueIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory(9)
+		for range 2 {
+			f.Announce("a", func() (int, bool) { time.Sleep(time.Second); return f.build() })
+		}
+		wantTake(t, f.Pool, "a", 1)
+		f.Expect("a", f.build)
+		f.Done("a")
+		f.Fill()
+		synctest.Wait()
+		f.wantLen(t, "after the first demand", 0)
+		f.use(1, "a")
+		f.wantLen(t, "after the second demand", 2)
+		if err := f.Empty(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAnnouncedValueIsDropped if no demand comes.
+func TestAnnouncedValueIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory(9)
+		f.Announce("a", f.build)
+		synctest.Wait()
+		f.wantLen(t, "before its time", 1)
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		f.wantLen(t, "after its time", 0)
+		f.want(t, "by age", 1)
+	})
+}
+
+// TestCloseWaitsForAnnounced: a value that is being built is dropped. One that fails is not.
+func TestCloseWaitsForAnnounced(t *testing.T) {
+	for name, want := range map[string][]int{"Built": {1}, "Failed": nil} {
+		t.Run(name, func(t *testing.T) {
+			f := newFactory(9)
+			f.fail = want == nil
+			began, goOn := make(chan struct{}), make(chan struct{})
+			f.Announce("a", func() (int, bool) { close(began); <-goOn; return f.build() })
+			<-began
+			time.AfterFunc(10*time.Millisecond, func() { close(goOn) })
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+			f.want(t, "by Close", want...)
+			if f.Announce("b", f.build); f.made != 1 {
+				t.Errorf("after Close: got %d values built, want 1", f.made)
+			}
+		})
+	}
+}

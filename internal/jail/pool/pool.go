@@ -80,11 +80,12 @@ func New[K comparable, V any](policy Policy[K, V]) *Pool[K, V] {
 // Take removes a value of the key and returns it. ok is false if none is left. Dead values are
 // dropped on the way. With a Window, Take counts as demand, also if it fails: the caller calls Done
 // when it no longer uses the value, or the one that it made instead. build makes values of the key
-// for Fill, until Expect replaces it. It may be nil.
+// for Fill, until Expect replaces it. It may be nil. Take waits only for a value that was announced.
 func (p *Pool[K, V]) Take(key K, build func() (V, bool)) (v V, ok bool) {
 	if p == nil {
 		return v, false
 	}
+	p.await(key)
 	p.mu.Lock()
 	if p.policy.Window > 0 {
 		p.demandLocked(key, build)

@@ -40,6 +40,10 @@
 # display and the path of the program, or None if more is different. Then the loop runs a
 # second time.
 #
+# An interpreter that is started ahead of a request waits just before it opens the program. It
+# executes this file with the first of two constants replaced by the second one, in the text or in
+# the compiled form, so that both wait. Nothing that the program could see tells them apart.
+#
 # A program that uses a known module without importing it gets the name as a global
 # (lacks.py, fix.py). Its text stays as it is. slow.py does that.
 def boot():
@@ -154,6 +158,10 @@ def boot():
     except OSError:
         pass
     state.update(display=display, channel=channel, library=library)
+    if "begins at once" == "waits for word":
+        if not posix.read(4, 1):
+            posix._exit(0)
+        posix.close(4)
     try:
         try:
             if display == "none" or display == "quiet" or display == "figures":

@@ -1,0 +1,109 @@
+package process
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// This file prepares the backend before the first sandbox is opened.
+
+// Prepare finds the control groups and certificates.
+func (b *Backend) Prepare(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ctx.Err() == nil && !b.closed {
+		b.prepareLocked()
+	}
+}
+
+// Warm makes the jail that the first sandbox with these trees needs.
+func (b *Backend) Warm(ctx context.Context, trees []backend.Tree) {
+	if ctx.Err() != nil {
+		return
+	}
+	h, err := b.hallFor(trees)
+	if err != nil {
+		b.log.Debug("warm up", "error", err)
+		return
+	}
+	b.leave(h)
+}
+
+// Expect builds a ready sandbox for the first caller. Unlike every other ready sandbox, it may be the
+// first one of its jail.
+func (b *Backend) Expect(ctx context.Context, spec backend.Spec, p backend.Process) {
+	if spec.Terminal { // no ready sandbox has terminals
+		return
+	}
+	b.ready.Announce(b.keyOf(spec), func() (*sandbox, bool) {
+		s, err := b.first(ctx, spec, aheadOf(p))
+		if err != nil {
+			b.log.Debug("no sandbox is made ready", "error", err)
+		}
+		return s, err == nil
+	})
+}
+
+// first builds a ready sandbox, and the jail if there is none. It starts p in it unless p is nil.
+func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Process) (*sandbox, error) {
+	h, err := b.hallFor(spec.Trees)
+	if err != nil {
+		return nil, err
+	}
+	defer b.leave(h)
+	if h.Mode() == jail.ModePlain || h.Mode() == jail.ModeContainer {
+		return nil, errors.ErrUnsupported
+	}
+	s, err := b.build(h, spec, forLater)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil && !s.startAhead(*p) { // beside the trial: nothing of a caller runs before that has passed
+		err = errors.New("the process does not start")
+	} else if err = h.try(ctx, s); err != nil {
+		b.drop(h)
+	}
+	if err != nil {
+		_ = s.end()
+	}
+	return s, err
+}
+
+// prepareLocked finds the cgroups and certificates outside of jails, once.
+func (b *Backend) prepareLocked() {
+	if b.prepared {
+		return
+	}
+	b.prepared = true
+	if b.cfg.Containers != nil {
+		b.certs, b.shown = b.containerCertificates()
+		b.noTree = "the engine makes the control groups"
+		return
+	}
+	b.compileAhead()
+	b.certs, b.shown = b.certificates()
+	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
+		sweepPlain(b.cfg.TempDir)
+	}
+	if b.cfg.testOnlyNoCgroup {
+		b.noTree = "left out"
+		return
+	}
+	tree, err := cgroup.Open(cgroup.Config{Logger: b.log})
+	if err != nil {
+		b.noTree = err.Error()
+		return
+	}
+	if n, err := tree.Sweep(); n > 0 || err != nil {
+		b.log.Info("control groups of dead servers removed", "count", n, "error", err)
+	}
+	b.tree = tree
+	if !b.cfg.NoPool {
+		b.groups = b.newGroupPool()
+	}
+}
