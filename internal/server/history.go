@@ -26,9 +26,9 @@ const ownStream = ""
 // an [mcp.EventStore]. That of the SDK keeps a record of every request until its session ends,
 // and drops events of all sessions when one of them has many.
 //
-// If there are too many bytes, the session that has most of them loses those of its stream
-// without events for the longest time. So a caller with one busy session takes nothing from
-// the others.
+// If there are too many bytes, the session that has most of them loses the events of one
+// stream: of the one that has had no event for the longest time. So a caller with one busy
+// session takes nothing from the others.
 type history struct {
 	mu       sync.Mutex
 	bytes    int
@@ -164,9 +164,9 @@ func (h *history) makeRoom() {
 	}
 }
 
-// After implements [mcp.EventStore]. An index of -1 means that the client has no event yet. A
-// client that begins to read a session's own stream so gets the events that are kept. They are
-// then numbered from 0, as the SDK numbers them.
+// After implements [mcp.EventStore]. An index of -1 means that the client has no event yet. So
+// a client that begins to read a session's own stream gets the events that are kept. From then
+// on they are numbered from 0, as the SDK numbers them.
 func (h *history) After(_ context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
 	events, err := h.after(session, stream, index)
 	return func(yield func([]byte, error) bool) {
