@@ -47,17 +47,18 @@ type Networker interface {
 }
 
 // Network is a sandbox's only way out: sockets inside the sandbox that the server holds.
-// Connections to every address reach them, if a socket listens on the port. The sandbox's own
-// kernel refuses all other ports at once. What is read from these sockets is untrusted.
+// Connections to every IPv4 address and to ::1 reach them, if a socket listens on the port. The
+// sandbox's own kernel refuses all other ports and addresses at once. What is read from these
+// sockets is untrusted.
 //
 // A later call of Networker.Network adds to TCP. A caller that reads the map beside such calls
 // holds a lock around both. DNS, DNSTCP and Proxy do not change. The sender that DNS.ReadFrom
 // returns must be passed to WriteTo: it contains the address that was asked.
 type Network struct {
-	DNS    []net.PacketConn     // port 53 of every address, UDP; answers come from the address that was asked
+	DNS    []net.PacketConn     // port 53 of every such address, UDP; answers come from the address that was asked
 	DNSTCP []net.Listener       // port 53, TCP
 	Proxy  net.Listener         // 127.0.0.1:312, for programs that use a proxy
-	TCP    map[int]net.Listener // by port, for every address: LocalAddr of a connection is the address that the program connected to
+	TCP    map[int]net.Listener // by port, for every such address: LocalAddr of a connection is the address that the program connected to
 
 	// Refused returns the destinations that the sandbox's kernel has refused since the last call,
 	// because no socket listens for them. Callers report them to programs, so that they can request

@@ -334,14 +334,14 @@ func TestEachClientHasItsFile(t *testing.T) {
 
 // TestDeepFiles: a file whose values are nested without end is refused and not changed.
 func TestDeepFiles(t *testing.T) {
-	for name, begin := range map[string]string{"claude": "", "codex": "a = "} {
-		text := begin + strings.Repeat("[", 3_000_000)
+	for _, c := range []struct{ client, begin string }{{"claude", ""}, {"codex", "a = "}, {"claude", `/*"*/`}, {"claude", "//\"\\\n"}, {"claude", `{"\"": /* " // */`}} {
+		text := c.begin + strings.Repeat("[", 3_000_000)
 		file := write(t, text)
-		if _, err := client(t, name).Install(file, "s", enroll.Entry{Command: "c"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
-			t.Errorf("%s: got %v, want invalid_argument", name, err)
+		if _, err := client(t, c.client).Install(file, "s", enroll.Entry{Command: "c"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("%s, after %q: got %v, want invalid_argument", c.client, c.begin, err)
 		}
 		if now, err := os.ReadFile(file); err != nil || string(now) != text {
-			t.Errorf("%s: the file has changed, or cannot be read: %v", name, err)
+			t.Errorf("%s, after %q: the file has changed, or cannot be read: %v", c.client, c.begin, err)
 		}
 	}
 }

@@ -66,26 +66,58 @@ func editJSON(data []byte, ch change) ([]byte, error) {
 // maxNested bounds the nesting of values, because the parser is recursive.
 const maxNested = 1000
 
-// tooDeep returns the offset of a bracket that is nested too deep, or -1. It does not count brackets
-// in texts. Those in comments count, but a comment that opens so many is not of a configuration.
+// tooDeep returns the offset of a bracket that is nested too deep, or -1. Brackets in texts and comments do not
+// count. It skips these as the parser does, so that none of them hides brackets from it.
 func tooDeep(data []byte) int {
-	depth, text := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case text && c == '\\':
-			i++
-		case c == '"' || c == '\n': // no text goes over a line end
-			text = c == '"' && !text
-		case text:
-		case c == '{' || c == '[':
+	depth := 0
+	for i := 0; i < len(data); {
+		if n := skipped(data[i:]); n > 0 {
+			i += n
+			continue
+		}
+		switch data[i] {
+		case '{', '[':
 			if depth++; depth > maxNested {
 				return i
 			}
-		case c == '}' || c == ']':
+		case '}', ']':
 			depth--
 		}
+		i++
 	}
 	return -1
+}
+
+// skipped returns the length of the text or comment that data begins with; 0: neither.
+func skipped(data []byte) int {
+	end := ""
+	switch {
+	case bytes.HasPrefix(data, []byte("//")):
+		end = "\n"
+	case bytes.HasPrefix(data, []byte("/*")):
+		end = "*/"
+	case data[0] == '"':
+		return skippedText(data)
+	default:
+		return 0
+	}
+	if n := bytes.Index(data[2:], []byte(end)); n >= 0 {
+		return 2 + n + len(end)
+	}
+	return len(data)
+}
+
+// skippedText is skipped for a text.
+func skippedText(data []byte) int {
+	for i := 1; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(data)
 }
 
 // enterJSON adds or updates the entry.

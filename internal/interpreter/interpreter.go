@@ -257,7 +257,7 @@ func (f *Finder) Preload(r sandboxmcp.Request, i Interpreter) (modules []string,
 	return f.ahead.Modules(python(i.Interpreter), r.Code)
 }
 
-// Packages returns the packages of sets that a program seems to import, separated by commas.
+// Packages returns the modules of sets that a program seems to need, separated by commas.
 func (f *Finder) Packages(r sandboxmcp.Request, i Interpreter) string {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 {
 		return ""

@@ -51,7 +51,7 @@ func (c *packets) answer(oob []byte) []byte {
 			copy(info.Spec_dst[:], m.Data[4:8]) // the address here that was asked
 			return unix.PktInfo4(info)
 		case c.v6 && m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
-			info := &unix.Inet6Pktinfo{Ifindex: 1} // loopback, which an address of one link only needs
+			info := &unix.Inet6Pktinfo{}
 			copy(info.Addr[:], m.Data[:16])
 			return unix.PktInfo6(info)
 		}

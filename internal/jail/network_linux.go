@@ -18,7 +18,7 @@ type Socket struct {
 	Port     int
 	UDP      bool // false: a TCP listener
 	V6       bool
-	Loopback bool // bound to 127.0.0.1 or ::1; false: to every address
+	Loopback bool // bound to 127.0.0.1 or ::1; false: to every local address
 	Refusals bool // a packet socket that sees connections that the kernel refuses, see ParseRefused; the other fields are ignored
 }
 
@@ -134,7 +134,7 @@ func (s *Slot) verifySockets(fds []int) error {
 }
 
 // socketScript returns the script that enters the network namespace of the process
-// whose pidfd is passed, makes the sockets, and makes every address local.
+// whose pidfd is passed, makes the sockets, and makes every IPv4 address local.
 func socketScript(want []Socket) *script {
 	s := &script{}
 	s.do("enter the network namespace", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNET))
@@ -178,7 +178,6 @@ func (s *script) socket(w Socket) {
 	switch { // lets the server answer from the address that the program sent to
 	case w.UDP && w.V6:
 		set(unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO)
-		set(unix.IPPROTO_IPV6, unix.IPV6_FREEBIND)
 	case w.UDP:
 		set(unix.IPPROTO_IP, unix.IP_PKTINFO)
 	}

@@ -297,7 +297,7 @@ func (s *Slot) Clear(ctx context.Context) error {
 	}
 	over := make(chan struct{})
 	defer close(over)
-	go s.releaseUntil(over, s.PID())
+	go s.releaseUntil(over, false)
 	select {
 	case <-done:
 		return nil

@@ -24,74 +24,77 @@ const (
 	mostReleased = 1 << 14
 )
 
-// untilReleased waits until init has ended, at most for limit. It releases the memory of the sandbox's
-// processes from time to time.
+// untilReleased waits until init has ended, at most for limit. Meanwhile it releases the memory of the sandbox's
+// processes. When it returns nil, no release goes on, and none begins. So the user id may then be another
+// sandbox's.
 func (s *Slot) untilReleased(limit time.Duration) error {
-	began := time.Now()
-	end := began.Add(limit)
-	wait := endsSoon
-	for {
-		err := waitPidfd(s.pidfd, min(wait, time.Until(end)))
-		if err == nil || time.Until(end) <= 0 {
-			return err
-		}
-		done := make(chan struct{})
-		go func() { // the kernel lets it wait for each process whose memory is being changed
-			defer close(done)
-			s.release(s.PID(), time.Since(began) > endsLate)
-		}()
-		wait *= 2
-		rest := time.NewTimer(time.Until(end))
-		select {
-		case <-done:
-		case <-rest.C:
-		}
-		rest.Stop()
+	over := make(chan struct{})
+	defer close(over)
+	go s.releaseUntil(over, true)
+	if err := waitPidfd(s.pidfd, limit); err != nil {
+		return err
 	}
+	s.releasing.Lock()
+	defer s.releasing.Unlock()
+	s.released = true
+	return nil
 }
 
-// releaseUntil releases the memory of killed processes below pid from time to time, until done is closed.
-func (s *Slot) releaseUntil(done <-chan struct{}, pid int) {
+// releaseUntil releases the memory of killed processes from time to time, until over is closed. A release that
+// has begun goes on: the kernel lets it wait for each process whose memory is being changed. With named, files
+// that have a name are made empty, too, once the processes are late.
+func (s *Slot) releaseUntil(over <-chan struct{}, named bool) {
+	began := time.Now()
 	for wait := endsSoon; ; wait *= 2 {
 		t := time.NewTimer(wait)
 		select {
-		case <-done:
+		case <-over:
 			t.Stop()
 			return
 		case <-t.C:
-			s.release(pid, false)
+			s.release(named && time.Since(began) > endsLate)
 		}
 	}
 }
 
-// release takes the memory from those processes of a sandbox that were killed. pid is that of its init. It takes
-// private memory by a call for that, and memory that processes share by making its files empty. The latter needs
-// root. With named, it does so also with files that have a name, which the caller of the run may want.
-func (s *Slot) release(pid int, named bool) {
-	if pid <= 0 || s.jail.cfg.Mode == ModePlain {
+// release takes the memory from those processes of a sandbox that were killed. It takes private memory by a call
+// for that, and memory that processes share by making its files empty. The latter needs root. With named, it does
+// so also with files that have a name, which the caller of the run may want.
+func (s *Slot) release(named bool) {
+	s.releasing.Lock()
+	defer s.releasing.Unlock()
+	if s.released || s.jail.cfg.Mode == ModePlain || s.Ended() || s.PID() <= 0 {
 		return
 	}
-	seen := map[inode]bool{}
-	for _, p := range processesBelow(pid) {
-		if killed := releasePrivate(p); killed && os.Geteuid() == 0 && s.own != 0 { // then no file of the host has the sandbox's user
-			cutShared(p, uint32(s.uid), named, seen)
-		}
+	may := os.Geteuid() == 0 && s.own != 0 // no file of the host belongs to the sandbox's user, except in a shared directory
+	c := cutter{uid: uint32(s.uid), named: named, seen: map[inode]bool{}}
+	if s.jail.cfg.ownShared() {
+		c.not = s.jail.cfg.Shared
+	}
+	for _, pid := range processesBelow(s.PID()) {
+		releaseProcess(pid, func(pidfd int) {
+			if may {
+				c.cutShared(pid, pidfd)
+			}
+		})
 	}
 }
 
-// releasePrivate takes its private memory from a process that was killed. The kernel refuses it for others.
-func releasePrivate(pid string) (killed bool) {
+// releaseProcess takes its private memory from a process that was killed, and then calls killed. The kernel
+// refuses it for others.
+func releaseProcess(pid string, killed func(pidfd int)) {
 	n, err := strconv.Atoi(pid)
 	if err != nil {
-		return false
+		return
 	}
 	fd, err := unix.PidfdOpen(n, 0)
 	if err != nil {
-		return false
+		return
 	}
 	defer closeAll(fd)
-	_, _, errno := unix.Syscall(unix.SYS_PROCESS_MRELEASE, uintptr(fd), 0, 0)
-	return errno == 0
+	if _, _, errno := unix.Syscall(unix.SYS_PROCESS_MRELEASE, uintptr(fd), 0, 0); errno == 0 {
+		killed(fd)
+	}
 }
 
 // processesBelow lists the processes below one of the host.
@@ -124,24 +127,26 @@ func Children(pid string) (found []string) {
 
 type inode struct{ dev, ino uint64 }
 
-// cutShared removes the contents of the files in memory that a process shares and that belong to uid: of those
-// without a name, and with named of all.
-func cutShared(pid string, uid uint32, named bool, seen map[inode]bool) {
+// cutter makes files empty that processes of one sandbox share.
+type cutter struct {
+	uid   uint32         // owner of the files
+	named bool           // also those that have a name
+	not   Shared         // a directory of the host, whose files stay as they are
+	seen  map[inode]bool // files that were found before
+}
+
+// cutShared makes the files in memory empty that a process shares and that belong to the sandbox's user.
+func (c *cutter) cutShared(pid string, pidfd int) {
 	dir, maps := mapped(pid)
 	for line := range strings.Lines(maps) {
 		fields := strings.Fields(line) // range, rights, offset, device, inode, path
 		if len(fields) < 5 || !strings.Contains(fields[1], "w") || !strings.HasSuffix(fields[1], "s") {
 			continue
 		}
-		var of unix.Stat_t
-		name := dir + "map_files/" + fields[0]
-		if unix.Stat(name, &of) != nil || of.Uid != uid || of.Mode&unix.S_IFMT != unix.S_IFREG || seen[inode{of.Dev, of.Ino}] {
+		if at := strings.Index(line, "/"); at >= 0 && c.not.Host != "" && c.not.holds(line[at:]) { // a path as the process sees it
 			continue
 		}
-		seen[inode{of.Dev, of.Ino}] = true
-		if of.Nlink == 0 || named {
-			cut(name, uid)
-		}
+		c.cut(dir+"map_files/"+fields[0], pidfd)
 	}
 }
 
@@ -158,16 +163,27 @@ func mapped(pid string) (dir, maps string) {
 	return "", ""
 }
 
-// cut makes a file in memory empty if it belongs to uid.
-func cut(name string, uid uint32) {
+// cut makes a file in memory empty if it belongs to the user and if the process that shares it still exists:
+// otherwise its process id, by which name leads to the file, may be that of another.
+func (c *cutter) cut(name string, pidfd int) {
+	var of unix.Stat_t
+	if unix.Stat(name, &of) != nil || !c.wants(of) {
+		return
+	}
 	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return
 	}
 	defer closeAll(fd)
-	var of unix.Stat_t
 	var system unix.Statfs_t
-	if unix.Fstat(fd, &of) == nil && of.Uid == uid && unix.Fstatfs(fd, &system) == nil && system.Type == unix.TMPFS_MAGIC {
-		_ = unix.Ftruncate(fd, 0)
+	if unix.Fstat(fd, &of) != nil || !c.wants(of) || unix.Fstatfs(fd, &system) != nil || system.Type != unix.TMPFS_MAGIC || ended(pidfd) {
+		return
 	}
+	c.seen[inode{of.Dev, of.Ino}] = true
+	_ = unix.Ftruncate(fd, 0)
+}
+
+// wants reports whether a file is to be made empty.
+func (c *cutter) wants(of unix.Stat_t) bool {
+	return of.Uid == c.uid && of.Mode&unix.S_IFMT == unix.S_IFREG && (of.Nlink == 0 || c.named) && !c.seen[inode{of.Dev, of.Ino}]
 }

@@ -89,6 +89,9 @@ type Slot struct {
 	gone     chan struct{} // closed at end of file on init's socket
 	killOnce sync.Once
 	killErr  error
+
+	releasing sync.Mutex // held while memory of killed processes is released
+	released  bool       // init has ended, and nothing may be released any more; guarded by releasing
 }
 
 // makeHead is the size of struct make of init.c.

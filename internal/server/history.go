@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jsonparts"
 )
 
 // Bounds of a history.
@@ -26,9 +28,9 @@ const ownStream = ""
 // an [mcp.EventStore]. That of the SDK keeps a record of every request until its session ends,
 // and drops events of all sessions when one of them has many.
 //
-// If there are too many bytes, the session that has most of them loses those of its stream
-// without events for the longest time. So a caller with one busy session takes nothing from
-// the others.
+// If there are too many bytes, the session that has most of them loses the events of one
+// stream: of the one that has had no event for the longest time. So a caller with one busy
+// session takes nothing from the others.
 type history struct {
 	mu       sync.Mutex
 	bytes    int
@@ -50,7 +52,7 @@ type pastStream struct {
 	first  int // index of the first event that is kept
 	events [][]byte
 	bytes  int
-	data   bool // an event with data is kept
+	done   bool // an answer is kept; the call has ended, or the first of a batch
 }
 
 func newHistory() *history { return &history{sessions: map[string]*pastSession{}} }
@@ -99,10 +101,10 @@ func (h *history) forgetSession(id string) {
 	}
 }
 
-// forgetStream forgets a stream of a request: the oldest that has events with data, or else the
-// oldest. A stream without data has a call that goes on.
+// forgetStream forgets a stream of a request: the oldest that has an answer, or else the oldest.
+// A stream without an answer has a call that goes on, or an answer that was dropped.
 func (h *history) forgetStream(s *pastSession) {
-	i := slices.IndexFunc(s.order, func(p *pastStream) bool { return p.data && p.id != ownStream })
+	i := slices.IndexFunc(s.order, func(p *pastStream) bool { return p.done && p.id != ownStream })
 	if i < 0 {
 		i = slices.IndexFunc(s.order, func(p *pastStream) bool { return p.id != ownStream })
 	}
@@ -129,9 +131,7 @@ func (h *history) Append(_ context.Context, session, stream string, data []byte)
 		return fmt.Errorf("event of stream %q: %w", stream, mcp.ErrEventsPurged)
 	}
 	h.makeRoom()
-	if len(data) > 0 {
-		p.data = true
-	}
+	p.done = p.done || answers(data)
 	size := len(data) + eventCost
 	p.events = append(p.events, data)
 	p.bytes += size
@@ -140,6 +140,30 @@ func (h *history) Append(_ context.Context, session, stream string, data []byte)
 	i := slices.Index(s.order, p)
 	s.order = append(slices.Delete(s.order, i, i+1), p)
 	return nil
+}
+
+// answers reports whether a message of the server is an answer.
+func answers(data []byte) bool {
+	in := jsonparts.Scanner(data)
+	if begin, err := in.ReadToken(); err != nil || begin.Kind() != '{' {
+		return false
+	}
+	for in.PeekKind() == '"' {
+		name, err := in.ReadToken()
+		if err != nil {
+			return false
+		}
+		switch name.String() {
+		case "result", "error":
+			return true
+		case "method":
+			return false
+		}
+		if in.SkipValue() != nil {
+			return false
+		}
+	}
+	return false
 }
 
 func (h *history) find(session, stream string) (*pastSession, *pastStream) {
@@ -164,9 +188,9 @@ func (h *history) makeRoom() {
 	}
 }
 
-// After implements [mcp.EventStore]. An index of -1 means that the client has no event yet. A
-// client that begins to read a session's own stream so gets the events that are kept. They are
-// then numbered from 0, as the SDK numbers them.
+// After implements [mcp.EventStore]. An index of -1 means that the client has no event yet. So
+// a client that begins to read a session's own stream gets the events that are kept. From then
+// on they are numbered from 0, as the SDK numbers them.
 func (h *history) After(_ context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
 	events, err := h.after(session, stream, index)
 	return func(yield func([]byte, error) bool) {

@@ -10,29 +10,38 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Bounds of what calls on event streams hold that have no answer yet. A client sends them by requests
-// that are answered at once, and may leave the answers unread.
+// Bounds of what messages on event streams hold until they are answered or handled. A client sends them by
+// requests that are answered at once, and may leave the answers unread.
 const (
 	maxUnanswered    = 256 << 20 // bytes of all streams
 	maxUnansweredOne = 16 << 20  // bytes of one stream; one more call may exceed it
-	toolCost         = 4 << 10   // bytes that a call of a tool takes besides its arguments
+	toolCost         = 4 << 10   // bytes that a call of a tool, or a notification, takes besides its parameters
 	otherCost        = 64 << 10  // bytes of any other call, whose answer is not counted elsewhere
 )
 
-// unanswered counts what the calls of all event streams hold.
+// unanswered counts what the messages of all event streams hold.
 type unanswered struct {
 	mu    sync.Mutex
 	bytes int64
 }
 
-// countedTransport is an event stream whose calls are counted until they are answered.
+// countedTransport is an event stream whose calls are counted until they are answered. Notifications are counted
+// while they wait for the answer to initialize: the SDK handles each message after that was sent.
 type countedTransport struct {
 	*mcp.SSEServerTransport
 
-	all   *unanswered
-	bytes int64                  // guarded by all.mu, as are the others
-	calls map[jsonrpc.ID][]int64 // bytes of the calls in progress; a client may use an id twice
-	over  bool
+	all    *unanswered
+	bytes  int64               // guarded by all.mu, as are the others
+	calls  map[jsonrpc.ID]held // calls whose answer is not being sent yet
+	begins int                 // calls of initialize that are not answered
+	behind int64               // bytes of the notifications that wait for these answers
+	over   bool
+}
+
+// held is what a call holds.
+type held struct {
+	bytes  int64
+	begins bool // it is a call of initialize
 }
 
 // Connect implements [mcp.Transport].
@@ -55,36 +64,60 @@ func (t *countedTransport) admit() error {
 		WithHint("read the answers").With("retry_after_seconds", 2)
 }
 
+// add counts a message. It does not count a call with the id of one in progress, which the SDK drops.
 func (t *countedTransport) add(r *jsonrpc.Request) {
-	size := int64(len(r.Params)) + otherCost
-	if r.Method == toolsCall {
-		size += toolCost - otherCost
+	size := int64(len(r.Params)) + toolCost
+	if r.IsCall() && r.Method != toolsCall {
+		size += otherCost - toolCost
 	}
 	if id, isText := r.ID.Raw().(string); isText {
 		size += 2 * int64(len(id)) // the answer repeats it
 	}
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
-	if t.over {
+	_, dropped := t.calls[r.ID]
+	switch {
+	case t.over || dropped:
+		return
+	case r.IsCall():
+		c := held{bytes: size, begins: r.Method == "initialize"}
+		t.calls[r.ID] = c
+		if c.begins {
+			t.begins++
+		}
+	case t.begins > 0:
+		t.behind += size
+	default: // it is handled at once
 		return
 	}
-	t.calls[r.ID] = append(t.calls[r.ID], size)
 	t.bytes += size
 	t.all.bytes += size
 }
 
-func (t *countedTransport) answered(id jsonrpc.ID) {
+// answering returns what a call holds whose answer is about to be sent. From now on a call may have the same id.
+func (t *countedTransport) answering(id jsonrpc.ID) held {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
-	sizes := t.calls[id]
-	if len(sizes) == 0 {
+	c := t.calls[id]
+	delete(t.calls, id)
+	return c
+}
+
+// answered ends the count of a call, and of the notifications that have waited for its answer.
+func (t *countedTransport) answered(c held) {
+	t.all.mu.Lock()
+	defer t.all.mu.Unlock()
+	if t.over {
 		return
 	}
-	t.bytes -= sizes[0]
-	t.all.bytes -= sizes[0]
-	if t.calls[id] = sizes[1:]; len(sizes) == 1 {
-		delete(t.calls, id)
+	if c.begins {
+		if t.begins--; t.begins == 0 {
+			c.bytes += t.behind
+			t.behind = 0
+		}
 	}
+	t.bytes -= c.bytes
+	t.all.bytes -= c.bytes
 }
 
 // end forgets the calls of the stream, which has ended.
@@ -102,10 +135,10 @@ type countedConn struct {
 	t *countedTransport
 }
 
-// Read counts a call.
+// Read counts a message.
 func (c *countedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	m, err := c.Connection.Read(ctx)
-	if r, ok := m.(*jsonrpc.Request); err == nil && ok && r.ID.IsValid() {
+	if r, ok := m.(*jsonrpc.Request); err == nil && ok {
 		c.t.add(r)
 	}
 	return m, err
@@ -113,9 +146,8 @@ func (c *countedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 
 // Write ends the count of a call with its answer, even if the answer was not sent: the stream then ends.
 func (c *countedConn) Write(ctx context.Context, m jsonrpc.Message) error {
-	err := c.Connection.Write(ctx, m)
 	if r, ok := m.(*jsonrpc.Response); ok {
-		c.t.answered(r.ID)
+		defer c.t.answered(c.t.answering(r.ID))
 	}
-	return err
+	return c.Connection.Write(ctx, m)
 }
