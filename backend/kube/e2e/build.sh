@@ -41,7 +41,7 @@ build control agent-sandbox-controller sigs.k8s.io/agent-sandbox/cmd/agent-sandb
 mkdir "$work/crds" "$work/cni"
 cp "$(go list -C control -m -f '{{.Dir}}' sigs.k8s.io/agent-sandbox)"/k8s/crds/*.yaml "$work/crds/"
 containerd=github.com/containerd/containerd/v2/cmd
-build node ./ -tags no_btrfs,no_zfs,no_devmapper,no_tracing,no_rdt $containerd/containerd $containerd/containerd-shim-runc-v2 $containerd/ctr
+build node ./ -tags no_btrfs,no_zfs,no_devmapper $containerd/containerd $containerd/containerd-shim-runc-v2 $containerd/ctr
 plugins=github.com/containernetworking/plugins/plugins
 build node cni/ $plugins/main/bridge $plugins/main/loopback $plugins/ipam/host-local $plugins/meta/firewall
 CGO_ENABLED=1 build node runc -tags seccomp github.com/opencontainers/runc
