@@ -69,8 +69,8 @@ test-clients:
 	@scripts/clients.sh
 	SANDBOXMCP_MUST_RUN=clients go test -count=1 -v ./internal/clients
 
-lint: tools
-	scripts/modules.sh $(CURDIR)/.tools/bin/golangci-lint run ./...
+lint:
+	@scripts/lint.sh
 
 # Formats every file in place.
 fmt: tools

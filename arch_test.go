@@ -109,7 +109,6 @@ var rooms = map[string][]string{
 	"backend/kube/e2e/control/kube":     {},
 	"backend/kube/e2e/control/support":  {},
 	"backend/kube/e2e/node":             {},
-	"backend/kube/e2e/policy":           {},
 	"backend/kube/objects":              {".", "internal/store"},
 
 	"bench":               {"*"},

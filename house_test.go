@@ -178,3 +178,25 @@ func TestReadmeFirstScreen(t *testing.T) {
 		}
 	}
 }
+
+// TestModulesOfKubernetesAgree: the test cluster's programs and the chart's tests use the versions of backend/kube,
+// so that a build without a cache compiles what they share once. That is five minutes of a processor.
+func TestModulesOfKubernetesAgree(t *testing.T) {
+	required := regexp.MustCompile(`(?m)^\s+(\S+) (v\S+)`)
+	replaced := regexp.MustCompile(`(?m)^(?:replace|\t)\s*(\S+) => \S+ (v\S+)`)
+	versions := func(file string) map[string]string {
+		text, out := read(t, file), map[string]string{}
+		for _, m := range slices.Concat(required.FindAllStringSubmatch(text, -1), replaced.FindAllStringSubmatch(text, -1)) {
+			out[m[1]] = m[2]
+		}
+		return out
+	}
+	product := versions("backend/kube/go.mod")
+	for _, file := range []string{"backend/kube/deploy/go.mod", "backend/kube/e2e/control/go.mod"} {
+		for module, got := range versions(file) {
+			if want := product[module]; want != "" && got != want {
+				t.Errorf("%s: %s has version %s, want %s as in backend/kube/go.mod", file, module, got, want)
+			}
+		}
+	}
+}

@@ -42,11 +42,18 @@ later() { # later NAME COMMAND…: a step beside the next ones; finish waits for
 	set +m
 }
 
+idle() { # idle NAME COMMAND…: as later, with the processor time that the next steps leave
+	local name=$1
+	shift
+	# The kernel shares the processors among sessions first (sched_autogroup), and then by nice.
+	later "$name" setsid --wait bash -c 'echo $$ >"$0"; echo 19 >/proc/self/autogroup; exec nice -n 19 "$@"' "$tools/$name.session" "$@"
+}
+
 end() { # ends the steps that nobody will wait for, if this program is interrupted
-	local pid
-	for pid in "${beside[@]}"; do
-		kill -- "-$pid" 2>/dev/null
-		wait "$pid"
+	local name
+	for name in "${!beside[@]}"; do
+		kill -- "-${beside[$name]}" "-$(cat "$tools/$name.session" 2>/dev/null || echo "${beside[$name]}")" 2>/dev/null
+		wait "${beside[$name]}"
 	done
 }
 
@@ -109,29 +116,33 @@ cluster() {
 }
 
 started=$SECONDS
-step "set-up" scripts/setup.sh run kit science user browser pdf init clients engine evidence postgres kube lint
-# These mostly wait for the network or for a cluster, while the next steps need the processor.
+step "set-up" scripts/setup.sh run kit science user browser pdf init clients engine evidence postgres kube
+# Without caches, these need the processors for a quarter of an hour. The tests mostly wait.
+idle "tools" scripts/tools.sh
 later "MCP clients" scripts/clients.sh
 later "package set" scripts/science.sh
-later "Kubernetes" cluster
 step "go.mod" scripts/modules.sh go mod tidy -diff
 step "no large files" "$tools/tree" blobs .
 step "recent benchmark" "$tools/tree" benchmarks .
-step "format and lint" scripts/modules.sh "$PWD/.tools/bin/golangci-lint" run ./...
 step "generated files" scripts/generate-diff.sh
+idle "format and lint" scripts/lint.sh # it reads what the last step writes
 step "bytes of the small init" init_bytes
 step "builds everywhere" scripts/cross.sh
-finish "Kubernetes"
-step "container engine" container_engine
-step "PostgreSQL" database_server
 finish "MCP clients"
 finish "package set"
 # Without a way to the registries their tests are skipped; installed, they run.
-if [ -n "$must" ] && [ -e .tools/clients/ready ]; then SANDBOXMCP_MUST_RUN+=,clients,registry,mcpb; fi
-if [ -n "$must" ] && [ -e .tools/science/ready ]; then SANDBOXMCP_MUST_RUN+=,science; fi
-# The linter has vetted all packages; go test would do it again.
+must_tests=$SANDBOXMCP_MUST_RUN
+if [ -n "$must" ] && [ -e .tools/clients/ready ]; then must_tests+=,clients,registry,mcpb; fi
+if [ -n "$must" ] && [ -e .tools/science/ready ]; then must_tests+=,science; fi
+# The linter vets all packages; go test would do it, too.
 export GOFLAGS="${GOFLAGS-} -vet=off"
-scripts/test.sh || echo "test.sh ended with $?" >>"$TEST_SUMS/.broken"
+SANDBOXMCP_MUST_RUN=$must_tests scripts/test.sh || echo "test.sh ended with $?" >>"$TEST_SUMS/.broken"
+finish "tools"
+step "container engine" container_engine
+later "Kubernetes" cluster
+step "PostgreSQL" database_server
+finish "Kubernetes"
+finish "format and lint"
 [ ! -e "$TEST_SUMS/.broken" ] || "$tools/testsum" note "tests" "$TEST_SUMS/9-broken" fail "$(cat "$TEST_SUMS/.broken")"
 echo
 echo "took $((SECONDS - started)) s"

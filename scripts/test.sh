@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Runs all tests, in this order:
 #   1. go test, as who you are
-#   2. as root: the same tests once more as an ordinary user that this script
-#      makes and removes, who has no subordinate ids, no cgroup and a clean home
-#   3. the acceptance kit, where it lies beside the checkout, as both; with the
-#      package set that scripts/science.sh has installed, if it could
+#   2. as root: the same test programs once more as ordinary users that this script
+#      makes and removes, who have no subordinate ids, no cgroup and a clean home.
+#      There are three, and each has a package at a time
+#   3. the acceptance kit, where it lies beside the checkout, as you and as one of
+#      them at once; with the package set that scripts/science.sh has installed, if
+#      it could
 #   4. a look at what was left on the machine
 # and ends with one line, "N passed, N failed, N skipped".
 #
@@ -20,25 +22,28 @@ short=-short
 if [ "${TEST_ALL-}" = 1 ]; then short=-short=false; fi
 kit=../shared/acceptance
 groups=exec,files,sessions,cli,mcp,config,audit,egress,vault,limits,validate,web,packages,host,http
-user=sandboxmcp-test
+users=(sandboxmcp-test sandboxmcp-test-2 sandboxmcp-test-3)
+user=${users[0]}
 clean_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 # One directory for everything, with a short name: sockets live in it, and the
-# kernel allows their paths 107 bytes. The second user has to be able to enter.
+# kernel allows their paths 107 bytes. The other users have to be able to enter.
 work=$(mktemp -d /tmp/smt.XXXXXX)
 chmod 755 "$work"
 mkdir "$work/r" "$work/b" # scratch of the first user; programs
 sums=${TEST_SUMS:-$work/sums}
 mkdir -p "$sums"
-made_user=0
-uid=''
+made=() # users
+uids=() # of all
+uid='' # of the one that runs the kit
 
 finish() {
-	if [ $made_user = 1 ]; then
-		# Whatever runs as the user that was made here is ours to end.
-		find /proc -maxdepth 1 -name '[0-9]*' -uid "$uid" -printf '%f\n' 2>/dev/null | xargs -r kill -9 2>/dev/null || true
-		userdel -f "$user" >/dev/null 2>&1 || true
-	fi
+	local name
+	for name in "${made[@]}"; do
+		# Whatever runs as a user that was made here is ours to end.
+		find /proc -maxdepth 1 -name '[0-9]*' -uid "$(id -u "$name")" -printf '%f\n' 2>/dev/null | xargs -r kill -9 2>/dev/null || true
+		userdel -f "$name" >/dev/null 2>&1 || true
+	done
 	chmod -R u+rwX "$work" 2>/dev/null || true
 	rm -rf "$work"
 }
@@ -86,60 +91,81 @@ for word in root cgroup clients registry mcpb qemu; do must_user=$(less "$word" 
 my_tests() { TMPDIR=$work/r XDG_STATE_HOME=$work/r/state SANDBOXMCP_MUST_RUN=$must_me "$@" </dev/null 2>&1; }
 my_test_alone() { (cd "$1" && my_tests go test -json -count=3 "$short" -timeout 10m -run "$2" .) | "$testsum" go alone "$work/alone"; }
 
+# As root, each test program is kept for the other users, so that it is linked once.
+exec_option=()
+if [ "$(id -u)" = 0 ]; then
+	exec_option=(-exec "$work/b/keep")
+	mkdir "$work/kept"
+	cat >"$work/b/keep" <<-END
+		#!/bin/sh
+		# keep PROGRAM ARGUMENT…: go test calls it in the directory of the package
+		dir="$work/kept\${PWD#"$root"}"
+		mkdir -p "\$dir" && ln "\$1" "\$dir/t.test"
+		exec "\$@"
+	END
+	chmod 755 "$work/b/keep"
+fi
+
 phase "go test as $me"
-my_tests scripts/modules.sh go test -json -shuffle=on "$short" -timeout 20m ./... | "$testsum" go "go test as $me" "$sums/1-go-$me" || true
+my_tests scripts/modules.sh go test -json -shuffle=on "$short" -timeout 20m "${exec_option[@]}" ./... | "$testsum" go "go test as $me" "$sums/1-go-$me" || true
 again "$sums/1-go-$me" my_test_alone
 
-second_user() {
-	# Two runs at once would share the user: the second waits. A file that is
+# make_user N NAME: an ordinary user with the directories hN and uN; its environment is in as_user_N
+make_user() {
+	local home=$work/h$1 tmp=$work/u$1
+	if ! id "$2" >/dev/null 2>&1; then
+		useradd --system --user-group --no-create-home --home-dir "$home" --shell /usr/sbin/nologin "$2"
+		made+=("$2")
+	fi
+	if grep -qs "^$2:" /etc/subuid /etc/subgid; then
+		echo "test.sh: $2 has subordinate ids, and the tests need a user without" >&2
+		return 1
+	fi
+	uid=$(id -u "$2") gid=$(id -g "$2")
+	uids+=("$uid")
+	mkdir "$home" "$tmp"
+	chown "$uid:$gid" "$home" "$tmp"
+	chmod 700 "$home" "$tmp"
+	as_user=(setpriv --reuid "$uid" --regid "$gid" --clear-groups --inh-caps=-all -- env -i
+		HOME="$home" USER="$2" LOGNAME="$2" LANG=C.UTF-8 PATH="$clean_path" TMPDIR="$tmp"
+		SANDBOXMCP_MUST_RUN="$must_user")
+	declare -gx "as_user_$1=$(printf '%q ' "${as_user[@]}")" # a shell exports no list
+}
+
+other_users() {
+	# Two runs at once would share the users: the second waits. A file that is
 	# there anyway is locked, so that nothing is left behind.
 	exec 9<"$(command -v useradd)"
 	flock 9
-	if ! id "$user" >/dev/null 2>&1; then
-		useradd --system --user-group --no-create-home --home-dir "$work/home" --shell /usr/sbin/nologin "$user"
-		made_user=1
-	fi
-	if grep -qs "^$user:" /etc/subuid /etc/subgid; then
-		echo "test.sh: $user has subordinate ids, and the tests need a user without" >&2
-		return 1
-	fi
-	uid=$(id -u "$user") gid=$(id -g "$user")
-	mkdir "$work/home" "$work/u"
-	chown "$uid:$gid" "$work/home" "$work/u"
-	chmod 700 "$work/home" "$work/u"
-	as_user=(setpriv --reuid "$uid" --regid "$gid" --clear-groups --inh-caps=-all -- env -i
-		HOME="$work/home" USER="$user" LOGNAME="$user" LANG=C.UTF-8 PATH="$clean_path" TMPDIR="$work/u"
-		SANDBOXMCP_MUST_RUN="$must_user")
+	local n
+	for n in 2 1 0; do make_user $n "${users[n]}" || return; done # uid, gid and as_user are those of the last one
 }
 
-# A copy of the sources that the user can read: tests read files beside them.
+# A copy of the sources that the users can read: tests read files beside them.
 copy_tree() {
 	mkdir "$work/src"
 	git ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -T - 2>/dev/null | tar -x -C "$work/src"
+	cp -rl "$work/kept/." "$work/src"
 	chmod -R a+rX "$work/src"
 }
 
 user_tests() {
-	local list=$work/packages dir pkg
+	local list=$work/packages
 	scripts/modules.sh go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}} {{.ImportPath}}{{end}}' ./... | sed "s|^$root/\{0,1\}||" | grep -v '^ ' >"$list"
-	# shellcheck disable=SC2016
-	cut -d' ' -f1 "$list" | xargs -P 2 -I{} bash -c 'go test -C "./{}" -c -o "$0/src/{}/t.test" . || echo "{}" >>"$0/unbuilt"' "$work"
-	user_env=$(printf '%q ' "${as_user[@]}")
 	export -f user_package
-	export work user_env short
-	# Two packages at a time, as go test does on two cores; but the kernel counts watches and
-	# processes by user, and these two use many.
-	local alone='^(backend/process|engine) '
-	grep -E "$alone" "$list" | xargs -r -L 1 bash -c 'user_package "$@"' _
-	grep -vE "$alone" "$list" | xargs -r -P 2 -L 1 bash -c 'user_package "$@"' _
+	export work short
+	# Each package has a user of its own at a time: the kernel counts watches and processes by user. The
+	# tests wait more than they compute, so there are three on two cores. These two take longest.
+	local first='^(engine|backend/process) '
+	{ grep -E "$first" "$list"; grep -vE "$first" "$list"; } | xargs -r -P 3 --process-slot-var=lane -L 1 bash -c 'user_package "$@"' _
 }
 
-# Runs the tests of a package as the second user, and prints what they did in one piece.
+# Runs the tests of a package as the user of this lane, 0 to 2, and prints what they did in one piece.
 user_package() { # user_package DIRECTORY PACKAGE [OPTION…]
-	local dir=$1 pkg=$2 out as
+	local dir=$1 pkg=$2 env=as_user_${lane:-0} out as
 	shift 2
 	out=$(mktemp "$work/json.XXXXXX")
-	eval "as=($user_env)"
+	eval "as=(${!env})"
 	if [ -x "$work/src/$dir/t.test" ]; then
 		(cd "$work/src/$dir" && "$work/b/test2json" -t -p "$pkg" "${as[@]}" ./t.test -test.v=test2json -test.shuffle=on "-test.${short#-}" -test.timeout=20m -test.paniconexit0 "$@" </dev/null >"$out" 2>&1) || true
 	else
@@ -153,13 +179,12 @@ user_test_alone() { user_package "$1" "github.com/sandboxmcp/sandboxmcp${1#.}" -
 
 if [ "$(id -u)" = 0 ]; then
 	phase "go test as $user"
-	if second_user; then
+	if other_users; then
 		copy_tree
 		user_tests | "$testsum" go "go test as $user" "$sums/2-go-user" || true
-		user_env=$(printf '%q ' "${as_user[@]}")
 		again "$sums/2-go-user" user_test_alone
 	else
-		"$testsum" note "go test as $user" "$sums/2-go-user" fail "the second user could not be made" || true
+		"$testsum" note "go test as $user" "$sums/2-go-user" fail "the other users could not be made" || true
 	fi
 fi
 
@@ -196,27 +221,35 @@ if [ -x "$kit/run" ]; then
 	# Some cases of these groups need the package set, and without it they are skipped.
 	must_kit=() must_kit_bare=()
 	if [ -n "$must" ]; then must_kit=(--must-run "$groups") must_kit_bare=(--must-run "${groups/exec,files,sessions,/}"); fi
-	phase "acceptance as $me"
 	kit_env=(env -u KIT_SCIENCE) kit_must=("${must_kit_bare[@]}")
 	if science "$work/science-r" env; then kit_env=(env KIT_SCIENCE="$work/science-r") kit_must=("${must_kit[@]}"); fi
 	my_kit() { "${kit_env[@]}" "$python" "${accept[@]}" "${kit_must[@]}" "$@" </dev/null 2>&1; }
-	my_case_alone() { my_kit --only "$2" | "$testsum" kit alone "$work/alone"; }
+	# A group that left something is run once more.
+	my_case_alone() { my_kit --only "${2/%nothing-left/*}" | "$testsum" kit alone "$work/alone"; }
+	if [ -n "$uid" ]; then
+		mapfile -t pip_env < <(pip_env)
+		user_kit_env=() user_kit_must=("${must_kit_bare[@]}")
+		if science "$work/science-u" "${as_user[@]}" "${pip_env[@]}"; then user_kit_env=(KIT_SCIENCE="$work/science-u") user_kit_must=("${must_kit[@]}"); fi
+		user_kit() { (cd "$work" && "${as_user[@]}" "${user_kit_env[@]}" python3 "${accept[@]}" "${user_kit_must[@]}" "$@" </dev/null 2>&1); }
+		user_case_alone() { user_kit --only "${2/%nothing-left/*}" | "$testsum" kit alone "$work/alone"; }
+		# A case takes a third of a processor.
+		user_kit | "$testsum" kit "acceptance as $user" "$sums/4-kit-user" >"$work/kit-user.log" 2>&1 &
+		user_kit_pid=$!
+	fi
+	phase "acceptance as $me"
 	my_kit | "$testsum" kit "acceptance as $me" "$sums/3-kit-$me" || true
+	if [ -n "$uid" ]; then
+		phase "acceptance as $user, which was begun at the same time"
+		wait $user_kit_pid || true
+		cat "$work/kit-user.log"
+	fi
+	phase "acceptance, what is tried alone"
 	again "$sums/3-kit-$me" my_case_alone
+	[ -z "$uid" ] || again "$sums/4-kit-user" user_case_alone
 	# This case is an exception above, because it wants another default than the contract has. With the
 	# bound that it wants it has to pass.
 	my_bound() { "$python" "$work/kit/run" --bin "$work/b/sandboxmcp" --only http/queue_full --setting SANDBOXMCP_MAX_QUEUED=64 </dev/null 2>&1; }
 	my_bound | "$testsum" kit "acceptance with max_queued 64" "$sums/3-kit-bound" || true
-	if [ -n "$uid" ]; then
-		phase "acceptance as $user"
-		mapfile -t pip_env < <(pip_env)
-		kit_env=() kit_must=("${must_kit_bare[@]}")
-		if science "$work/science-u" "${as_user[@]}" "${pip_env[@]}"; then kit_env=(KIT_SCIENCE="$work/science-u") kit_must=("${must_kit[@]}"); fi
-		user_kit() { (cd "$work" && "${as_user[@]}" "${kit_env[@]}" python3 "${accept[@]}" "${kit_must[@]}" "$@" </dev/null 2>&1); }
-		user_case_alone() { user_kit --only "$2" | "$testsum" kit alone "$work/alone"; }
-		user_kit | "$testsum" kit "acceptance as $user" "$sums/4-kit-user" || true
-		again "$sums/4-kit-user" user_case_alone
-	fi
 else
 	"$testsum" note acceptance "$sums/3-kit" skip "the acceptance kit is not beside the checkout" || true
 fi
@@ -224,11 +257,14 @@ fi
 phase "what was left"
 left() {
 	"$root/scripts/leftovers.sh" "$root/bin" "$work" | sort | comm -13 <(sort "$work/before") -
-	find "$work/r" "$work/u" "$work/home" -mindepth 1 -maxdepth 1 ! -name 'go-build*' -printf 'file %p\n' 2>/dev/null | grep -v "$work/r/state$" || true
-	[ -z "$uid" ] || find /proc -maxdepth 1 -name '[0-9]*' -uid "$uid" -printf '%f\n' 2>/dev/null | while read -r pid; do
-		# A dead one that nobody has reaped is not ours to answer for.
-		grep -qs '^State:.[^ZX]' "/proc/$pid/status" && echo "process $pid $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | head -c 80)"
-	done || true
+	find "$work"/{r,u?,h?} -mindepth 1 -maxdepth 1 ! -name 'go-build*' -printf 'file %p\n' 2>/dev/null | grep -v "$work/r/state$" || true
+	local id
+	for id in "${uids[@]}"; do
+		find /proc -maxdepth 1 -name '[0-9]*' -uid "$id" -printf '%f\n' 2>/dev/null | while read -r pid; do
+			# A dead one that nobody has reaped is not ours to answer for.
+			grep -qs '^State:.[^ZX]' "/proc/$pid/status" && echo "process $pid $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | head -c 80)"
+		done || true
+	done
 }
 for _ in $(seq 50); do
 	rest=$(left)

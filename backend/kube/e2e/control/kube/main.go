@@ -1,5 +1,5 @@
-// Command kube is all programs of a Kubernetes control plane, the kubelet and kubectl. Its first argument,
-// or else the name by which it is called, says which one it is.
+// Command kube is all programs of a Kubernetes control plane, the kubelet, kube-router and kubectl. Its first
+// argument, or else the name by which it is called, says which one it is.
 package main
 
 import (
@@ -26,6 +26,7 @@ var programs = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllers.NewControllerManagerCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+	"kube-router":             policyCommand,
 	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 }
 
