@@ -30,6 +30,10 @@ func (e *Engine) BrowsePage(ctx context.Context, c sandboxmcp.Caller, ask sandbo
 	if err != nil {
 		return sandboxmcp.BrowserPage{}, err
 	}
+	act := webAct{action: "web_browser", where: hostOf(ask.URL)}
+	if err = e.intendWeb(ctx, c, act, ask.URL); err != nil {
+		return sandboxmcp.BrowserPage{}, err
+	}
 	var t trail
 	v, err := e.browse(t.follow(ctx), c, ask)
 	page := sandboxmcp.BrowserPage{Status: v.Status, Screenshot: v.Screenshot}
@@ -37,8 +41,7 @@ func (e *Engine) BrowsePage(ctx context.Context, c sandboxmcp.Caller, ask sandbo
 		page.URL = v.URL.String()
 		page.Title, page.Content, page.Truncated, err = e.web.Rendered(ctx, v.URL, v.HTML)
 	}
-	act := webAct{action: "web_browser", where: hostOf(ask.URL), how: "status " + strconv.Itoa(v.Status)}
-	act.others = t.others(act.where)
+	act.how, act.others = "status "+strconv.Itoa(v.Status), t.others(act.where)
 	if err = e.recordWeb(ctx, c, act, err); err != nil {
 		return sandboxmcp.BrowserPage{}, err
 	}

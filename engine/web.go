@@ -76,9 +76,13 @@ func (e *Engine) FetchPage(ctx context.Context, c sandboxmcp.Caller, ask sandbox
 	if err != nil {
 		return sandboxmcp.Page{}, err
 	}
+	first := hostOf(ask.URL)
+	if err = e.intendWeb(ctx, c, webAct{action: "web_fetch", where: first}, ask.URL); err != nil {
+		return sandboxmcp.Page{}, err
+	}
 	var t trail
 	p, err := e.fetch(t.follow(ctx), c, ask)
-	first, last := hostOf(ask.URL), hostOf(p.URL)
+	last := hostOf(p.URL)
 	act := webAct{action: "web_fetch", where: first, how: "status " + strconv.Itoa(p.Status)}
 	if err == nil && last != first {
 		act.where += " to " + last
@@ -126,13 +130,16 @@ func (e *Engine) SearchWeb(ctx context.Context, c sandboxmcp.Caller, ask sandbox
 	if err != nil {
 		return sandboxmcp.SearchResults{}, err
 	}
+	where := "all engines"
+	if ask.Engine != "" {
+		where = sandboxmcp.Quote(ask.Engine)
+	}
+	if err = e.intendWeb(ctx, c, webAct{action: "web_search", where: where}, ""); err != nil {
+		return sandboxmcp.SearchResults{}, err
+	}
 	var t trail
 	r, err := e.search(t.follow(ctx), c, ask)
-	act := webAct{action: "web_search", where: r.Engine, how: "results=" + strconv.Itoa(len(r.Results))}
-	if act.where == "" && ask.Engine != "" {
-		act.where = sandboxmcp.Quote(ask.Engine)
-	}
-	act.where = cmp.Or(act.where, "all engines")
+	act := webAct{action: "web_search", where: cmp.Or(r.Engine, where), how: "results=" + strconv.Itoa(len(r.Results))}
 	act.others = t.others(hostOf(e.cfg.SearXNG)) // which is the operator's own
 	return r, e.recordWeb(ctx, c, act, err)
 }
@@ -152,11 +159,26 @@ func (a webAct) detail() string {
 	if len(where) > maxWhere {
 		where = strings.ToValidUTF8(where[:maxWhere], "") + "…"
 	}
+	if a.how == "" {
+		return where
+	}
 	text := where + ": " + a.how
 	if len(a.others) > 0 {
 		text += ", and " + strings.Join(a.others, " ")
 	}
 	return text
+}
+
+// intendWeb records what a web tool is about to do. Nothing is asked that cannot be recorded. A URL that
+// leads nowhere needs no record of that.
+func (e *Engine) intendWeb(ctx context.Context, c sandboxmcp.Caller, act webAct, at string) error {
+	if at != "" {
+		if _, err := web.ParseURL(at); err != nil {
+			return nil //nolint:nilerr // the fetch fails with it, and has it recorded
+		}
+	}
+	_, err := e.audit.Append(ctx, sandboxmcp.AuditEntry{Action: act.action, Phase: sandboxmcp.PhaseIntent, Namespace: c.Namespace, Actor: c.Actor, Detail: act.detail()})
+	return err
 }
 
 // recordWeb records a request of a web tool and returns its error.

@@ -4,12 +4,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/browser"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -154,6 +157,33 @@ func TestWebRecordsEachHost(t *testing.T) {
 	}
 	if got := search("mojeek: results=3"); got != `"mojeek: results=3": invalid_argument` {
 		t.Errorf("an engine that looks like words of the record: got %q", got)
+	}
+}
+
+// TestWebAsksNothingUnrecorded: if the audit cannot be written, no host is asked. A request that was begun
+// is in the record, also if the server is killed before it ends.
+func TestWebAsksNothingUnrecorded(t *testing.T) {
+	var e *engine.Engine
+	var asked, begun atomic.Int32
+	site := onAddress(t, "127.0.0.1", func(http.ResponseWriter, *http.Request) {
+		asked.Add(1)
+		if page, err := e.Audit(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{Limit: 1}); err == nil && len(page.Entries) == 1 &&
+			page.Entries[0].Phase == sandboxmcp.PhaseIntent && page.Entries[0].Detail == "127.0.0.1" {
+			begun.Add(1)
+		}
+	})
+	state := filepath.Join(t.TempDir(), "state")
+	e = open(t, &fake{}, func(c *engine.Config) { c.StateDir, c.WebAllow = state, []string{site} })
+	fetch := func() error {
+		_, err := e.FetchPage(t.Context(), sandboxmcp.Caller{}, sandboxmcp.PageAsk{URL: "http://" + site + "/?what=secret"})
+		return err
+	}
+	if err := fetch(); err != nil || asked.Load() != 1 || begun.Load() != 1 {
+		t.Errorf("got %v, %d requests and %d with an entry before; want 1", err, asked.Load(), begun.Load())
+	}
+	storetest.Refuse(t, state)
+	if err := fetch(); err == nil || asked.Load() != 1 {
+		t.Errorf("without a record: got %v and %d more requests, want an error and none", err, asked.Load()-1)
 	}
 }
 
