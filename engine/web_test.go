@@ -165,9 +165,9 @@ func TestWebRecordsEachHost(t *testing.T) {
 func TestWebAsksNothingUnrecorded(t *testing.T) {
 	var e *engine.Engine
 	var asked, begun atomic.Int32
-	site := onAddress(t, "127.0.0.1", func(http.ResponseWriter, *http.Request) {
+	site := onAddress(t, "127.0.0.1", func(_ http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
-		if page, err := e.Audit(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{Limit: 1}); err == nil && len(page.Entries) == 1 &&
+		if page, err := e.Audit(r.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{Limit: 1}); err == nil && len(page.Entries) == 1 &&
 			page.Entries[0].Phase == sandboxmcp.PhaseIntent && page.Entries[0].Detail == "127.0.0.1" {
 			begun.Add(1)
 		}
