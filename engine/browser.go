@@ -30,16 +30,18 @@ func (e *Engine) BrowsePage(ctx context.Context, c sandboxmcp.Caller, ask sandbo
 	if err != nil {
 		return sandboxmcp.BrowserPage{}, err
 	}
-	v, err := e.browse(ctx, c, ask)
+	act := webAct{action: "web_browser", where: hostOf(ask.URL)}
+	if err = e.intendWeb(ctx, c, act, ask.URL); err != nil {
+		return sandboxmcp.BrowserPage{}, err
+	}
+	var t trail
+	v, err := e.browse(t.follow(ctx), c, ask)
 	page := sandboxmcp.BrowserPage{Status: v.Status, Screenshot: v.Screenshot}
 	if err == nil {
 		page.URL = v.URL.String()
 		page.Title, page.Content, page.Truncated, err = e.web.Rendered(ctx, v.URL, v.HTML)
 	}
-	act := webAct{"web_browser", hostOf(ask.URL), "status " + strconv.Itoa(v.Status)}
-	if others := slices.DeleteFunc(v.Hosts, func(h string) bool { return h == act.where }); len(others) > 0 {
-		act.how += ", and " + strings.Join(others, " ")
-	}
+	act.how, act.others = "status "+strconv.Itoa(v.Status), t.others(act.where)
 	if err = e.recordWeb(ctx, c, act, err); err != nil {
 		return sandboxmcp.BrowserPage{}, err
 	}

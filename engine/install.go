@@ -174,6 +174,9 @@ func (e *Engine) obtain(ctx context.Context, i *installation) error {
 		return err
 	}
 	defer done()
+	if _, err = e.audit.Append(ctx, *i.intent()); err != nil { // no index is asked that cannot be recorded
+		return err
+	}
 	g, err := e.packages.Open(ctx, order)
 	if err != nil {
 		return err

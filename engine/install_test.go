@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 func python(specs ...string) sandboxmcp.InstallAsk {
@@ -91,8 +93,25 @@ func TestInstallIntoALiveSession(t *testing.T) {
 		t.Errorf("got %q, want that the network is closed", res.Stdout)
 	}
 	all, err := e.Audit(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{Action: "install_package", OldestFirst: true})
-	if err != nil || len(all.Entries) != 2 || all.Entries[0].SessionID != s || all.Entries[0].Detail != "python: demo==1.0" || !strings.Contains(fmt.Sprint(all.Entries[0].Metadata["packages"]), "pkg:pypi/demo@1.0") {
-		t.Errorf("got the record %+v, %v; want a line of demo", all, err)
+	if err != nil || len(all.Entries) != 3 || all.Entries[0].Phase != sandboxmcp.PhaseIntent || all.Entries[1].SessionID != s || all.Entries[1].Detail != "python: demo==1.0" || !strings.Contains(fmt.Sprint(all.Entries[1].Metadata["packages"]), "pkg:pypi/demo@1.0") {
+		t.Errorf("got the record %+v, %v; want an intent, and a line of demo", all, err)
+	}
+}
+
+// TestNoIndexIsAskedUnrecorded: if the audit cannot be written, the index is not asked.
+func TestNoIndexIsAskedUnrecorded(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	var state string
+	e := x.open(t, func(c *engine.Config) {
+		c.SQLitePath = filepath.Join(t.TempDir(), "sandboxmcp.db")
+		state = filepath.Dir(c.SQLitePath)
+	})
+	needs(t, e, sandboxmcp.Python)
+	storetest.Refuse(t, state)
+	before := x.asked.Load()
+	if _, err := e.Install(t.Context(), sandboxmcp.Caller{}, python("demo==1.0")); err == nil || x.asked.Load() != before {
+		t.Errorf("got %v and %d requests to the index, want an error and none", err, x.asked.Load()-before)
 	}
 }
 

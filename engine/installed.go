@@ -72,7 +72,15 @@ type sbomLine struct {
 	Script  bool   `json:"script_not_run,omitempty"`
 }
 
-// entry is the audit entry of an installation that ended with err.
+// intent is the audit entry of an installation that is about to ask the index.
+func (i *installation) intent() *sandboxmcp.AuditEntry {
+	return &sandboxmcp.AuditEntry{
+		Action: "install_package", Phase: sandboxmcp.PhaseIntent, RequestID: i.request, SessionID: i.session, Language: i.language,
+		Namespace: i.who.Namespace, Actor: i.who.Actor, Detail: string(i.language) + ": " + i.short(), Metadata: map[string]any{"requested": i.names},
+	}
+}
+
+// installEntry is the audit entry of an installation that ended with err.
 func (e *Engine) installEntry(i *installation, began time.Time, err error) *sandboxmcp.AuditEntry {
 	success, took := err == nil, milliseconds(e.cfg.Now().Sub(began))
 	detail := string(i.language) + ": " + strings.Join(i.versions(), " ")

@@ -78,3 +78,31 @@ func TestKeysAreAdoptedTogether(t *testing.T) {
 		}
 	}
 }
+
+// A key that servers get from a directory is not replaced in one state directory: nothing could
+// read the secrets after that, and no server could start.
+func TestAKeyOfTheDirectoryIsNotReplaced(t *testing.T) {
+	from, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
+	donor := open(t, &fake{}, func(c *engine.Config) { c.StateDir = from })
+	secret := sandboxmcp.SecretSpec{Key: "TOKEN", Value: sandboxmcp.NewSecret("hunter22hunter")}
+	if err := errors.Join(donor.AddSecret(t.Context(), sandboxmcp.Caller{}, secret), donor.Close()); err != nil {
+		t.Fatal(err)
+	}
+	with := func(c *engine.Config) { c.StateDir, c.KeysFrom = state, from }
+	e := open(t, &fake{}, with)
+	if err := e.AddSecret(t.Context(), sandboxmcp.Caller{}, secret); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.RotateVault(t.Context(), sandboxmcp.Caller{})
+	asCode(t, err, sandboxmcp.CodeInvalidArgument)
+	if err = e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, &fake{}, with) // it starts again
+	if err = os.Remove(filepath.Join(from, "vault.key")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := open(t, &fake{}, with).RotateVault(t.Context(), sandboxmcp.Caller{}); n != 1 || err != nil {
+		t.Errorf("without a key there: got %d, %v; want 1", n, err)
+	}
+}

@@ -58,6 +58,12 @@ func (e *Engine) sweep(ctx context.Context, within time.Duration) {
 
 // sweepAll reports whether results were swept.
 func (e *Engine) sweepAll(ctx context.Context) bool {
+	if err := e.store.CheckClock(ctx); err != nil {
+		if ctx.Err() == nil {
+			e.log.Error("nothing that has expired is removed", "error", err)
+		}
+		return false
+	}
 	if _, err := e.vault.Sweep(ctx); err != nil {
 		e.log.Warn("sweep secrets", "error", err)
 	}

@@ -2,6 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -74,11 +78,19 @@ func (e *Engine) Secrets(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.V
 }
 
 // RotateVault makes a new key for the sealed vault and seals every secret of the state
-// directory with it. It returns how many secrets there are.
+// directory with it. It returns how many secrets there are. It refuses to replace a key that
+// KeysFrom has: the new one would be in this state directory alone. The other servers could not
+// read the secrets, and no server could start.
 func (e *Engine) RotateVault(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	c, err := e.caller(c)
 	if err != nil {
 		return 0, err
+	}
+	if e.cfg.KeysFrom != "" {
+		if _, err = os.Stat(filepath.Join(e.cfg.KeysFrom, vault.KeyFile)); !errors.Is(err, fs.ErrNotExist) {
+			return 0, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the key of the vault is the one in keys_from, and a new one would be in this state directory alone").WithCause(err).
+				WithHint("end every server, rotate without keys_from, and put the new vault.key into that directory before they start again")
+		}
 	}
 	return e.vault.Rotate(ctx, c)
 }

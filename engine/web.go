@@ -3,12 +3,16 @@ package engine
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 	"github.com/sandboxmcp/sandboxmcp/internal/pdf"
 	"github.com/sandboxmcp/sandboxmcp/internal/web"
 )
@@ -26,18 +30,65 @@ func (e *Engine) webCaller(ctx context.Context, c sandboxmcp.Caller, what, text 
 	return c, e.egress.Judging(ctx, c.Namespace), err
 }
 
-// FetchPage fetches a web page. The audit log gets its host and status, not its path.
+// trail collects the hosts that are asked, also by a redirect or by a part of a page, for the record.
+type trail struct {
+	mu    sync.Mutex
+	hosts []string
+	more  int // tries of hosts that are not among them
+}
+
+// maxTrail bounds the hosts that are named. A page may make a browser ask any number.
+const maxTrail = 256
+
+// follow returns a context in which the trail sees each host that the judge of ctx lets through.
+func (t *trail) follow(ctx context.Context) context.Context {
+	return egress.WithJudge(ctx, func(_ context.Context, host string, port int) error {
+		if err := egress.Judged(ctx, net.JoinHostPort(host, strconv.Itoa(port))); err != nil {
+			return err
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		switch {
+		case slices.Contains(t.hosts, host):
+		case len(t.hosts) < maxTrail:
+			t.hosts = append(t.hosts, host)
+		default:
+			t.more++
+		}
+		return nil
+	})
+}
+
+// others returns the hosts of the trail but those, in their order.
+func (t *trail) others(those ...string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(t.hosts), func(h string) bool { return slices.Contains(those, h) })
+	if t.more > 0 {
+		all = append(all, "and "+strconv.Itoa(t.more)+" more requests to further hosts")
+	}
+	return all
+}
+
+// FetchPage fetches a web page. The audit log gets its status and the hosts that were asked, not its path.
 func (e *Engine) FetchPage(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.PageAsk) (sandboxmcp.Page, error) {
 	c, ctx, err := e.webCaller(ctx, c, "the url", ask.URL)
 	if err != nil {
 		return sandboxmcp.Page{}, err
 	}
-	p, err := e.fetch(ctx, c, ask)
-	detail := hostOf(ask.URL)
-	if last := hostOf(p.URL); err == nil && last != detail {
-		detail += " to " + last
+	first := hostOf(ask.URL)
+	if err = e.intendWeb(ctx, c, webAct{action: "web_fetch", where: first}, ask.URL); err != nil {
+		return sandboxmcp.Page{}, err
 	}
-	return p, e.recordWeb(ctx, c, webAct{"web_fetch", detail, "status " + strconv.Itoa(p.Status)}, err)
+	var t trail
+	p, err := e.fetch(t.follow(ctx), c, ask)
+	last := hostOf(p.URL)
+	act := webAct{action: "web_fetch", where: first, how: "status " + strconv.Itoa(p.Status)}
+	if err == nil && last != first {
+		act.where += " to " + last
+	}
+	act.others = t.others(first, last)
+	return p, e.recordWeb(ctx, c, act, err)
 }
 
 // fetch is FetchPage without its checks and the record.
@@ -79,12 +130,56 @@ func (e *Engine) SearchWeb(ctx context.Context, c sandboxmcp.Caller, ask sandbox
 	if err != nil {
 		return sandboxmcp.SearchResults{}, err
 	}
-	r, err := e.search(ctx, c, ask)
-	return r, e.recordWeb(ctx, c, webAct{"web_search", cmp.Or(r.Engine, ask.Engine, "all engines"), "results=" + strconv.Itoa(len(r.Results))}, err)
+	where := "all engines"
+	if ask.Engine != "" {
+		where = sandboxmcp.Quote(ask.Engine)
+	}
+	if err = e.intendWeb(ctx, c, webAct{action: "web_search", where: where}, ""); err != nil {
+		return sandboxmcp.SearchResults{}, err
+	}
+	var t trail
+	r, err := e.search(t.follow(ctx), c, ask)
+	act := webAct{action: "web_search", where: cmp.Or(r.Engine, where), how: "results=" + strconv.Itoa(len(r.Results))}
+	act.others = t.others(hostOf(e.cfg.SearXNG)) // which is the operator's own
+	return r, e.recordWeb(ctx, c, act, err)
 }
 
 // webAct is a request of a web tool, as the record has it.
-type webAct struct{ action, where, how string }
+type webAct struct {
+	action, where, how string
+
+	others []string // hosts that were asked, too
+}
+
+// maxWhere is how many bytes the record has of where a caller wanted to go: more than a host can have.
+const maxWhere = 600
+
+func (a webAct) detail() string {
+	where := a.where
+	if len(where) > maxWhere {
+		where = strings.ToValidUTF8(where[:maxWhere], "") + "…"
+	}
+	if a.how == "" {
+		return where
+	}
+	text := where + ": " + a.how
+	if len(a.others) > 0 {
+		text += ", and " + strings.Join(a.others, " ")
+	}
+	return text
+}
+
+// intendWeb records what a web tool is about to do. Nothing is asked that cannot be recorded. A URL that
+// leads nowhere needs no record of that.
+func (e *Engine) intendWeb(ctx context.Context, c sandboxmcp.Caller, act webAct, at string) error {
+	if at != "" {
+		if _, err := web.ParseURL(at); err != nil {
+			return nil //nolint:nilerr // the fetch fails with it, and has it recorded
+		}
+	}
+	_, err := e.audit.Append(ctx, sandboxmcp.AuditEntry{Action: act.action, Phase: sandboxmcp.PhaseIntent, Namespace: c.Namespace, Actor: c.Actor, Detail: act.detail()})
+	return err
+}
 
 // recordWeb records a request of a web tool and returns its error.
 func (e *Engine) recordWeb(ctx context.Context, c sandboxmcp.Caller, act webAct, failed error) error {
@@ -93,7 +188,7 @@ func (e *Engine) recordWeb(ctx context.Context, c sandboxmcp.Caller, act webAct,
 	}
 	success := failed == nil
 	_, err := e.audit.Append(context.WithoutCancel(ctx), sandboxmcp.AuditEntry{
-		Action: act.action, Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor, Success: &success, Detail: act.where + ": " + act.how,
+		Action: act.action, Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor, Success: &success, Detail: act.detail(),
 	})
 	if failed != nil {
 		return failed

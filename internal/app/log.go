@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // Default log levels: a command whose stderr belongs to a program logs only errors, a
@@ -36,7 +38,11 @@ func (a *App) logger(cfg *config.Config, talk bool) (*slog.Logger, func(), error
 	}
 	chosen := cfg.Source("sandbox_log_file") != config.FromDefault
 	if chosen || a.LogFile {
-		f, err := appendTo(cfg.Tools.LogFile)
+		add := appendHere
+		if chosen {
+			add = appendTo
+		}
+		f, err := add(cfg.Tools.LogFile)
 		switch {
 		case err != nil && !chosen:
 			a.Say("the log goes to stderr: " + err.Error())
@@ -75,4 +81,22 @@ func appendTo(path string) (*os.File, error) {
 	}
 	// O_NONBLOCK: a FIFO without a reader fails and does not block.
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, 0o600)
+}
+
+// appendHere opens the log file that nobody chose, which is below the working directory. The
+// directory may come from somebody else, such as a repository. So no link leads out of it,
+// and the file must be a regular one that is no link.
+func appendHere(path string) (*os.File, error) {
+	here, err := os.OpenRoot(".")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = here.Close() }()
+	if err = here.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of log: %w", err)
+	}
+	if info, err := here.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: plainfile.ErrNotRegular}
+	}
+	return here.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, 0o600)
 }

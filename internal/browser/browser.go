@@ -40,8 +40,7 @@ type View struct {
 	URL        *url.URL // after redirects, also those of scripts
 	Status     int      // 0: the page did not come from a web server
 	HTML       []byte
-	Screenshot []byte   // a PNG; nil: none was asked for. It comes from an untrusted program
-	Hosts      []string // hosts that the browser tried to reach
+	Screenshot []byte // a PNG; nil: none was asked for. It comes from an untrusted program
 }
 
 // Open opens a page in a sandbox in which nothing else runs, and that the caller closes.
@@ -73,7 +72,6 @@ func (p Program) Open(ctx context.Context, sb backend.Sandbox, ask Ask) (View, e
 	if err != nil {
 		return View{}, t.explain(ctx, sb, log, err)
 	}
-	v.Hosts = way.Hosts()
 	return v, nil
 }
 

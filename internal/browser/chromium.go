@@ -100,8 +100,8 @@ var flags = []string{
 	// nothing that no page asked for
 	"--no-first-run", "--no-default-browser-check", "--no-pings", "--disable-background-networking", "--disable-component-update",
 	"--disable-default-apps", "--disable-domain-reliability", "--disable-extensions", "--disable-sync", "--disable-breakpad", "--disable-crash-reporter",
-	"--disable-client-side-phishing-detection", "--metrics-recording-only", "--password-store=basic", "--no-service-autorun",
-	"--disable-features=MojoUseEventFd,MojoLinuxChannelSharedMem,Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,HttpsUpgrades,AutofillServerCommunication,CertificateTransparencyComponentUpdater",
+	"--disable-client-side-phishing-detection", "--gaia-url=http://127.0.0.1:1/", "--component-updater=url-source=http://127.0.0.1:1/,disable-background-downloader", "--disable-component-extensions-with-background-pages", "--disable-field-trial-config", "--metrics-recording-only", "--password-store=basic", "--no-service-autorun",
+	"--disable-features=MojoUseEventFd,MojoLinuxChannelSharedMem,Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,HttpsUpgrades,AutofillServerCommunication,CertificateTransparencyComponentUpdater,NetworkTimeServiceQuerying",
 	// nothing that waits for a person
 	"--block-new-web-contents", "--deny-permission-prompts", "--disable-prompt-on-repost", "--disable-hang-monitor",
 	"about:blank",

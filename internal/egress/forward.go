@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,7 +31,7 @@ const (
 	forwardHead   = 256 << 10 // bytes of the head of a request or an answer
 	forwardIdle   = 30 * time.Second
 	forwardFirst  = 10 * time.Second // time for the head of a request, and for the first bytes in a tunnel
-	forwardHosts  = 64               // hosts that are remembered
+	forwardHosts  = 64               // hosts whose failures are remembered
 	refusedHeader = "Sandboxmcp-Refused"
 )
 
@@ -58,7 +57,6 @@ type Forwarder struct {
 	closed bool
 	open   map[net.Conn]struct{} // both ends of tunnels
 	failed map[string]error      // why a host:port was not reached
-	hosts  []string
 }
 
 // Forward serves the proxy of a sandbox's network until Close or the end of ctx, and closes every other
@@ -142,13 +140,6 @@ func (f *Forwarder) Refused(field func(name string) string) bool {
 	return field(refusedHeader) == f.mark
 }
 
-// Hosts returns the first hosts that were tried, in their order.
-func (f *Forwarder) Hosts() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.hosts)
-}
-
 // ServeHTTP serves a request of the browser.
 func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
@@ -218,11 +209,6 @@ func (f *Forwarder) connect(ctx context.Context, address string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	if !slices.Contains(f.hosts, host) && len(f.hosts) < forwardHosts {
-		f.hosts = append(f.hosts, host)
-	}
-	f.mu.Unlock()
 	up, err := f.dial.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err

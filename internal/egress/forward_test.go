@@ -134,7 +134,6 @@ func TestForwarderTunnels(t *testing.T) {
 		if arrived := <-got; string(p[:n]) != want || strings.HasPrefix(arrived, "EHLO") || strings.HasPrefix(arrived, "SSH") {
 			t.Errorf("%q: got %q, and the host got %q; want %q", first, p[:n], arrived, want)
 		}
-		f.Hosts()
 	}
 	c := dial()
 	ask(t, c, "CONNECT "+l.Addr().String()+" HTTP/1.1\r\nHost: x")

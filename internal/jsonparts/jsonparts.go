@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -18,6 +19,17 @@ func Check(text []byte) error {
 		return fmt.Errorf("%q occurs twice in one object", twice.JSONPointer.LastToken())
 	}
 	return nil
+}
+
+// Follows reports whether more text follows the first JSON value. Decoders that read a stream take
+// the first value and leave the rest.
+func Follows(text []byte) bool {
+	in := Scanner(text)
+	if in.SkipValue() != nil {
+		return false
+	}
+	_, err := in.ReadToken()
+	return !errors.Is(err, io.EOF)
 }
 
 // Scanner returns a decoder that, like other decoders, accepts duplicate names and invalid UTF-8.

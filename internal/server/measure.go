@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -29,6 +30,9 @@ const (
 func checkMessage(text []byte) error {
 	if err := checkSize(text); err != nil {
 		return err
+	}
+	if !utf8.Valid(text) || jsonparts.Follows(text) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the message is not one JSON value in UTF-8").WithHint("send one message, or a batch")
 	}
 	if err := jsonparts.Check(text); err != nil {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%v", err).WithHint("correct the message")

@@ -129,6 +129,11 @@ func TestMessagesThatAreReadDifferently(t *testing.T) {
 		{message("tools/call", `"name":"execute_code","arguments":{"code":"1","code":"2"}`), `\"code\" occurs twice`},
 		{`{"jsonrpc":"2.0","id":7,"method":"ping"}`, `"result"`},
 		{`{"jsonrpc":"2.0","id":-9007199254740992,"method":"ping"}`, `"id":-9007199254740992`},
+		{`{"jsonrpc":"2.0","id":8,"method":"ping"}{"jsonrpc":"2.0","id":9,"method":"tools/list"}`, "not one JSON value"},
+		{`[{"jsonrpc":"2.0","id":8,"method":"ping"}] {"id":1,"id":2}`, "not one JSON value"},
+		{`{"jsonrpc":"2.0","id":8,"method":"ping"} x`, "not one JSON value"},
+		{"{\"jsonrpc\":\"2.0\",\"id\":\"a\xff\",\"method\":\"ping\"}", "not one JSON value"},
+		{`{"jsonrpc":"2.0","id":8,"method":"ping"}` + "\n \t", `"result"`},
 		{`{"jsonrpc":"2.0","id":"1.5","method":"ping","params":{"id":1.5}}`, `"result"`},
 	} {
 		resp := old.do(t.Context(), http.MethodPost, server.MCPPath, []byte(c.body))

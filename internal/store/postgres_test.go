@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -47,6 +48,34 @@ func TestAServerThatCannotBeReached(t *testing.T) {
 	want := "backend_unavailable: the PostgreSQL database records at " + address + " cannot be opened: the server cannot be reached: connection refused"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// The servers of several machines decide by their own clocks what has expired. A machine whose clock
+// is wrong is refused, and notices when its clock becomes wrong later.
+func TestAWrongClockIsRefused(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir, off := t.TempDir(), time.Duration(0)
+	cfg := storetest.On(store.Config{Dir: dir, Now: func() time.Time { return time.Now().Add(off) }})
+	for _, off = range []time.Duration{2 * time.Minute, -2 * time.Minute} {
+		s, err := store.Open(t.Context(), cfg)
+		if err == nil {
+			_ = s.Close()
+		}
+		if e := sandboxmcp.AsError(err); e == nil || e.Code != sandboxmcp.CodeBackendUnavailable || !strings.Contains(e.Message, "the clock of this machine is") {
+			t.Errorf("a clock that is %s off: got %v, want a refusal", off, err)
+		}
+	}
+	off = 30 * time.Second
+	s := open(t, cfg)
+	if err := s.CheckClock(t.Context()); err != nil {
+		t.Errorf("half a minute: got %v, want no error", err)
+	}
+	off = -time.Hour
+	if err := s.CheckClock(t.Context()); err == nil || !strings.Contains(err.Error(), "the clock of this machine is") {
+		t.Errorf("a clock that was set back: got %v, want an error", err)
 	}
 }
 

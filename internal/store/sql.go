@@ -72,6 +72,9 @@ const (
 
 	selectDatabaseID = `SELECT id FROM database_id`
 
+	// Used in clock.go.
+	selectClock = `SELECT clock_timestamp()`
+
 	// name
 	tryLeaseLock  = `SELECT pg_try_advisory_lock(hashtextextended('sandboxmcp lease ' || current_schema() || ' ' || CAST(? AS TEXT), 0))`
 	freeLeaseLock = `SELECT pg_advisory_unlock(hashtextextended('sandboxmcp lease ' || current_schema() || ' ' || CAST(? AS TEXT), 0))`

@@ -78,6 +78,7 @@ type Store struct {
 	path   string
 	pg     *postgres // nil: the database is SQLite's
 	full   bool      // every commit waits for the disk
+	now    func() time.Time
 	log    *slog.Logger
 	busy   time.Duration
 	reader *sql.DB
@@ -115,6 +116,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		log:  cfg.Logger,
 		busy: cmp.Or(cfg.BusyTimeout, DefaultBusyTimeout),
 		turn: make(chan struct{}, 1),
+		now:  cfg.Now,
+	}
+	if s.now == nil {
+		s.now = time.Now
 	}
 	s.line.work = &s.work
 	s.space = newSpaceCheck(cfg)
@@ -201,6 +206,9 @@ func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
 	var id string
 	if err == nil {
 		err = s.reader.QueryRowContext(ctx, selectDatabaseID).Scan(&id)
+	}
+	if err == nil {
+		err = s.checkClock(ctx)
 	}
 	if err != nil {
 		return errors.Join(err, s.shutDatabase())

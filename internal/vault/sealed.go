@@ -301,19 +301,31 @@ func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	if err = v.key.replace(append([]*age.X25519Identity{id}, old...)); err != nil {
 		return 0, err
 	}
-	count := 0
+	count, sealed := 0, false
 	entry := v.entry(c, "rotate the key")
 	err = v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		if count, err = v.reseal(ctx, tx, id.Recipient()); err != nil {
 			return err
 		}
 		entry.Metadata = map[string]any{"secrets": count, "vault": Sealed, "was": old[0].Recipient().String(), "is": id.Recipient().String()}
-		return v.cfg.Audit.Op(entry)(ctx, tx)
+		err = v.cfg.Audit.Op(entry)(ctx, tx)
+		sealed = err == nil
+		return err
 	})
 	if err != nil {
-		return 0, errors.Join(err, v.key.replace(old))
+		return 0, errors.Join(err, v.giveUp(old, sealed))
 	}
 	return count, v.key.replace([]*age.X25519Identity{id})
+}
+
+// giveUp ends a rotation that failed. If every secret had been sealed for the new key and
+// only the commit failed, the database may have committed all the same, such as when the
+// connection to it is lost. Then both keys stay, until the next rotation.
+func (v *Vault) giveUp(old []*age.X25519Identity, sealed bool) error {
+	if sealed {
+		return nil
+	}
+	return v.key.replace(old)
 }
 
 // reseal seals every secret for another key, in a transaction.
