@@ -92,7 +92,6 @@ type Finder struct {
 	sets  *environment.Library
 	ahead *environment.Preloader
 	names sync.Map // path of a Python to the names that do not lead to it
-	begun sync.Map // languages of prepare
 
 	drivers sync.Map // by path and version of a Python: see waiting
 
@@ -111,13 +110,6 @@ func New(ctx context.Context, c Config) *Finder {
 // methods meanwhile.
 func (f *Finder) Wait() { f.work.Wait() }
 
-// prepare builds the driver's texts of a language, while the caller builds a sandbox.
-func (f *Finder) prepare(l sandboxmcp.Language) {
-	if _, begun := f.begun.LoadOrStore(l, true); !begun {
-		f.work.Go(func() { kernel.Prepare(l) })
-	}
-}
-
 // Find returns the interpreter of a language on a backend, with the package sets that its
 // programs see. Programs of another language see the Python of the backend, with its sets.
 func (f *Finder) Find(ctx context.Context, b backend.Backend, l sandboxmcp.Language) (Interpreter, error) {
@@ -125,7 +117,6 @@ func (f *Finder) Find(ctx context.Context, b backend.Backend, l sandboxmcp.Langu
 	if err != nil {
 		return Interpreter{}, err
 	}
-	f.prepare(l)
 	python := i
 	if l != sandboxmcp.Python {
 		python, err = b.Interpreter(ctx, sandboxmcp.Python)

@@ -40,19 +40,6 @@ type Program struct {
 	Defaults    map[string]string  // further variables of the server; Env wins; not checked
 }
 
-// Prepare builds the texts of the drivers that every program of a language needs. Plan does so itself
-// when it needs them first, in about a millisecond. A caller with other work to do calls Prepare beside
-// that work.
-func Prepare(l sandboxmcp.Language) {
-	switch l {
-	case sandboxmcp.Python:
-		pythonForkServer()
-	case sandboxmcp.Node:
-		nodeAheadHook()
-	case sandboxmcp.Shell: // its texts are embedded
-	}
-}
-
 // Plan returns how to start a program. It sets Argv, Env, Program and Channels, and the
 // ways to prepare the interpreter ahead; the caller adds the streams. The environment
 // inherits nothing from the server. Plan fails with invalid_filename if the file name

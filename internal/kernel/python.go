@@ -2,58 +2,30 @@ package kernel
 
 import (
 	"bytes"
-	"embed"
+	_ "embed" // texts of the drivers
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
-	"github.com/sandboxmcp/sandboxmcp/internal/pynames"
 )
 
-//go:embed drivers/*.py
-var pythonFiles embed.FS
+// The drivers' texts are assembled from the parts in drivers by tools/drivers.
+var (
+	//go:embed assembled/driver.py
+	pythonText []byte
+	//go:embed assembled/forkserver.py
+	pythonForkServer []byte
+	//go:embed assembled/imports.py
+	pythonAhead string
+)
 
 // pythonDriver is the driver's file name; boot.py says why it is so long.
 const pythonDriver = ".importlib_bootstrap.py"
 
-// pythonGuard is the file name of Program.Guard.
+// pythonGuard is the file name of Program.Guard. boot.py has it, too.
 const pythonGuard = ".sandboxmcp_guard.py"
-
-// pythonText is boot.py with the other parts embedded. As a single file that is read at
-// the start, it works even when the program has used up its descriptors.
-var pythonText = sync.OnceValue(func() []byte {
-	return []byte(strings.NewReplacer("@guard@", pythonGuard, "@work@", backend.WorkDir).Replace(pythonWhole("boot.py")))
-})
-
-// inEachProgram are parts of the driver that run in each program, or in its zygote.
-var inEachProgram = []string{"paths.py", "places.py", "lacks.py"}
-
-// pythonWhole returns a part of the driver with the other parts embedded: those that run in
-// each program as code, the others as strings that are compiled when they are needed.
-func pythonWhole(name string) string {
-	text := pythonWithin(pythonPart(name), inEachProgram...)
-	for _, name := range []string{"later.py", "adapt.py", "fix.py", "slow.py"} {
-		text = strings.Replace(text, `"@`+name+`@"`, strconv.QuoteToASCII(pythonPart(name)), 1)
-	}
-	return text
-}
-
-// pythonWithin returns text with the placeholders for parts replaced by their code.
-func pythonWithin(text string, names ...string) string {
-	for _, name := range names {
-		place := `"@` + name + `@"`
-		before, _, found := strings.Cut(text, place)
-		if !found {
-			continue
-		}
-		indent := before[strings.LastIndexByte(before, '\n')+1:]
-		text = strings.Replace(text, place, strings.ReplaceAll(strings.TrimSpace(pythonPart(name)), "\n", "\n"+indent), 1)
-	}
-	return text
-}
 
 // pythonImports returns the code that imports p.Preload from package sets, or nil if
 // nothing can be imported ahead.
@@ -61,42 +33,8 @@ func pythonImports(p Program) []byte {
 	if !canPreload(p) {
 		return nil
 	}
-	text := strings.Replace(pythonAhead(), `"@sets@"`, pythonList(p.Sets), 1)
+	text := strings.Replace(pythonAhead, `"@sets@"`, pythonList(p.Sets), 1)
 	return []byte(strings.Replace(text, `"@modules@"`, pythonList(p.Preload), 1))
-}
-
-// Texts that every run needs are built once.
-var (
-	pythonAhead   = sync.OnceValue(func() string { return pythonWhole("imports.py") })
-	pythonPreload = sync.OnceValue(func() []byte { return []byte(pythonPart("preload.py")) })
-
-	pythonForkServer = sync.OnceValue(func() []byte { return forkServer(pythonPreload(), pythonText()) })
-	pythonServes     = sync.OnceValue(func() []byte { return []byte(pythonPart("forkserver.py")) })
-)
-
-// forkServer returns the text of an interpreter that waits to be forked. It has three
-// parts: before runs once and imports standard modules only, forkserver.py makes the function
-// "wait", which returns in each fork, and the script. All share one set of names. The script's
-// last line calls a function without arguments. If the script does not call "wait", it is called
-// before the script.
-//
-// The parts are a string that the text compiles. An interpreter keeps the syntax tree of its
-// main file until it ends, and each fork would copy the pages of a large tree to destroy it.
-// The script's function is called by the main file itself, so it has the callers that it has
-// where the script is the main file.
-func forkServer(before, script []byte) []byte {
-	script = bytes.TrimRight(script, "\n")
-	last := bytes.LastIndexByte(script, '\n') + 1
-	call, ok := bytes.CutSuffix(script[last:], []byte("()"))
-	if !ok {
-		panic("kernel: the last line of a driver is not a call") //nolint:forbidigo // it is embedded
-	}
-	wait := []byte("\n")
-	if !bytes.Contains(script, []byte(`"wait"`)) {
-		wait = []byte("\nglobals().pop(\"wait\")()\n")
-	}
-	whole := slices.Concat(before, []byte("\n"), pythonServes(), wait, script[:last], []byte("begin = "), call, []byte("\n"))
-	return []byte("exec(compile(" + strconv.QuoteToASCII(string(whole)) + ", __file__, \"exec\", 0, True))\nglobals().pop(\"begin\")()\n")
 }
 
 // pythonList returns a Python list literal of strings.
@@ -108,29 +46,9 @@ func pythonList(all []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// pythonPart returns the text of one part of the drivers without its comment lines, and
-// with what it takes from pynames.
-func pythonPart(name string) string {
-	data, err := pythonFiles.ReadFile("drivers/" + name)
-	if err != nil {
-		panic(err) //nolint:forbidigo // it is embedded
-	}
-	var kept []string
-	for line := range strings.SplitSeq(string(data), "\n") {
-		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
-			kept = append(kept, line)
-		}
-	}
-	whole := strings.Replace(strings.Join(kept, "\n"), `"@known@"`, pynames.Set(), 1)
-	if name == "fix.py" {
-		whole = pynames.Rule() + "\n" + whole
-	}
-	return whole
-}
-
 // PythonDriver returns the file name and the text of the driver of Python programs. An
 // interpreter can compile the text; Program.Driver takes the result.
-func PythonDriver() (name string, text []byte) { return pythonDriver, pythonText() }
+func PythonDriver() (name string, text []byte) { return pythonDriver, pythonText }
 
 func planPython(p Program) backend.Process {
 	p.Names = nil // a program that starts Python has sys.executable
@@ -143,7 +61,7 @@ func planPython(p Program) backend.Process {
 	}
 	driver := p.Driver
 	if driver == nil {
-		driver = pythonText()
+		driver = pythonText
 	}
 	argv := []string{p.Interpreter}
 	if canDeferSite(p) {
@@ -155,7 +73,7 @@ func planPython(p Program) backend.Process {
 		ahead = &backend.Prestart{
 			Alone: ahead,
 			Argv:  append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
-			Program: []backend.ProgramFile{{Name: pythonDriver, Data: pythonForkServer()}},
+			Program: []backend.ProgramFile{{Name: pythonDriver, Data: pythonForkServer}},
 			Fork:    &backend.Fork{Options: len(argv), Load: pythonImports(p), Check: p.Check},
 		}
 	}
@@ -179,7 +97,7 @@ func alonePython(p Program, fixed map[string]string) *backend.Prestart {
 	const begins, waits = "begins at once", "waits for word"
 	driver := p.Waiting
 	if driver == nil {
-		driver = pythonText()
+		driver = pythonText
 	}
 	if len(p.Env) > 0 || p.Guard != nil || bytes.Count(driver, []byte(begins)) != 1 {
 		return nil

@@ -2,10 +2,9 @@ package kernel
 
 import (
 	"bytes"
+	_ "embed" // texts of the drivers
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
@@ -14,24 +13,21 @@ import (
 // it is so long.
 const pythonSession = ".importlib_bootstrap_session.py"
 
-// pythonSessionText is the driver with its parts embedded as strings.
-var pythonSessionText = sync.OnceValue(func() []byte { return pythonSessionWhole("session_boot.py") })
+//go:embed assembled/session.py
+var pythonSessionText []byte
 
-// pythonSessionPreload returns the code that loads the driver into a zygote.
-func pythonSessionPreload(sets []string) []byte {
-	return bytes.ReplaceAll(pythonSessionAhead(), []byte(`"@sets@"`), []byte(pythonList(sets)))
+//go:embed assembled/session_forkserver.py
+var pythonSessionServer []byte
+
+// pythonSessionServes returns the text of a fork server whose sessions see the sets.
+func pythonSessionServes(sets []string) []byte {
+	return bytes.ReplaceAll(pythonSessionServer, inQuotes(`"@sets@"`), inQuotes(pythonList(sets)))
 }
 
-var pythonSessionAhead = sync.OnceValue(func() []byte { return pythonSessionWhole("session_preload.py") })
-
-func pythonSessionWhole(name string) []byte {
-	var texts []string
-	for _, part := range []string{"later.py", "adapt.py", "notebook.py", "magics.py", "sandbox.py", "fix.py"} {
-		texts = append(texts, strconv.Quote(part)+": "+strconv.QuoteToASCII(pythonPart(part)))
-	}
-	driver := pythonWithin(pythonPart("session.py"), inEachProgram...) + "\n" + pythonPart("surroundings.py")
-	return []byte(strings.NewReplacer(`"@texts@"`, "{"+strings.Join(texts, ", ")+"}", `"@session.py@"`, strconv.QuoteToASCII(driver)).
-		Replace(pythonWithin(pythonPart(name), "session_names.py")))
+// inQuotes returns text as it is within a string literal.
+func inQuotes(text string) []byte {
+	q := strconv.QuoteToASCII(text)
+	return []byte(q[1 : len(q)-1])
 }
 
 // planPythonInterpreter plans a fork of a zygote where that is possible: forks share
@@ -46,7 +42,7 @@ func planPythonInterpreter(p Program) (backend.Process, error) {
 	if canFork(p) {
 		ahead = &backend.Prestart{
 			Argv: slices.Clone(argv), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
-			Program: []backend.ProgramFile{{Name: pythonSession, Data: forkServer(pythonSessionPreload(p.Sets), pythonSessionText())}},
+			Program: []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionServes(p.Sets)}},
 			Fork:    &backend.Fork{Options: len(argv) - 1, Stays: true, Load: pythonImports(p), Check: p.Check},
 		}
 	}
@@ -54,7 +50,7 @@ func planPythonInterpreter(p Program) (backend.Process, error) {
 		Argv:     append(argv, p.Sets...),
 		Env:      environment(p, fixed),
 		Prestart: ahead,
-		Program:  append([]backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}}, pythonNames(p)...),
+		Program:  append([]backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText}}, pythonNames(p)...),
 		Channels: 2,
 	}, nil
 }

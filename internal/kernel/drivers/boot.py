@@ -99,7 +99,7 @@ def boot():
         if display[:6] == "guard ":
             from _frozen_importlib_external import MAGIC_NUMBER
             display, place = display[6:], sys.path.pop(0)
-            with open(path.rpartition("/")[0] + "/@guard@", "rb") as file:
+            with open(path.rpartition("/")[0] + "/.sandboxmcp_guard.py", "rb") as file:
                 code = file.read()
             if code[:4] == MAGIC_NUMBER:
                 import marshal
@@ -124,7 +124,7 @@ def boot():
                 posix.environ[b"PYTHONPATH"] = known
                 posix.putenv(b"PYTHONPATH", known)
         sys.argv = [path]
-        sys.path[0] = "@work@" if wait else posix.getcwd()
+        sys.path[0] = "/mnt/data" if wait else posix.getcwd()
         if again and again.paths:
             pass
         elif sys.flags.no_site:
