@@ -20,6 +20,7 @@
 #define SYS_pidfd_send_signal 424
 #define SYS_pipe2 293
 #define SYS_ppoll 271
+#define SYS_prctl 157
 #define SYS_prlimit64 302
 #define SYS_read 0
 #define SYS_recvmsg 47
@@ -27,8 +28,11 @@
 #define SYS_rt_sigprocmask 14
 #define SYS_sendmsg 46
 #define SYS_setns 308
+#define SYS_setpgid 109
 #define SYS_setsid 112
 #define SYS_socket 41
+#define SYS_statx 332
+#define SYS_tgkill 234
 #define SYS_unshare 272
 #define SYS_wait4 61
 #define SYS_write 1

@@ -20,6 +20,7 @@
 #define SYS_pidfd_send_signal 424
 #define SYS_pipe2 59
 #define SYS_ppoll 73
+#define SYS_prctl 167
 #define SYS_prlimit64 261
 #define SYS_read 63
 #define SYS_recvmsg 212
@@ -27,8 +28,11 @@
 #define SYS_rt_sigprocmask 135
 #define SYS_sendmsg 211
 #define SYS_setns 268
+#define SYS_setpgid 154
 #define SYS_setsid 157
 #define SYS_socket 198
+#define SYS_statx 291
+#define SYS_tgkill 131
 #define SYS_unshare 97
 #define SYS_wait4 260
 #define SYS_write 64

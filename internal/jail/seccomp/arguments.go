@@ -268,9 +268,9 @@ const (
 	prctlFilter      = 2  // its mode
 )
 
-func filterRules(rules map[string]rule) {
+func (p Policy) filterRules(rules map[string]rule) {
 	rules["seccomp"] = rule{[]clause{{[]test{equal(0, seccompSetFilter)}, Refuse(errEINVAL)}}, Allow}
-	rules["prctl"] = prctlRule(clause{[]test{equal(0, prctlSetSeccomp), equal(1, prctlFilter)}, Refuse(errEINVAL)})
+	rules["prctl"] = p.prctlRule(clause{[]test{equal(0, prctlSetSeccomp), equal(1, prctlFilter)}, Refuse(errEINVAL)})
 }
 
 // advices lists what a program may tell about its memory (linux/mman.h). Any other advice does not exist
@@ -369,15 +369,31 @@ func diskRules(rules map[string]rule) {
 // Options of prctl that fail with EINVAL. Merged memory is refused as by adviceRule. Core
 // scheduling keeps the other threads of a processor core idle, also for the host. A table
 // of futexes takes up to a gigabyte by one call. That memory is neither resident nor in
-// page tables, so the watch does not see it.
+// page tables, so the watch does not see it. A process that adopts the children of others
+// can come to have thousands in another process group, and then its end stops the host.
 const (
+	prctlSubreaper      = 36
 	prctlCoreScheduling = 62
 	prctlMemoryMerge    = 67
 	prctlFutexHash      = 78
 )
 
-func prctlRule(more ...clause) rule {
-	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
+// parentSignal has the kernel send a signal to a thread when its parent ends (PR_SET_PDEATHSIG, linux/prctl.h).
+// It does so for each thread of each child, and may visit all threads of a process for each signal, while no
+// process of the host can start or end. Init lets only first threads of processes choose a signal, see noticed in
+// init.c. After SIGKILL, a process gets no further signal.
+const (
+	parentSignal = 1
+	sigKill      = 9
+)
+
+func (p Policy) prctlRule(more ...clause) rule {
+	if p.variant.Notices {
+		more = append(more,
+			clause{[]test{equal(0, parentSignal), oneOf(1, []uint32{0, sigKill})}, Allow},
+			clause{[]test{equal(0, parentSignal)}, Notify})
+	}
+	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
 }
 
 // attributeNames set an extended attribute, whose size is the fourth argument. An access

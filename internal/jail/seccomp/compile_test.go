@@ -158,7 +158,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
 				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
-				"getsockopt": {1, 0, 1, 6, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
+				"getsockopt": {1, 0, 1, 6, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 1, 21, 35, 36, 37, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
 			}
 			for name, first := range two {
 				nr := numberOf(t, a, name)
@@ -392,6 +392,13 @@ func TestVerdicts(t *testing.T) {
 		{none, "seccomp", [6]uint64{2}, seccomp.Allow},
 		{none, "prctl", [6]uint64{22, 2}, no(einval)},
 		{none, "prctl", [6]uint64{38, 1}, seccomp.Allow},
+		{none, "prctl", [6]uint64{1, 15}, seccomp.Allow}, // PR_SET_PDEATHSIG
+		{noticed, "prctl", [6]uint64{1, 15}, seccomp.Notify},
+		{noticed, "prctl", [6]uint64{1 | high, 9 | high}, seccomp.Allow}, // the kernel refuses it
+		{noticed, "prctl", [6]uint64{1, 0}, seccomp.Allow},
+		{noticed, "prctl", [6]uint64{4, 15}, seccomp.Allow},
+		{none, "prctl", [6]uint64{36, 1}, no(einval)},          // PR_SET_CHILD_SUBREAPER
+		{none, "prctl", [6]uint64{37}, seccomp.Allow},          // PR_GET_CHILD_SUBREAPER
 		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)}, // PR_FUTEX_HASH
 		{none, "clone", [6]uint64{0x10900}, no(eperm)},         // a thread with descriptors of its own
 		{none, "mincore", [6]uint64{0, 1<<32 - 1}, seccomp.Allow},
@@ -450,6 +457,8 @@ func TestVerdicts(t *testing.T) {
 		{none, "ioctl", [6]uint64{0, 0x40082104}, seccomp.Allow}, // likewise
 		{none, "epoll_ctl", [6]uint64{3, 1, 4}, seccomp.Allow},
 		{noticed, "epoll_ctl", [6]uint64{3, 1, 4}, seccomp.Notify},
+		{none, "setpgid", [6]uint64{}, seccomp.Allow},
+		{noticed, "setpgid", [6]uint64{}, seccomp.Notify},
 		{noticed, "epoll_ctl", [6]uint64{3, 1 | high, 4}, seccomp.Notify},
 		{noticed, "epoll_ctl", [6]uint64{3, 2, 4}, seccomp.Allow},
 		{noticed, "epoll_ctl", [6]uint64{3, 3, 4}, seccomp.Allow},
