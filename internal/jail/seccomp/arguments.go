@@ -341,9 +341,14 @@ func holeRule() rule {
 // An operation of semop that ends a wait makes the kernel try all other waiting calls again, with the
 // array locked, so that the time grows with the square of their number. Each call may have up to 500
 // operations. E2BIG is the answer of a kernel with a lower limit (kernel.sem).
+//
+// semctl sets all values of an array, and then visits for each task that has used the array with SEM_UNDO as
+// many numbers as the array has semaphores, with the array locked. An array may have 32 000. EINVAL is the
+// answer of a kernel with a lower limit.
 const (
 	datagramsAtOnce  = 32 // a power of two, likewise below
 	operationsAtOnce = 8
+	semaphoresAtOnce = 1024
 )
 
 func manyRules(rules map[string]rule) {
@@ -351,6 +356,7 @@ func manyRules(rules map[string]rule) {
 	for _, name := range []string{"semop", "semtimedop"} {
 		rules[name] = rule{[]clause{{[]test{anyBit(2, ^uint32(operationsAtOnce-1))}, Refuse(errE2BIG)}}, Allow}
 	}
+	rules["semget"] = rule{[]clause{{[]test{anyBit(1, ^uint32(semaphoresAtOnce-1))}, Refuse(errEINVAL)}}, Allow}
 }
 
 // adviseNotNeeded drops a file from the host's memory (linux/fadvise.h).

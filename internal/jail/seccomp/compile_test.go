@@ -424,6 +424,9 @@ func TestVerdicts(t *testing.T) {
 		{none, "semtimedop", [6]uint64{3, 1, 7}, seccomp.Allow},
 		{none, "semtimedop", [6]uint64{3, 1, 8}, no(e2big)}, // likewise, and for other calls
 		{none, "semop", [6]uint64{3, 1, 500 | high}, no(e2big)},
+		{none, "semget", [6]uint64{3, 1023 | high}, seccomp.Allow},
+		{none, "semget", [6]uint64{3, 1024}, no(einval)}, // one call visits as many numbers for each task
+		{none, "semget", [6]uint64{3, 0}, seccomp.Allow},
 		{full, "semtimedop", [6]uint64{3, 1, 1}, no(enosys)},
 		{none, "preadv2", [6]uint64{3, 0, 1, 0, 0, 1}, seccomp.Allow},
 		{none, "preadv2", [6]uint64{3, 0, 1, 0, 0, 8 | 1}, no(eopnotsupp)}, // RWF_NOWAIT

@@ -99,6 +99,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(uint32(args[3]) >= 128, Refuse(errENOSPC))
 	case "sendmmsg":
 		return unless(uint32(args[2]) >= 32, Refuse(errENOSYS))
+	case "semget":
+		if v.NoSharedMemory {
+			return Refuse(errENOSYS)
+		}
+		return unless(uint32(args[1]) >= 1024, Refuse(errEINVAL))
 	case "semop", "semtimedop":
 		if v.NoSharedMemory {
 			return Refuse(errENOSYS)
