@@ -224,7 +224,7 @@ func (b *Backend) handOut(s *sandbox) error {
 	}
 	if err := s.slot.LimitGroups(s.spec.MaxTasks); err != nil {
 		_ = s.end()
-		return err
+		return unavailable(err)
 	}
 	s.startWatch()
 	b.mu.Lock()
