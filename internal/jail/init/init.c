@@ -332,15 +332,7 @@ static void init(void) {
 			p[2 + i].events = waits.fd < 0;                // POLLIN
 		}
 		sys5(SYS_ppoll, (long)p, 2 + n, 0, 0, 8);
-		for (int i = n - 1; i >= 0; i--) {             // backwards, because unlisten moves the last one
-			if (p[2 + i].revents & 1 && waits.fd < 0) noticed(listener[i]);
-			else if (p[2 + i].revents & ~1) unlisten(i);   // POLLHUP: no process has the filter any more
-		}
-		if (p[1].revents) {
-			sys3(SYS_read, CHILDREN, (long)info, sizeof info);
-			reap(1 /* WNOHANG */);
-		}
-		if (p[0].revents) {
+		if (p[0].revents) {                            // first, because a packet may change the answers to calls
 			long n = receive(CTL);
 			u32 *h = (u32 *)buf;
 			if (n == -EAGAIN) continue;
@@ -354,6 +346,15 @@ static void init(void) {
 			else if (h[0] == 'L' && ngot == 1) listen(got.fd[0]);
 			else if (h[0] == 'Q') end_all();
 			else close_fds();
+			continue;
+		}
+		for (int i = n - 1; i >= 0; i--) {             // backwards, because unlisten moves the last one
+			if (p[2 + i].revents & 1 && waits.fd < 0) noticed(listener[i]);
+			else if (p[2 + i].revents & ~1) unlisten(i);   // POLLHUP: no process has the filter any more
+		}
+		if (p[1].revents) {
+			sys3(SYS_read, CHILDREN, (long)info, sizeof info);
+			reap(1 /* WNOHANG */);
 		}
 	}
 }
