@@ -92,7 +92,7 @@ func TestCrowdsKeepTheirGroups(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := made(t, j)
 			defer func() { _ = s.Close() }()
-			if err := s.LimitGroups(c.tasks); err != nil {
+			if err := s.LimitCrowd(c.tasks); err != nil {
 				t.Fatal(err)
 			}
 			if got := printed(t, s, changesGroups); got != c.want {
@@ -164,5 +164,47 @@ func TestOnlyFirstThreadsChooseASignal(t *testing.T) {
 	want := "0 0 0 0 0\n22 22 22 0 0\n0 0 0 0 0\n22\n"
 	if got := printed(t, s, choosesSignals); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// waitsForMany prints how calls end that wait for 63 and for 64 files: 0, or the error number.
+const waitsForMany = `
+import ctypes, os, select
+libc = ctypes.CDLL(None, use_errno=True)
+r, w = os.pipe()
+
+def polled(n):
+    files = (ctypes.c_int * (2 * n))(*(x for _ in range(n) for x in (r, 1)))
+    return ctypes.get_errno() if libc.poll(files, n, 0) < 0 else 0
+
+def selected(n):
+    at = os.dup2(r, n - 1)
+    try:
+        select.select([at], [], [], 0)
+    except OSError as e:
+        return e.errno
+    return 0
+
+print(polled(63), polled(64), polled(1000), selected(63), selected(64), selected(1000))
+`
+
+// TestCrowdsWaitForFewFiles: in a sandbox that may have many tasks no call waits for many files.
+func TestCrowdsWaitForFewFiles(t *testing.T) {
+	cfg := testConfig(t)
+	testkit.Need(t, "notices", cfg.Notices, "calls that wait cannot be killed before Linux 5.19")
+	j, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	for tasks, want := range map[int]string{fewTasks: "0 0 0 0 0 0\n", fewTasks + 1: "0 22 22 0 22 22\n"} {
+		s := made(t, j)
+		if err := s.LimitCrowd(tasks); err != nil {
+			t.Fatal(err)
+		}
+		if got := printed(t, s, waitsForMany); got != want {
+			t.Errorf("with %d tasks: got %q, want %q", tasks, got, want)
+		}
+		_ = s.Close()
 	}
 }

@@ -1,5 +1,5 @@
 # tries: to come to have children in another process group, which the kernel visits for each other when the process ends, with the host stopped
-# wall: init lets no process with children change its group, where a sandbox may have more than 1024 tasks
+# wall: init lets no process with children change its group, where a sandbox may have more than 512 tasks
 # expect: the change is refused in such a sandbox, and made in a smaller one: it prints refused or changed
 import os
 r, w = os.pipe()

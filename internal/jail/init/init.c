@@ -210,7 +210,7 @@ static void clear(u32 tag) {
 }
 
 // The filter of this process and its programs makes some system calls wait until they are answered here: those that create a network
-// socket, add an epoll watch, change a process group, or choose a signal for the end of a parent. Each zygote's fork in this sandbox has such a filter of its own. The server sends its
+// socket, add an epoll watch, wait for many files, change a process group, or choose a signal for the end of a parent. Each zygote's fork in this sandbox has such a filter of its own. The server sends its
 // listener ('L').
 enum { LISTENERS = 16 };
 static int listener[LISTENERS], nlisteners;
@@ -287,14 +287,24 @@ static void again(void) {
 	if (fd >= 0) decide(fd, waits.nr, waits.id);
 }
 
+// polls reports whether a call waits for many files.
+static int polls(int nr) {
+#ifdef SYS_poll
+	if (nr == SYS_poll || nr == SYS_select) return 1;
+#endif
+	return nr == SYS_ppoll || nr == SYS_pselect6;
+}
+
 // noticed receives a call of a program.
 static void noticed(int fd) {
 	struct { ul id; u32 pid, flags; int nr; u32 arch; ul ip, args[6]; } call;
 	memset(&call, 0, sizeof call);
 	if (sys3(SYS_ioctl, fd, 0xc0502100 /* NOTIF_RECV */, (long)&call) < 0) return; // the program has ended
+	// an event of a file wakes each wait of each call, with interrupts off
+	if (polls(call.nr)) answer(fd, call.id, crowd ? -22 /* EINVAL */ : 0);
 	// the kernel sends the signal at a parent's end to each thread that has chosen one, and may visit all threads of a process for each. So only
 	// first threads may choose one
-	if (call.nr == SYS_prctl) answer(fd, call.id, sys3(SYS_tgkill, call.pid, call.pid, 0) == 0 ? 0 : -22 /* EINVAL */);
+	else if (call.nr == SYS_prctl) answer(fd, call.id, sys3(SYS_tgkill, call.pid, call.pid, 0) == 0 ? 0 : -22 /* EINVAL */);
 	else if (call.nr == SYS_setpgid) answer(fd, call.id, groups(call.pid, (u32)call.args[0], (u32)call.args[1]) ? 0 : -1 /* EPERM */);
 	else decide(fd, call.nr, call.id);
 }

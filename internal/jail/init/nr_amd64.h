@@ -19,13 +19,16 @@
 #define SYS_openat 257
 #define SYS_pidfd_send_signal 424
 #define SYS_pipe2 293
+#define SYS_poll 7
 #define SYS_ppoll 271
 #define SYS_prctl 157
 #define SYS_prlimit64 302
+#define SYS_pselect6 270
 #define SYS_read 0
 #define SYS_recvmsg 47
 #define SYS_rt_sigaction 13
 #define SYS_rt_sigprocmask 14
+#define SYS_select 23
 #define SYS_sendmsg 46
 #define SYS_setns 308
 #define SYS_setpgid 109

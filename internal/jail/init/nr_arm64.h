@@ -22,6 +22,7 @@
 #define SYS_ppoll 73
 #define SYS_prctl 167
 #define SYS_prlimit64 261
+#define SYS_pselect6 72
 #define SYS_read 63
 #define SYS_recvmsg 212
 #define SYS_rt_sigaction 134

@@ -359,6 +359,22 @@ func manyRules(rules map[string]rule) {
 	rules["semget"] = rule{[]clause{{[]test{anyBit(1, ^uint32(semaphoresAtOnce-1))}, Refuse(errEINVAL)}}, Allow}
 }
 
+// manyFiles is how many files one call may wait for without a notice. A call waits for a file once for each time
+// that it names the file, and what makes the file ready wakes all of these waits at once, with interrupts off.
+// No memory limit counts them. In a sandbox that may have many tasks, init refuses to wait for more, see
+// noticed in init.c.
+const manyFiles = 64 // a power of two
+
+func pollRules(rules map[string]rule, a Arch) {
+	many := func(count uint8) rule {
+		return rule{[]clause{{[]test{anyBit(count, ^uint32(manyFiles-1))}, Notify}}, Allow}
+	}
+	rules["ppoll"], rules["pselect6"] = many(1), many(0)
+	if a == AMD64 { // the others have only the calls above
+		rules["poll"], rules["select"] = many(1), many(0)
+	}
+}
+
 // adviseNotNeeded drops a file from the host's memory (linux/fadvise.h).
 const adviseNotNeeded = 4
 

@@ -460,6 +460,12 @@ func TestVerdicts(t *testing.T) {
 		{none, "ioctl", [6]uint64{0, 0x40082104}, seccomp.Allow}, // likewise
 		{none, "epoll_ctl", [6]uint64{3, 1, 4}, seccomp.Allow},
 		{noticed, "epoll_ctl", [6]uint64{3, 1, 4}, seccomp.Notify},
+		{none, "ppoll", [6]uint64{0, 64}, seccomp.Allow},
+		{noticed, "ppoll", [6]uint64{0, 64}, seccomp.Notify},
+		{noticed, "ppoll", [6]uint64{64, 63 | high}, seccomp.Allow},
+		{noticed, "pselect6", [6]uint64{64, 0}, seccomp.Notify},
+		{noticed, "pselect6", [6]uint64{1 << 31, 0}, seccomp.Notify}, // the kernel refuses it
+		{noticed, "pselect6", [6]uint64{63 | high, 64}, seccomp.Allow},
 		{none, "setpgid", [6]uint64{}, seccomp.Allow},
 		{noticed, "setpgid", [6]uint64{}, seccomp.Notify},
 		{noticed, "epoll_ctl", [6]uint64{3, 1 | high, 4}, seccomp.Notify},

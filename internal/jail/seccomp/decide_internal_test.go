@@ -116,6 +116,15 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 			return Refuse(errEAFNOSUPPORT)
 		}
 		return v.noticed(decideSocket(int32(args[0]), int32(args[1]), int32(args[2])), int32(args[0]) != 1)
+	case "poll", "ppoll", "select", "pselect6":
+		if !slices.Contains(baselineOf(a), name) {
+			return Refuse(errENOSYS)
+		}
+		count := args[1]
+		if strings.HasSuffix(name, "select") || name == "pselect6" {
+			count = args[0]
+		}
+		return v.noticed(Allow, uint32(count) >= 64)
 	case "setpgid":
 		return v.noticed(Allow, true)
 	case "epoll_ctl":

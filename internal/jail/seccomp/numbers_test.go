@@ -16,7 +16,7 @@ func numberOf(t testing.TB, a seccomp.Arch, name string) uint32 {
 		"process_vm_readv": {310, 270}, "unshare": {272, 97}, "setns": {308, 268}, "mount": {165, 40}, "bpf": {321, 280},
 		"keyctl": {250, 219}, "memfd_secret": {447, 447}, "fanotify_mark": {301, 263}, "name_to_handle_at": {303, 264},
 		"adjtimex": {159, 171}, "userfaultfd": {323, 282}, "clone3": {435, 435}, "io_uring_setup": {425, 425},
-		"statmount": {457, 457}, "clone": {56, 220}, "ioctl": {16, 29}, "fcntl": {72, 25}, "socket": {41, 198}, "socketpair": {53, 199}, "epoll_ctl": {233, 21}, "setpgid": {109, 154},
+		"statmount": {457, 457}, "clone": {56, 220}, "ioctl": {16, 29}, "fcntl": {72, 25}, "socket": {41, 198}, "socketpair": {53, 199}, "epoll_ctl": {233, 21}, "setpgid": {109, 154}, "ppoll": {271, 73}, "pselect6": {270, 72},
 		"personality": {135, 92}, "mmap": {9, 222}, "sched_setaffinity": {203, 122},
 		"setsockopt": {54, 208}, "prlimit64": {302, 261}, "setrlimit": {160, 164}, "setpriority": {141, 140}, "sched_setparam": {142, 118},
 		"sched_setscheduler": {144, 119}, "sched_setattr": {314, 274}, "ioprio_set": {251, 30}, "process_mrelease": {448, 448},

@@ -144,6 +144,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if p.variant.Notices {
 		rules["epoll_ctl"] = rule{[]clause{{[]test{equal(1, epollAdd)}, Notify}}, Allow}
 		rules["setpgid"] = rule{otherwise: Notify}
+		pollRules(rules, a)
 	}
 	if p.variant.NoSharedMemory {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))

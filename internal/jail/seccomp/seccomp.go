@@ -113,7 +113,7 @@ type Variant struct {
 	// id 0. It is for a sandbox without a pid namespace.
 	SelfOnly bool
 
-	// Notices makes calls that create a network socket, add an epoll watch, change a
+	// Notices makes calls that create a network socket, add an epoll watch, wait for many files, change a
 	// process group or choose the signal at a parent's end wait for the sandbox's init. The filter must then be loaded with a listener. It is for
 	// kernels on which a call that waits can be killed (Linux 5.19).
 	Notices bool
