@@ -222,6 +222,10 @@ func (b *Backend) handOut(s *sandbox) error {
 	if s.spec.Stays && b.ready != nil { // the next one may be requested before this one is closed
 		time.AfterFunc(fillDelay, b.ready.Fill)
 	}
+	if err := s.slot.LimitCrowd(s.spec.MaxTasks); err != nil {
+		_ = s.end()
+		return unavailable(err)
+	}
 	s.startWatch()
 	b.mu.Lock()
 	closed := b.closed

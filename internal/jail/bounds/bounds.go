@@ -24,7 +24,7 @@ var Rlimits = []Rlimit{
 	{"core", 4, CoreBytes},
 	{"nofile", 7, 1024},
 	{"memlock", 8, 1 << 20},
-	{"sigpending", 11, 1024},
+	{"sigpending", 11, 128}, // timers that end at once visit all threads of their process, in one interrupt
 	{"msgqueue", 12, 64 << 10},
 	{"nice", 13, 0},
 	{"rtprio", 14, 0}, // a real-time program is held by no processor quota

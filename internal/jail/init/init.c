@@ -67,6 +67,14 @@ static void say(u32 kind, u32 a, u32 b) { u32 o[3] = {kind, a, b}; tell(CTL, o, 
 
 static void close_fds(void) { for (int i = 0; i < ngot; i++) sys1(SYS_close, got.fd[i]); }
 
+static char *number(char *p, u32 n) {
+	char t[12];
+	int i = 0;
+	do t[i++] = (char)('0' + n % 10); while (n /= 10);
+	while (i) *p++ = t[--i];
+	return p;
+}
+
 // -- scripts ------------------------------------------------------------------------------------------------------------------
 // A script is a list of system calls with their arguments. An argument is a number, an offset of bytes in the packet, a descriptor
 // that came with the packet, or the result of an earlier call.
@@ -202,7 +210,7 @@ static void clear(u32 tag) {
 }
 
 // The filter of this process and its programs makes some system calls wait until they are answered here: those that create a network
-// socket, and those that add an epoll watch. Each zygote's fork in this sandbox has such a filter of its own. The server sends its
+// socket, add an epoll watch, wait for many files, change a process group, or choose a signal for the end of a parent. Each zygote's fork in this sandbox has such a filter of its own. The server sends its
 // listener ('L').
 enum { LISTENERS = 16 };
 static int listener[LISTENERS], nlisteners;
@@ -220,6 +228,35 @@ static int sockets;
 enum { FIRST = 64 };
 static u32 granted, asked;                              // watches that programs may add; the server is asked when so many are left
 
+// When a process ends, the kernel visits each of its children in another process group of its session, and for each all ended members of
+// that group, while no process of the host can start or end and no processor that waits for that takes interrupts. So in a sandbox that may
+// have many tasks ('J') no process may come to have many such children: a process changes its group only itself, with one thread and
+// without children, and joins another's group only so often. Programs cannot adopt others' children, see prctlRule.
+enum { JOINS = 256 };
+static int crowd, joins;
+
+// single reports whether a process, which waits in a call, has one thread and no children. It may not if its files in /proc are hidden.
+static int single(u32 pid) {
+	char path[64] = "/proc/", *e = number(path + 6, pid), c;
+	static struct { u32 mask, blksize; ul attributes; u32 nlink; char rest[236]; } of; // struct statx
+	static const char task[] = "/task", children[] = "/children";
+	memcpy(e, task, sizeof task), e += sizeof task - 1;
+	if (sys5(SYS_statx, AT_FDCWD, (long)path, 0, 4 /* NLINK */, (long)&of) < 0 || of.nlink != 3) return 0; // 2, and each thread
+	*e++ = '/', e = number(e, pid);
+	memcpy(e, children, sizeof children);
+	long fd = sys4(SYS_openat, AT_FDCWD, (long)path, 02000000, 0);
+	long n = sys3(SYS_read, fd, (long)&c, 1);
+	sys1(SYS_close, fd);
+	return n == 0;
+}
+
+// groups reports whether a process may change a process group.
+static int groups(u32 pid, u32 whose, u32 group) {
+	if (!crowd) return 1;
+	if ((whose && whose != pid) || !single(pid)) return 0;
+	return group == 0 || group == pid || joins++ < JOINS;
+}
+
 // may reports whether a call may go on now.
 static int may(int nr) {
 	if (nr == SYS_epoll_ctl) {
@@ -231,11 +268,16 @@ static int may(int nr) {
 	return sockets == ANSWERED;
 }
 
+// answer lets a call go on, or fail with a negative errno.
+static void answer(int fd, ul id, int error) {
+	struct { ul id; long value; int error; u32 flags; } a = {id, 0, error, error ? 0 : 1 /* CONTINUE */};
+	sys3(SYS_ioctl, fd, 0xc0182101 /* NOTIF_SEND */, (long)&a); // fails if the program has ended
+}
+
 // decide lets a call go on or wait.
 static void decide(int fd, int nr, ul id) {
-	struct { ul id; long value; int error; u32 flags; } answer = {id, 0, 0, 1 /* CONTINUE */};
 	if (!may(nr)) { waits.fd = fd, waits.nr = nr, waits.id = id; return; }
-	sys3(SYS_ioctl, fd, 0xc0182101 /* NOTIF_SEND */, (long)&answer); // fails if the program has ended
+	answer(fd, id, 0);
 }
 
 // again decides about the call that waits.
@@ -245,12 +287,26 @@ static void again(void) {
 	if (fd >= 0) decide(fd, waits.nr, waits.id);
 }
 
+// polls reports whether a call waits for many files.
+static int polls(int nr) {
+#ifdef SYS_poll
+	if (nr == SYS_poll || nr == SYS_select) return 1;
+#endif
+	return nr == SYS_ppoll || nr == SYS_pselect6;
+}
+
 // noticed receives a call of a program.
 static void noticed(int fd) {
 	struct { ul id; u32 pid, flags; int nr; u32 arch; ul ip, args[6]; } call;
 	memset(&call, 0, sizeof call);
 	if (sys3(SYS_ioctl, fd, 0xc0502100 /* NOTIF_RECV */, (long)&call) < 0) return; // the program has ended
-	decide(fd, call.nr, call.id);
+	// an event of a file wakes each wait of each call, with interrupts off
+	if (polls(call.nr)) answer(fd, call.id, crowd ? -22 /* EINVAL */ : 0);
+	// the kernel sends the signal at a parent's end to each thread that has chosen one, and may visit all threads of a process for each. So only
+	// first threads may choose one
+	else if (call.nr == SYS_prctl) answer(fd, call.id, sys3(SYS_tgkill, call.pid, call.pid, 0) == 0 ? 0 : -22 /* EINVAL */);
+	else if (call.nr == SYS_setpgid) answer(fd, call.id, groups(call.pid, (u32)call.args[0], (u32)call.args[1]) ? 0 : -1 /* EPERM */);
+	else decide(fd, call.nr, call.id);
 }
 
 // listen answers the calls that a filter's listener reports. It takes the descriptor.
@@ -286,15 +342,7 @@ static void init(void) {
 			p[2 + i].events = waits.fd < 0;                // POLLIN
 		}
 		sys5(SYS_ppoll, (long)p, 2 + n, 0, 0, 8);
-		for (int i = n - 1; i >= 0; i--) {             // backwards, because unlisten moves the last one
-			if (p[2 + i].revents & 1 && waits.fd < 0) noticed(listener[i]);
-			else if (p[2 + i].revents & ~1) unlisten(i);   // POLLHUP: no process has the filter any more
-		}
-		if (p[1].revents) {
-			sys3(SYS_read, CHILDREN, (long)info, sizeof info);
-			reap(1 /* WNOHANG */);
-		}
-		if (p[0].revents) {
+		if (p[0].revents) {                            // first, because a packet may change the answers to calls
 			long n = receive(CTL);
 			u32 *h = (u32 *)buf;
 			if (n == -EAGAIN) continue;
@@ -304,22 +352,24 @@ static void init(void) {
 			else if (h[0] == 'C' && n >= 8) { clear(h[1]); close_fds(); }
 			else if (h[0] == 'G' && n >= 8) { granted = h[1], asked = h[1] / 2; again(); close_fds(); }
 			else if (h[0] == 'N') { sockets = ANSWERED; again(); close_fds(); }
+			else if (h[0] == 'J') { crowd = 1; close_fds(); }
 			else if (h[0] == 'L' && ngot == 1) listen(got.fd[0]);
 			else if (h[0] == 'Q') end_all();
 			else close_fds();
+			continue;
+		}
+		for (int i = n - 1; i >= 0; i--) {             // backwards, because unlisten moves the last one
+			if (p[2 + i].revents & 1 && waits.fd < 0) noticed(listener[i]);
+			else if (p[2 + i].revents & ~1) unlisten(i);   // POLLHUP: no process has the filter any more
+		}
+		if (p[1].revents) {
+			sys3(SYS_read, CHILDREN, (long)info, sizeof info);
+			reap(1 /* WNOHANG */);
 		}
 	}
 }
 
 // -- spawner ------------------------------------------------------------------------------------------------------------------
-static char *number(char *p, u32 n) {
-	char t[12];
-	int i = 0;
-	do t[i++] = (char)('0' + n % 10); while (n /= 10);
-	while (i) *p++ = t[--i];
-	return p;
-}
-
 static long write_file(const char *file, const char *s, ul n) {
 	long fd = sys4(SYS_openat, AT_FDCWD, (long)file, 02000001 /* WRONLY|CLOEXEC */, 0);
 	if (fd < 0) return fd;

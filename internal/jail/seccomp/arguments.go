@@ -268,9 +268,9 @@ const (
 	prctlFilter      = 2  // its mode
 )
 
-func filterRules(rules map[string]rule) {
+func (p Policy) filterRules(rules map[string]rule) {
 	rules["seccomp"] = rule{[]clause{{[]test{equal(0, seccompSetFilter)}, Refuse(errEINVAL)}}, Allow}
-	rules["prctl"] = prctlRule(clause{[]test{equal(0, prctlSetSeccomp), equal(1, prctlFilter)}, Refuse(errEINVAL)})
+	rules["prctl"] = p.prctlRule(clause{[]test{equal(0, prctlSetSeccomp), equal(1, prctlFilter)}, Refuse(errEINVAL)})
 }
 
 // advices lists what a program may tell about its memory (linux/mman.h). Any other advice does not exist
@@ -341,15 +341,37 @@ func holeRule() rule {
 // An operation of semop that ends a wait makes the kernel try all other waiting calls again, with the
 // array locked, so that the time grows with the square of their number. Each call may have up to 500
 // operations. E2BIG is the answer of a kernel with a lower limit (kernel.sem).
+//
+// semctl sets all values of an array, and then visits for each task that has used the array with SEM_UNDO as
+// many numbers as the array has semaphores, with the array locked. An array may have 32 000. EINVAL is the
+// answer of a kernel with a lower limit.
 const (
 	datagramsAtOnce  = 32 // a power of two, likewise below
 	operationsAtOnce = 8
+	semaphoresAtOnce = 1024
 )
 
 func manyRules(rules map[string]rule) {
 	rules["sendmmsg"] = rule{[]clause{{[]test{anyBit(2, ^uint32(datagramsAtOnce-1))}, Refuse(errENOSYS)}}, Allow}
 	for _, name := range []string{"semop", "semtimedop"} {
 		rules[name] = rule{[]clause{{[]test{anyBit(2, ^uint32(operationsAtOnce-1))}, Refuse(errE2BIG)}}, Allow}
+	}
+	rules["semget"] = rule{[]clause{{[]test{anyBit(1, ^uint32(semaphoresAtOnce-1))}, Refuse(errEINVAL)}}, Allow}
+}
+
+// manyFiles is how many files one call may wait for without a notice. A call waits for a file once for each time
+// that it names the file, and what makes the file ready wakes all of these waits at once, with interrupts off.
+// No memory limit counts them. In a sandbox that may have many tasks, init refuses to wait for more, see
+// noticed in init.c.
+const manyFiles = 64 // a power of two
+
+func pollRules(rules map[string]rule, a Arch) {
+	many := func(count uint8) rule {
+		return rule{[]clause{{[]test{anyBit(count, ^uint32(manyFiles-1))}, Notify}}, Allow}
+	}
+	rules["ppoll"], rules["pselect6"] = many(1), many(0)
+	if a == AMD64 { // the others have only the calls above
+		rules["poll"], rules["select"] = many(1), many(0)
 	}
 }
 
@@ -369,15 +391,31 @@ func diskRules(rules map[string]rule) {
 // Options of prctl that fail with EINVAL. Merged memory is refused as by adviceRule. Core
 // scheduling keeps the other threads of a processor core idle, also for the host. A table
 // of futexes takes up to a gigabyte by one call. That memory is neither resident nor in
-// page tables, so the watch does not see it.
+// page tables, so the watch does not see it. A process that adopts the children of others
+// can come to have thousands in another process group, and then its end stops the host.
 const (
+	prctlSubreaper      = 36
 	prctlCoreScheduling = 62
 	prctlMemoryMerge    = 67
 	prctlFutexHash      = 78
 )
 
-func prctlRule(more ...clause) rule {
-	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
+// parentSignal has the kernel send a signal to a thread when its parent ends (PR_SET_PDEATHSIG, linux/prctl.h).
+// It does so for each thread of each child, and may visit all threads of a process for each signal, while no
+// process of the host can start or end. Init lets only first threads of processes choose a signal, see noticed in
+// init.c. After SIGKILL, a process gets no further signal.
+const (
+	parentSignal = 1
+	sigKill      = 9
+)
+
+func (p Policy) prctlRule(more ...clause) rule {
+	if p.variant.Notices {
+		more = append(more,
+			clause{[]test{equal(0, parentSignal), oneOf(1, []uint32{0, sigKill})}, Allow},
+			clause{[]test{equal(0, parentSignal)}, Notify})
+	}
+	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
 }
 
 // attributeNames set an extended attribute, whose size is the fourth argument. An access

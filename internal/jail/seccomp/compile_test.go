@@ -158,7 +158,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
 				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
-				"getsockopt": {1, 0, 1, 6, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
+				"getsockopt": {1, 0, 1, 6, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "ppoll": {0, 63, 64, 1 << 31, 63 | 1<<32}, "pselect6": {0, 63, 64, 1 << 31, 63 | 1<<32}, "prctl": {0, 1, 9, 15, 21, 35, 36, 37, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
 			}
 			for name, first := range two {
 				nr := numberOf(t, a, name)
@@ -243,12 +243,7 @@ func TestVerdicts(t *testing.T) {
 	noticed := seccomp.Variant{Notices: true}
 	none, full := seccomp.Variant{}, seccomp.Variant{NoSharedMemory: true, NoSockets: true, NoSetAffinity: true, AllowSetns: true, SelfOnly: true}
 	no := seccomp.Refuse
-	cases := []struct {
-		variant seccomp.Variant
-		name    string
-		args    [6]uint64
-		want    seccomp.Verdict
-	}{
+	checkVerdicts(t, []verdict{
 		{none, "read", [6]uint64{}, seccomp.Allow},
 		{none, "openat", [6]uint64{}, seccomp.Allow},
 		{none, "execve", [6]uint64{}, seccomp.Allow},
@@ -517,18 +512,7 @@ func TestVerdicts(t *testing.T) {
 		{full, "prlimit64", [6]uint64{42, 7}, no(eperm)}, // it may be init
 		{full, "setpriority", [6]uint64{0, 42, 5}, no(eperm)},
 		{full, "unshare", [6]uint64{}, no(eperm)},
-	}
-	for _, a := range arches {
-		for _, c := range cases {
-			call := seccomp.Call{Audit: a.AuditValue(), Number: numberOf(t, a, c.name), Args: c.args}
-			if got := seccomp.New(c.variant).Decide(a, call); got != c.want {
-				t.Errorf("%s policy: %s%x: got %v, want %v", a, c.name, c.args, got, c.want)
-			}
-			if got := compiled(t, c.variant, a).run(t, call); got != c.want {
-				t.Errorf("%s filter: %s%x: got %v, want %v", a, c.name, c.args, got, c.want)
-			}
-		}
-	}
+	})
 }
 
 func TestForeignTables(t *testing.T) {

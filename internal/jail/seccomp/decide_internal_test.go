@@ -99,6 +99,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(uint32(args[3]) >= 128, Refuse(errENOSPC))
 	case "sendmmsg":
 		return unless(uint32(args[2]) >= 32, Refuse(errENOSYS))
+	case "semget":
+		if v.NoSharedMemory {
+			return Refuse(errENOSYS)
+		}
+		return unless(uint32(args[1]) >= 1024, Refuse(errEINVAL))
 	case "semop", "semtimedop":
 		if v.NoSharedMemory {
 			return Refuse(errENOSYS)
@@ -111,6 +116,17 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 			return Refuse(errEAFNOSUPPORT)
 		}
 		return v.noticed(decideSocket(int32(args[0]), int32(args[1]), int32(args[2])), int32(args[0]) != 1)
+	case "poll", "ppoll", "select", "pselect6":
+		if !slices.Contains(baselineOf(a), name) {
+			return Refuse(errENOSYS)
+		}
+		count := args[1]
+		if strings.HasSuffix(name, "select") || name == "pselect6" {
+			count = args[0]
+		}
+		return v.noticed(Allow, uint32(count) >= 64)
+	case "setpgid":
+		return v.noticed(Allow, true)
 	case "epoll_ctl":
 		return v.noticed(Allow, int32(args[1]) == 1)
 	case "socketpair":
@@ -247,10 +263,10 @@ func (v Variant) ignored(pid int32) Verdict {
 
 func (v Variant) decideControl(name string, first, second int32) Verdict {
 	filter := name == "seccomp" && first == 1 || name == "prctl" && first == 22 && second == 2
-	if filter && !v.AllowSetns || name == "prctl" && (first == 62 || first == 67 || first == 78) {
+	if filter && !v.AllowSetns || name == "prctl" && (first == 36 || first == 62 || first == 67 || first == 78) {
 		return Refuse(errEINVAL)
 	}
-	return Allow
+	return v.noticed(Allow, name == "prctl" && first == 1 && second != 0 && second != 9)
 }
 
 func (v Variant) decideShared(name string, args [6]uint64) Verdict {

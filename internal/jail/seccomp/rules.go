@@ -116,7 +116,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["fcntl"] = fcntlRule()
 	rules["socket"] = p.socketRule()
 	rules["setsockopt"] = setsockoptRule()
-	rules["prctl"] = prctlRule()
+	rules["prctl"] = p.prctlRule()
 	rules["close_range"] = closeRangeRule()
 	rules["madvise"] = adviceRule()
 	rules["mincore"] = mincoreRule()
@@ -134,7 +134,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	attributeRules(rules)
 	hugePageRules(rules)
 	if !p.variant.AllowSetns { // forks of the fork server load the filter of a sandbox and set limits themselves
-		filterRules(rules)
+		p.filterRules(rules)
 		coreRules(rules)
 		pidfdRules(rules)
 	}
@@ -143,6 +143,8 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	}
 	if p.variant.Notices {
 		rules["epoll_ctl"] = rule{[]clause{{[]test{equal(1, epollAdd)}, Notify}}, Allow}
+		rules["setpgid"] = rule{otherwise: Notify}
+		pollRules(rules, a)
 	}
 	if p.variant.NoSharedMemory {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))

@@ -33,7 +33,7 @@
 # expect nproc: the limit
 # expect[L1] nproc: *
 # expect msgqueue: 65536
-# expect sigpending: 1024
+# expect sigpending: 128
 # expect data: unlimited
 # expect[weak] data: limited
 # expect users: root sandbox nobody

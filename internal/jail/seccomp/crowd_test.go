@@ -1,0 +1,57 @@
+package seccomp_test
+
+import (
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
+)
+
+// verdict is a call and what becomes of it.
+type verdict struct {
+	variant seccomp.Variant
+	name    string
+	args    [6]uint64
+	want    seccomp.Verdict
+}
+
+// checkVerdicts compares cases with the policy and with the filter of each architecture.
+func checkVerdicts(t *testing.T, cases []verdict) {
+	t.Helper()
+	for _, a := range arches {
+		for _, c := range cases {
+			call := seccomp.Call{Audit: a.AuditValue(), Number: numberOf(t, a, c.name), Args: c.args}
+			if got := seccomp.New(c.variant).Decide(a, call); got != c.want {
+				t.Errorf("%s policy: %s%x: got %v, want %v", a, c.name, c.args, got, c.want)
+			}
+			if got := compiled(t, c.variant, a).run(t, call); got != c.want {
+				t.Errorf("%s filter: %s%x: got %v, want %v", a, c.name, c.args, got, c.want)
+			}
+		}
+	}
+}
+
+// TestVerdictsOnWhatManyTasksDo: work that grows with the square of the tasks waits for init, or is refused.
+func TestVerdictsOnWhatManyTasksDo(t *testing.T) {
+	const high = 1 << 32
+	none, noticed, invalid := seccomp.Variant{}, seccomp.Variant{Notices: true}, seccomp.Refuse(22)
+	checkVerdicts(t, []verdict{
+		{none, "prctl", [6]uint64{1, 15}, seccomp.Allow}, // PR_SET_PDEATHSIG
+		{noticed, "prctl", [6]uint64{1, 15}, seccomp.Notify},
+		{noticed, "prctl", [6]uint64{1 | high, 9 | high}, seccomp.Allow}, // the kernel refuses it
+		{noticed, "prctl", [6]uint64{1, 0}, seccomp.Allow},
+		{noticed, "prctl", [6]uint64{4, 15}, seccomp.Allow},
+		{none, "prctl", [6]uint64{36, 1}, invalid},    // PR_SET_CHILD_SUBREAPER
+		{none, "prctl", [6]uint64{37}, seccomp.Allow}, // PR_GET_CHILD_SUBREAPER
+		{none, "semget", [6]uint64{3, 1023 | high}, seccomp.Allow},
+		{none, "semget", [6]uint64{3, 1024}, invalid}, // one call visits as many numbers for each task
+		{none, "semget", [6]uint64{3, 0}, seccomp.Allow},
+		{none, "ppoll", [6]uint64{0, 64}, seccomp.Allow},
+		{noticed, "ppoll", [6]uint64{0, 64}, seccomp.Notify},
+		{noticed, "ppoll", [6]uint64{64, 63 | high}, seccomp.Allow},
+		{noticed, "pselect6", [6]uint64{64, 0}, seccomp.Notify},
+		{noticed, "pselect6", [6]uint64{1 << 31, 0}, seccomp.Notify}, // the kernel refuses it
+		{noticed, "pselect6", [6]uint64{63 | high, 64}, seccomp.Allow},
+		{none, "setpgid", [6]uint64{}, seccomp.Allow},
+		{noticed, "setpgid", [6]uint64{}, seccomp.Notify},
+	})
+}
