@@ -38,7 +38,7 @@ var rooms = map[string][]string{
 	"internal/watch":           {"internal/jail", "internal/cgroup"},
 	"internal/plainfile":       {},
 	"internal/pynames":         {},
-	"internal/kernel":          {".", "backend", "internal/pynames"},
+	"internal/kernel":          {".", "backend", "internal/pynames", "internal/kernel/assemble"},
 	"internal/kernel/assemble": {"internal/pynames"},
 	"internal/runtimes":        {".", "internal/plainfile"},
 	"internal/interpreter":     {".", "backend", "internal/environment", "internal/kernel"},
@@ -83,7 +83,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process", "backend/docker",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gate", "internal/gateway", "internal/guard", "internal/host", "internal/limits", "internal/stats",
+		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gate", "internal/gateway", "internal/egress", "internal/guard", "internal/host", "internal/limits", "internal/stats",
 		"internal/vault", "internal/redact", "internal/run", "internal/note", "internal/validate", "internal/web", "internal/browser", "internal/pdf", "internal/packages", "internal/resolver", "internal/installed", "internal/plainfile",
 	},
 	"internal/app": {
