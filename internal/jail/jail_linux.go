@@ -171,14 +171,19 @@ func (j *Jail) start() error {
 		return err
 	}
 	j.control, j.spawners = ours, make(chan int, n)
+	planned := make(chan buildPlan, 1)
+	go func() { planned <- j.plan(n) }() // while the builder starts
 	err = j.fork(theirs)
 	closeAll(theirs)
+	p := <-planned
+	defer closeAll(p.passed...)
 	if err != nil {
 		closeAll(ours)
+		closeAll(p.sockets...)
 		return err
 	}
 	go j.reap()
-	if err = j.build(n); err == nil {
+	if err = j.build(p); err == nil {
 		err = j.lookAround()
 	}
 	if err != nil {
@@ -187,23 +192,36 @@ func (j *Jail) start() error {
 	return err
 }
 
-// build sends the builder its script and the sockets of n spawners, and waits until
-// the template root is complete.
-func (j *Jail) build(spawners int) error {
-	var passedFDs, sockets []int
-	defer func() { closeAll(passedFDs...) }()
-	for range spawners {
+// buildPlan is what a builder gets.
+type buildPlan struct {
+	script  *script
+	passed  []int // descriptors; the first ones are the spawners' ends of sockets
+	sockets []int // the server's ends
+	err     error
+}
+
+// plan makes the plan of a jail with n spawners. The caller closes its descriptors.
+func (j *Jail) plan(n int) (p buildPlan) {
+	for range n {
 		ours, theirs, err := pair()
 		if err != nil {
-			return err
+			p.err = err
+			return p
 		}
-		sockets, passedFDs = append(sockets, ours), append(passedFDs, theirs)
+		p.sockets, p.passed = append(p.sockets, ours), append(p.passed, theirs)
 	}
-	s, passedFDs, err := j.rootScript(passedFDs)
-	if err != nil {
-		closeAll(sockets...)
-		return err
+	p.script, p.passed, p.err = j.rootScript(p.passed)
+	return p
+}
+
+// build sends the builder its plan and waits until the template root is complete. It takes or closes
+// the sockets.
+func (j *Jail) build(plan buildPlan) error {
+	if plan.err != nil {
+		closeAll(plan.sockets...)
+		return plan.err
 	}
+	s, passedFDs, sockets, spawners := plan.script, plan.passed, plan.sockets, len(plan.sockets)
 	p, err := s.encode(nil, 'B'|uint32(spawners)<<24)
 	if err == nil && len(passedFDs) > maxPassed {
 		err = fmt.Errorf("%d directories, at most %d", len(passedFDs)-spawners, maxPassed-spawners)
