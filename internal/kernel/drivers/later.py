@@ -45,7 +45,9 @@ def shows():
 
 
 def show_data(data):
-    if data:
+    room = state.setdefault("room", 8 << 20)
+    if data and room >= 0:  # else the last frame was too much: the server has left it out, and says so
+        state["room"] = room - len(data)
         send('{"type":"display","data":%s}' % data)
 
 
@@ -266,6 +268,4 @@ def display_frame(value):
             found.setdefault("text/plain", repr(value)[:65536])
         except Exception:
             pass
-    data = data_of(found, True)
-    if data:
-        send('{"type":"display","data":%s}' % data)
+    show_data(data_of(found, True))

@@ -146,8 +146,10 @@ def show(data):
         if len(waiting) < 8:
             waiting.append(data)
         return
+    if now.room < 0:  # the last frame was too much: the server has left it out, and says so
+        return
     now.room -= len(data)
-    if now.room > 0 and not send("display", ',"data":' + data) and now.id is None:
+    if not send("display", ',"data":' + data) and now.id is None:
         waiting.append(data)  # called by a thread, and the cell has just ended
 
 

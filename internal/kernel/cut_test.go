@@ -1,0 +1,66 @@
+package kernel_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+)
+
+// A value that is left out is told, and what the program reports after it is not lost.
+func TestReadTellsWhatItLeavesOut(t *testing.T) {
+	large := frame(`{"type":"display","data":{"text/plain":"` + strings.Repeat("x", 900<<10) + `"}}`)
+	small := frame(`{"type":"display","data":{"text/plain":"x"}}`)
+	end := frame(`{"type":"error","name":"ValueError"}`)
+	for name, c := range map[string]struct {
+		in      string
+		results int
+		cut     bool
+		ended   bool
+	}{
+		"all fit":        {strings.Repeat(large, 9) + end, 9, false, true},
+		"too large":      {strings.Repeat(large, 12) + end, 9, true, true},
+		"small after it": {strings.Repeat(large, 10) + small + end, 9, true, true},
+		"too many bytes": {strings.Repeat(large, 40) + end, 9, true, false},
+		"as many":        {strings.Repeat(small, 256) + end, 256, false, true},
+		"too many":       {strings.Repeat(small, 257) + end, 256, true, true},
+	} {
+		rep, err := kernel.Read(strings.NewReader(c.in), nil)
+		if err != nil || len(rep.Results) != c.results || rep.Cut != c.cut || (rep.Error != nil) != c.ended {
+			t.Errorf("%s: got %d results, cut %v, error %v, %v; want %d, %v, an error %v", name, len(rep.Results), rep.Cut, rep.Error, err, c.results, c.cut, c.ended)
+		}
+	}
+}
+
+// Drivers stop to show values that the server would leave out, and the report says so. An
+// exception comes through all the same, and the next cell is not affected.
+func TestProgramsThatShowTooMuch(t *testing.T) {
+	check := func(t *testing.T, rep kernel.Report, results int, cut bool) {
+		t.Helper()
+		if len(rep.Results) != results || rep.Cut != cut || rep.Error == nil || rep.Error.Value != "wrong" {
+			t.Errorf("got %d results, cut %v, error %+v; want %d, %v, an exception", len(rep.Results), rep.Cut, rep.Error, results, cut)
+		}
+	}
+	const shows = "from IPython.display import display\nclass V:\n  def _repr_html_(self): return 'x' * 900000\nfor i in range(%): display(V())\nraise ValueError('wrong')"
+	python := func(n string) string { return strings.Replace(shows, "%", n, 1) }
+	t.Run("python", func(t *testing.T) {
+		eachPython(t, func(t *testing.T, path string) {
+			for n, cut := range map[string]bool{"9": false, "50": true} {
+				check(t, run(t, kernel.Program{Interpreter: path, Display: sandboxmcp.DisplayResults, Code: python(n)}).Report, 9, cut)
+			}
+			l := begin(t, kernel.Program{Interpreter: path})
+			check(t, l.py(t, python("50")).Report, 9, true)
+			check(t, l.py(t, python("9")).Report, 9, false)
+		})
+	})
+	t.Run("node", func(t *testing.T) {
+		path, version := node(t)
+		js := func(n string) string {
+			return "for (let i = 0; i < " + n + "; i++) require('sandbox').display({toMIMEBundle: () => ({'text/html': 'x'.repeat(900000), 'text/plain': 'x'})});\nthrow new Error('wrong')"
+		}
+		l := begin(t, kernel.Program{Language: sandboxmcp.Node, Interpreter: path, Version: version})
+		check(t, l.py(t, js("50")).Report, 9, true)
+		check(t, l.py(t, js("9")).Report, 9, false)
+	})
+}
