@@ -23,7 +23,7 @@ const bridgeOut = ".bridge"
 // Bounds of bridged values.
 const (
 	maxBridgeKey   = 128
-	maxBridgeKeys  = 100
+	maxBridgeKeys  = 100     // likewise: each is a file in the sandboxes of sessions, which have few
 	maxBridgeBytes = 4 << 20 // of one call, and of the values stored for a namespace
 )
 
@@ -159,18 +159,23 @@ type Values struct {
 }
 
 // Keep adds clean values to those of a namespace. It fails with file_too_large if they are
-// too many together.
+// too many or too large together: then they would not fit into a new session.
 func (b *Values) Keep(ns sandboxmcp.Namespace, data map[string]json.RawMessage) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	kept, sum := b.all[ns], 0
+	kept, sum, keys := b.all[ns], 0, len(data)
 	for k, v := range kept {
 		if _, replaced := data[k]; !replaced {
 			sum += len(v)
+			keys++
 		}
 	}
 	for _, v := range data {
 		sum += len(v)
+	}
+	if keys > maxBridgeKeys {
+		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the namespace would have %d values for later sessions; %d are allowed", keys, maxBridgeKeys).
+			WithHint("replace values of the same keys, or hand these to a session with to_session")
 	}
 	if sum > maxBridgeBytes {
 		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the namespace's values would have %d bytes; %d are allowed", sum, int64(maxBridgeBytes))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -292,6 +293,13 @@ func TestBridgedValues(t *testing.T) {
 	}
 	wantCode(t, "too many together", later.Keep("one", map[string]json.RawMessage{"y": large}), sandboxmcp.CodeFileTooLarge)
 	wantCode(t, "replaced", later.Keep("one", map[string]json.RawMessage{"x": json.RawMessage("7")}), "")
+	many := map[string]json.RawMessage{}
+	for n := range 100 {
+		many[strconv.Itoa(n)] = json.RawMessage("1")
+	}
+	wantCode(t, "many", later.Keep("many", many), "")
+	wantCode(t, "the same again", later.Keep("many", many), "")
+	wantCode(t, "one more", later.Keep("many", map[string]json.RawMessage{"x": json.RawMessage("1")}), sandboxmcp.CodeFileTooLarge)
 	if err := later.Prepare(t.Context(), "one", b); err != nil || !cmp.Equal(b.provided, map[string]string{"bridge/x.json": "7"}) {
 		t.Errorf("got %v and %v, want the value of the namespace", b.provided, err)
 	}
