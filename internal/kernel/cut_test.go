@@ -64,3 +64,28 @@ func TestProgramsThatShowTooMuch(t *testing.T) {
 		check(t, l.py(t, js("9")).Report, 9, false)
 	})
 }
+
+// An exception whose message is long comes through, also if its characters take twelve bytes in a
+// frame, and the interpreter of a session goes on.
+func TestLongMessagesComeThrough(t *testing.T) {
+	const long = "'\U0001F600' * 60000"
+	check := func(t *testing.T, rep kernel.Report, err error) {
+		t.Helper()
+		if e := rep.Error; err != nil || e == nil || !strings.HasPrefix(e.Value, "\U0001F600\U0001F600") || len(e.Value) < 60<<10 {
+			t.Errorf("got %.200v and %v, want the exception with its message", e, err)
+		}
+	}
+	eachPython(t, func(t *testing.T, path string) {
+		check(t, run(t, kernel.Program{Interpreter: path, Code: "raise ValueError(" + long + ")"}).Report, nil)
+		l := begin(t, kernel.Program{Interpreter: path})
+		s := l.py(t, "kept = 1\nraise ValueError("+long+")")
+		check(t, s.Report, s.Err)
+		s = l.py(t, "%pip install "+strings.Repeat("package ", 3000))
+		if s.Err != nil || s.Error == nil || s.Error.Name != "UsageError" {
+			t.Errorf("many packages: got %v and %.200v, want a UsageError", s.Err, s.Error)
+		}
+		if s = l.py(t, "kept"); s.Err != nil || len(s.Results) != 1 {
+			t.Errorf("the next cell: got %+v, want its variables", s)
+		}
+	})
+}

@@ -148,18 +148,25 @@ def all_lines(error, trace):
         sys.path = path
 
 
+def words_of(text):
+    """Quotes a text. Characters that take twelve bytes do not make it larger than two fifths of a frame."""
+    words = quote(text)
+    return words if len(words) <= FRAME * 2 // 5 else quote(text[:32768])
+
+
 def error_words(error, lines):
     """The members of an error frame."""
     if len(lines) > 200:
         lines = lines[:99] + ["... %d lines left out ..." % (len(lines) - 198)] + lines[-99:]
-    kept, room = [], 65536
+    kept, room, left = [], 65536, FRAME * 2 // 5
     for line in reversed(lines):
-        room -= len(line)
-        if room < 0:
+        word = quote(line)
+        room, left = room - len(line), left - len(word)
+        if room < 0 or left < 0:
             break
-        kept.append(quote(line))
+        kept.append(word)
     return '"name":%s,"value":%s,"traceback":[%s]' % (
-        quote(type(error).__name__[:256]), quote(text_of(error)), ",".join(kept[::-1]))
+        quote(type(error).__name__[:256]), words_of(text_of(error)), ",".join(kept[::-1]))
 
 
 def error_frame(error, trace):
@@ -193,7 +200,7 @@ def tell(error):
 def syntax_words(error):
     """The members of a syntax frame."""
     return '"name":%s,"message":%s,"line":%d,"col":%d' % (
-        quote(type(error).__name__), quote(text_of(error.msg)), error.lineno or 0, error.offset or 0)
+        quote(type(error).__name__), words_of(text_of(error.msg)), error.lineno or 0, error.offset or 0)
 
 
 def refuse(error):
