@@ -255,6 +255,21 @@ func TestBridgedValues(t *testing.T) {
 	_, err = l.Published(t.Context(), []string{"x", "gone"})
 	wantCode(t, "a key without a value", err, sandboxmcp.CodeNotFound)
 
+	all := map[string]string{}
+	for n := range 100 {
+		all[".bridge/k"+strconv.Itoa(n)+".json"] = "1"
+		all[".bridge/.temporary"+strconv.Itoa(n)] = "1"
+	}
+	full, _ := newKit(t, t.TempDir(), 2).live(t, "b", all)
+	if got, err = full.Published(t.Context(), nil); len(got) != 100 || err != nil {
+		t.Errorf("got %d values and %v, want 100", len(got), err)
+	}
+	all[".bridge/more.json"] = "1"
+	full, _ = newKit(t, t.TempDir(), 2).live(t, "c", all)
+	_, err = full.Published(t.Context(), nil)
+	wantCode(t, "more values than a call passes", err, sandboxmcp.CodeInvalidArgument)
+
+	got = map[string]json.RawMessage{"x": json.RawMessage("1"), "y": json.RawMessage("2")}
 	for what, c := range map[string]struct {
 		b    sandboxmcp.Bridge
 		want sandboxmcp.Code
