@@ -89,3 +89,22 @@ func TestLongMessagesComeThrough(t *testing.T) {
 		}
 	})
 }
+
+// Values that threads show at the same time come through whole, and so does what follows them.
+func TestThreadsShowAtOnce(t *testing.T) {
+	const code = "from IPython.display import display\nimport threading\nclass V:\n  def _repr_html_(self): return 'x' * 200000\n" +
+		"def show():\n  for i in range(9): display(V())\n" +
+		"all = [threading.Thread(target=show) for i in range(4)]\nfor t in all: t.start()\nfor t in all: t.join()\nraise ValueError('wrong')"
+	eachPython(t, func(t *testing.T, path string) {
+		rep := run(t, kernel.Program{Interpreter: path, Display: sandboxmcp.DisplayResults, Code: code}).Report
+		whole := 0
+		for _, r := range rep.Results {
+			if text, _ := r["text/html"].(string); len(text) == 200000 {
+				whole++
+			}
+		}
+		if whole != 36 || rep.Error == nil {
+			t.Errorf("got %d values and the error %v, want 36 and an exception", whole, rep.Error)
+		}
+	})
+}

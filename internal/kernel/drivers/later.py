@@ -2,6 +2,7 @@
 # exception or a syntax error, to show a value with rich forms, or to import a package.
 import posix
 import sys
+from _thread import RLock
 
 try:
     from _json import encode_basestring_ascii as quote
@@ -92,16 +93,20 @@ FRAME = 1000000  # bytes of JSON in a frame, a little below the reader's bound
 
 
 def send(text):
-    """Writes one frame, if descriptor 3 is still the channel."""
+    """Writes one frame, if descriptor 3 is still the channel. Frames of several threads do not mix."""
     if not channel or len(text) > FRAME:
         return False
+    lock = state.setdefault("lock", RLock())
     try:
         seen, (was, pid) = posix.fstat(3), channel
         if (seen.st_dev, seen.st_ino, posix.getpid()) != (was.st_dev, was.st_ino, pid):
             return False
+        if lock._is_owned():  # a signal handler that interrupts a frame
+            return False
         data = memoryview(len(text).to_bytes(4, "big") + text.encode("ascii"))
-        while data:
-            data = data[posix.write(3, data):]
+        with lock:
+            while data:
+                data = data[posix.write(3, data):]
     except OSError:
         return False
     return True
