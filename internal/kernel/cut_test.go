@@ -108,3 +108,25 @@ func TestThreadsShowAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// The text of a value that is longer than what is shown of it ends with a mark.
+func TestLongTextsOfValuesAreMarked(t *testing.T) {
+	check := func(t *testing.T, rep kernel.Report, length int) {
+		t.Helper()
+		if len(rep.Results) != 1 {
+			t.Fatalf("got %d values and the error %v, want one value", len(rep.Results), rep.Error)
+		}
+		text, _ := rep.Results[0]["text/plain"].(string)
+		if cut := strings.HasSuffix(text, "x ..."); len(text) != length || cut != (length > 65536) {
+			t.Errorf("got a text of %d bytes, marked %v; want %d", len(text), cut, length)
+		}
+	}
+	eachPython(t, func(t *testing.T, path string) {
+		l := begin(t, kernel.Program{Interpreter: path})
+		for code, length := range map[string]int{"'x' * 65534": 65536, "'x' * 65535": 65540} {
+			check(t, run(t, kernel.Program{Interpreter: path, Display: sandboxmcp.DisplayResults, Code: code}).Report, length)
+			check(t, l.py(t, code).Report, length)
+			check(t, l.py(t, "display("+code+")").Report, length)
+		}
+	})
+}

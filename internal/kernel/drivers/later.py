@@ -59,7 +59,7 @@ def show_values(*values):
             add_picture(value, found)
         if isinstance(value, (dict, list)):
             found.setdefault("application/json", value)
-        found.setdefault("text/plain", repr(value)[:65536])
+        found.setdefault("text/plain", shown_text(value))
         show_data(data_of(found, False))
 
 
@@ -110,6 +110,12 @@ def send(text):
     except OSError:
         return False
     return True
+
+
+def shown_text(value):
+    """The text of a value to show. A long one is cut, and says so as that of Node.js does."""
+    text = repr(value)
+    return text if len(text) <= 65536 else text[:65536] + " ..."
 
 
 def text_of(value):
@@ -277,7 +283,7 @@ def display_frame(value):
     found = forms(value)
     if display == "results" or found:
         try:
-            found.setdefault("text/plain", repr(value)[:65536])
+            found.setdefault("text/plain", shown_text(value))
         except Exception:
             pass
     show_data(data_of(found, True))

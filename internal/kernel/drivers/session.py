@@ -70,7 +70,7 @@ def need(part):
     if part == "later.py":
         names = {"__builtins__": __builtins__, "__name__": "sandboxmcp", "driver": driver, "library": globals().get("library")}
         exec(code, names)
-        globals().update((n, names[n]) for n in ("FRAME", "all_lines", "data_of", "error_words", "fill_caches", "forms", "ours", "strip", "syntax_words"))
+        globals().update((n, names[n]) for n in ("FRAME", "all_lines", "data_of", "error_words", "fill_caches", "forms", "ours", "shown_text", "strip", "syntax_words"))
     else:
         exec(code, globals())
     parts.add(part)
