@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"unicode/utf8"
 
@@ -29,4 +30,28 @@ func TestBridgeHandsOnCleanValues(t *testing.T) {
 	put(`b'[' * 5000 + b']' * 5000`)
 	_, err = e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id, Keys: []string{"k"}})
 	wantCode(t, err, sandboxmcp.CodeInvalidContent)
+}
+
+// TestKeptValuesLeaveRoomForSessions: whatever a namespace keeps for its later sessions, a session
+// of it can be made, and gets all of it.
+func TestKeptValuesLeaveRoomForSessions(t *testing.T) {
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	keep := func(keys, size int) error {
+		data := map[string]json.RawMessage{}
+		for n := range keys {
+			data[fmt.Sprintf("of%d-%d", size, n)] = json.RawMessage(`"` + fmt.Sprintf("%0*d", size, 0) + `"`)
+		}
+		_, err := e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{Data: data})
+		return err
+	}
+	if err := keep(100, 40_000); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, keep(100, 1), sandboxmcp.CodeFileTooLarge)
+	wantCode(t, keep(100, 2), sandboxmcp.CodeFileTooLarge)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	if res := execute(t, e, in(id, "import sandbox\nprint(len(list(sandbox.bridge)))\n")); res.Stdout != "100\n" {
+		t.Errorf("the values of a new session: got %q and %q, want 100", res.Stdout, res.Stderr)
+	}
 }

@@ -70,14 +70,15 @@ type output struct {
 	*inlet
 
 	to  io.Writer
+	put slowCalls  // calls of to, which may have to look for secrets in all that it gets
 	tty bool       // the stream is a terminal
 	mu  sync.Mutex // held from before a read until its bytes are written to the writer
 	err error      // why the stream was not read to its end; guarded by mu
 }
 
 // take reads available bytes and writes them to the writer, until there are at least limit bytes.
-// slow is the extra time that the kernel took. The error is io.EOF at the end of the stream, and
-// unix.EAGAIN if no more bytes are available.
+// slow is the extra time that the kernel and the writer took. The error is io.EOF at the end of the
+// stream, and unix.EAGAIN if no more bytes are available.
 func (o *output) take(fd uintptr, limit int64) (taken int64, slow time.Duration, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,7 +95,7 @@ func (o *output) take(fd uintptr, limit int64) (taken int64, slow time.Duration,
 		case err != nil:
 			return taken, slow, err
 		}
-		_, _ = o.to.Write((*b)[:n])
+		slow += o.put.do(func() { _, _ = o.to.Write((*b)[:n]) })
 		taken += int64(n)
 	}
 	return taken, slow, nil

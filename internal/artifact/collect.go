@@ -70,6 +70,18 @@ type Source struct {
 type State struct {
 	Info   backend.FileInfo
 	SHA256 string // empty: its content was not read
+	Fresh  bool   // its content was read soon after a change, so a further change may show nothing in Info
+}
+
+// Before Linux 6.13, changes of a file within one tick of a clock have the same time.
+const (
+	freshFor = 20 * time.Millisecond // longer than a tick
+	aheadBy  = time.Minute           // a time that is further ahead was set by a program
+)
+
+// isFresh reports whether a file that is read after a run's end was changed shortly before.
+func isFresh(changed, end time.Time) bool {
+	return changed.After(end.Add(-freshFor)) && changed.Before(end.Add(aheadBy))
 }
 
 // same reports whether the directory entry shows no change of the file.
@@ -106,7 +118,7 @@ type Collection struct {
 }
 
 // Survey lists the files that Collect would look at, without reading them. For files that
-// have not changed it takes the SHA256 from known.
+// have not changed it takes the State from known.
 func Survey(ctx context.Context, files backend.FileReader, known map[string]State, bounds Bounds) map[string]State {
 	b := bounds.orDefault()
 	found := map[string]State{}
@@ -130,7 +142,7 @@ func Survey(ctx context.Context, files backend.FileReader, known map[string]Stat
 			default:
 				s := State{Info: info}
 				if k := known[name]; k.same(info) {
-					s.SHA256 = k.SHA256
+					s = k
 				}
 				found[name] = s
 			}
@@ -295,6 +307,9 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 	}
 	known, was := c.src.Known[name]
 	if was && known.same(info) {
+		if known.Fresh && c.full(info) == "" && c.stopped(ctx) == "" && info.Size <= c.unread {
+			return c.take(ctx, name, info, known)
+		}
 		return nil
 	}
 	if reason := c.unfit(info); reason != "" {
@@ -410,7 +425,7 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	if err != nil {
 		return err
 	}
-	c.states[name] = State{Info: info, SHA256: sum}
+	c.states[name] = State{Info: info, SHA256: sum, Fresh: isFresh(info.ModTime, c.src.Now)}
 	if known.SHA256 == sum && known.Info.Size == info.Size && known.Info.ModTime.Equal(info.ModTime) {
 		return nil // only the mode was changed, or the content is the same again
 	}

@@ -1,12 +1,15 @@
 package artifact_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
@@ -268,5 +272,48 @@ func TestMIMEType(t *testing.T) {
 		if want := files[a.Name][1]; a.MIMEType != want {
 			t.Errorf("%s: %s, want %s", a.Name, a.MIMEType, want)
 		}
+	}
+}
+
+// coarse is a file system on which all changes have one time.
+type coarse struct{ *dir }
+
+func (c coarse) List(ctx context.Context, name string, limit int) ([]backend.FileInfo, bool, error) {
+	list, more, err := c.dir.List(ctx, name, limit)
+	for i := range list {
+		list[i].ModTime, list[i].Mark = now, "1"
+	}
+	return list, more, err
+}
+
+// A file that two runs of a session write within one tick of the file system's clock is a file of
+// both runs. Once its time is past, it is read once more, and then not again.
+func TestChangesWithinOneTickAreSeen(t *testing.T) {
+	k, root := newKit(t, artifact.Config{}), t.TempDir()
+	files := coarse{&dir{root: root, opened: map[string]int{}}}
+	known := map[string]artifact.State{}
+	run := func(what string, at time.Time, want ...string) {
+		t.Helper()
+		known = artifact.Survey(t.Context(), files, known, artifact.Bounds{})
+		if what != "" {
+			fill(t, root, map[string]string{"a": what})
+		}
+		c, err := k.Collect(t.Context(), artifact.Source{Files: files, RequestID: "r", Known: known, Now: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := artifactNames(c); !slices.Equal(got, want) || len(c.Skipped) > 0 {
+			t.Errorf("a run that writes %q: got the files %v, skipped %v; want %v", what, got, c.Skipped, want)
+		}
+		maps.Copy(known, c.States)
+	}
+	run("1", now, "a")
+	run("2", now, "a")
+	later := now.Add(time.Second)
+	run("", later)
+	read := files.opened["a"]
+	run("", later)
+	if got := files.opened["a"]; got != read {
+		t.Errorf("a file that was read long after its change: got it read %d times more, want 0", got-read)
 	}
 }

@@ -39,9 +39,10 @@ type Gateway struct {
 	hears   bool              // the sandbox reports attempts to reach addresses
 	env     map[string]string // environment variables that describe the network; nil: it does not lead out
 	ports   []int
-	at      policy   // policy of the current run, or of a session between two runs
-	opened  []Opened // what the current run used that was not open when it began
-	failure error    // why attempts are not told; nil: they are
+	at      policy    // policy of the current run, or of a session between two runs
+	opened  []Opened  // what the current run used that was not open when it began
+	failure error     // why attempts are not told; nil: they are
+	deafAt  time.Time // when listenFor failed last
 }
 
 // newGateway returns the gateway of a sandbox. It opens nothing.
@@ -453,13 +454,26 @@ func (w *Gateway) Name(h sandboxmcp.Host) egress.Verdict {
 }
 
 // listenFor adds listeners for the ports at which a name is open, if it was opened after the run
-// began. Ports for which that fails are refused by the kernel.
+// began. Ports for which that fails are refused by the kernel. Then listenFor rests: a program that
+// has taken such a port itself can ask for the name as often as it likes.
 func (w *Gateway) listenFor(h sandboxmcp.Host, open []sandboxmcp.Domain) {
 	p := policy{open: slices.DeleteFunc(open, func(d sandboxmcp.Domain) bool { return !d.MatchHost(h) })}
-	if p.listen(); len(p.ports) == 0 && w.leadsOut() {
+	if p.listen(); len(p.ports) == 0 && w.leadsOut() || w.restsToListen() {
 		return
 	}
 	if _, err := w.extend(w.e.ctx, p.ports); err != nil {
+		w.mu.Lock()
+		w.deafAt = w.e.cfg.Now()
+		w.mu.Unlock()
 		w.e.cfg.Logger.Warn("listen for a domain that was opened during a run", "domain", h, "error", err)
 	}
 }
+
+// restsToListen reports whether listenFor has failed within listenAgain.
+func (w *Gateway) restsToListen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.e.cfg.Now().Sub(w.deafAt) < listenAgain
+}
+
+const listenAgain = time.Second

@@ -37,10 +37,12 @@ type sandbox struct {
 	before  func()  // of BeforeSockets
 	deaf    bool    // BeforeSockets returns false, and what is refused is not known
 	fails   bool    // no socket can be made
+	failed  int     // number of calls of Network that have failed
 }
 
 func (s *sandbox) Network(_ context.Context, ports []int) (*backend.Network, error) {
 	if s.fails {
+		s.failed++
 		return nil, errNoSockets
 	}
 	s.ports = append(s.ports, ports)
@@ -296,6 +298,41 @@ func TestPortsOfASandboxAreBounded(t *testing.T) {
 	t.Cleanup(r.Gateway().Close)
 	if len(sb.ports) != 1 || len(sb.ports[0]) != 24 || r.Note() != "16 open ports can be reached through the proxy only" {
 		t.Errorf("got listeners for %v and the note %q, want 24 and a note of 16", sb.ports, r.Note())
+	}
+}
+
+// A program that has taken the port of a domain itself asks for its name again and again. The
+// server does not try to listen there each time.
+func TestListenersThatFailAreNotTriedAtOnceAgain(t *testing.T) {
+	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	e := open(t, []string{"first.test"}, func(c *gateway.Config) { c.Now = func() time.Time { return at } })
+	sb := &sandbox{}
+	run := begin(t, e, sb, nil, gateway.Request{})
+	letOut(t, run, nil)
+	late, err := sandboxmcp.ParseDomain("late.test:9443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.SetRules(gateway.Rules{Network: true, Operator: []sandboxmcp.Domain{late}})
+	ask := func(want int) {
+		t.Helper()
+		for range 100 {
+			if !run.Gateway().Name("late.test").Allowed {
+				t.Fatal("an open name: got it refused, want it allowed")
+			}
+		}
+		if sb.failed != want {
+			t.Errorf("after 100 questions: got %d failed attempts, want %d", sb.failed, want)
+		}
+	}
+	sb.fails = true
+	ask(1)
+	at = at.Add(2 * time.Second)
+	ask(2)
+	sb.fails, at = false, at.Add(2*time.Second)
+	ask(2)
+	if last := sb.ports[len(sb.ports)-1]; !slices.Equal(last, []int{9443}) {
+		t.Errorf("the listeners that were made last: got those of %v, want 9443", last)
 	}
 }
 

@@ -31,8 +31,9 @@ import (
 // result that the program could also have printed. A "syntax" frame after "start" is
 // ignored, because it would claim that no code has run.
 const (
-	MaxFrame   = 1 << 20 // bytes of one frame
-	MaxReport  = 8 << 20 // bytes of all frames of a run
+	MaxFrame   = 1 << 20       // bytes of one frame
+	MaxReport  = 8 << 20       // bytes of the display frames of a run
+	maxRead    = 2 * MaxReport // bytes of all frames of a program
 	maxResults = 256
 	maxName    = 256
 	maxText    = 64 << 10 // bytes of an error's value, a syntax message, a traceback
@@ -60,6 +61,7 @@ type Report struct {
 	Refused json.RawMessage          // what Program.Guard returned: it has refused the program; never with Started
 	Fixes   []string                 // names that were bound before the program ran, as "added import json"
 	Results []sandboxmcp.RichResult  // values to show, in order; not nil
+	Cut     bool                     // further values were left out: they are too many or too large
 	Done    bool                     // cells only: the cell has ended and the interpreter can run the next one
 	Exit    int                      // cells only, if Done: the exit code that the cell would have as a program
 }
@@ -74,23 +76,25 @@ type SyntaxError struct {
 
 // Read reads a channel to end of file. After an invalid frame it discards the rest, so
 // that the program can go on writing; the frames before it count. Read holds at most
-// MaxFrame bytes of input at a time and accepts at most MaxReport bytes of frames. It
-// calls show for each value to show, as it arrives; show may be nil, because the values
-// are in the Report, too. The error is ErrUnread if the channel could not be read to end
-// of file.
+// MaxFrame bytes of input at a time. It accepts at most MaxReport bytes of display frames,
+// and twice as many of all frames. It calls show for each value to show, as it arrives;
+// show may be nil, because the values are in the Report, too. The error is ErrUnread if
+// the channel could not be read to end of file.
 func Read(channel io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
 	r := bufio.NewReader(channel) // one read takes all frames that have arrived, with their lengths
 	rep := Report{Results: []sandboxmcp.RichResult{}}
-	for left := MaxReport; ; {
+	room := MaxReport
+	for left := maxRead; ; {
 		w, err := readWord(r, left)
-		if errors.Is(err, errNoFrame) {
+		rep.Cut = rep.Cut || errors.Is(err, errFull)
+		if errors.Is(err, errNoFrame) || errors.Is(err, errFull) {
 			break
 		}
 		if err != nil {
 			return rep, unread(err)
 		}
 		left -= w.size
-		if v := rep.take(w); v != nil && show != nil {
+		if v := rep.takeWithin(&room, w); v != nil && show != nil {
 			show(v)
 		}
 	}
@@ -110,19 +114,24 @@ func unread(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnread, err)
 }
 
-// errNoFrame means that the bytes are not a valid frame.
-var errNoFrame = errors.New("not a frame")
+var (
+	errNoFrame = errors.New("not a frame")     // the bytes are not a valid frame
+	errFull    = errors.New("too many frames") // the frame has more bytes than may still be read
+)
 
-// readWord reads one frame of at most limit bytes. The error is that of the reader, or
-// errNoFrame.
+// readWord reads one frame of at most limit bytes. The error is that of the reader,
+// errNoFrame or errFull.
 func readWord(r io.Reader, limit int) (word, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return word{}, err
 	}
 	n := int64(binary.BigEndian.Uint32(head[:]))
-	if n > min(MaxFrame, int64(limit)) {
+	switch {
+	case n > MaxFrame:
 		return word{}, errNoFrame
+	case n > int64(limit):
+		return word{}, errFull
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(r, body); err != nil {
@@ -158,6 +167,18 @@ type word struct {
 	size      int                        // bytes of the JSON object
 }
 
+// takeWithin is take, but leaves out a display frame with more than *room bytes, and all that
+// follow it.
+func (rep *Report) takeWithin(room *int, w word) sandboxmcp.RichResult {
+	if w.Type == "display" {
+		if *room -= w.size; *room < 0 {
+			rep.Cut = true
+			return nil
+		}
+	}
+	return rep.take(w)
+}
+
 // take adds a frame to the report. If the frame shows a value, take returns it.
 func (rep *Report) take(w word) sandboxmcp.RichResult {
 	switch w.Type {
@@ -182,7 +203,9 @@ func (rep *Report) take(w word) sandboxmcp.RichResult {
 	case "done":
 		rep.Done, rep.Exit = true, exitOf(w)
 	case "display":
-		if b := bundle(w.Data); b != nil && len(rep.Results) < maxResults {
+		if len(rep.Results) == maxResults {
+			rep.Cut = true
+		} else if b := bundle(w.Data); b != nil {
 			rep.Results = append(rep.Results, b)
 			return b
 		}

@@ -83,7 +83,7 @@ var ErrGone = errors.New("the interpreter has ended")
 // It can end its cell early or report a failure. Its later output then counts as that of
 // the next cell of the same session. An invalid frame, a frame over the limit of its
 // type, or too many bytes of frames end the interpreter. Display frames beyond MaxReport
-// bytes of a cell are dropped.
+// bytes of a cell are dropped, which Report.Cut tells.
 type Interpreter struct {
 	channel  io.ReadWriteCloser
 	send     func(id uint64, c Cell) ([]byte, error) // encodes a cell for the driver
@@ -185,18 +185,13 @@ func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.
 		defer close(written)
 		_, _ = i.channel.Write(text)
 	}()
-	rep, left := none, MaxReport
+	rep, room := none, MaxReport
 	err = i.hear(ctx, ear, func() bool { return rep.Done }, func(w word) {
 		if w.Type == "install" {
 			i.install(c, w)
 			return
 		}
-		if w.Type == "display" {
-			if left -= w.size; left < 0 {
-				return
-			}
-		}
-		if v := rep.take(w); v != nil && show != nil {
+		if v := rep.takeWithin(&room, w); v != nil && show != nil {
 			show(v)
 		}
 	})
@@ -286,7 +281,7 @@ func (i *Interpreter) listen(l *listener) {
 
 // maxUnasked bounds the bytes of frames that arrive while no Execute waits for a cell. A
 // correct driver needs less. maxAsked bounds them while Execute waits, because the server
-// spends time to read them; a correct driver stops at MaxReport.
+// spends time to read them; a correct driver sends one display frame beyond MaxReport.
 const (
 	maxUnasked = 2 * MaxReport
 	maxAsked   = 4 * MaxReport

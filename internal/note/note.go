@@ -63,7 +63,7 @@ func (a Audience) Asks() bool { return a.Reader == sandboxmcp.ReaderTools && a.H
 
 // Of returns the note of a run; empty: its end is plain.
 func Of(r Run) string {
-	sentences := []string{r.newSession(), r.another(), r.reachedTasks(), r.end(), r.added(), r.leftOut()}
+	sentences := []string{r.newSession(), r.another(), r.reachedTasks(), r.end(), r.added(), r.leftOut(), r.cutResults()}
 	if r.SecretFiles {
 		sentences = append(sentences, SecretFiles)
 	}
@@ -484,6 +484,14 @@ func (r *Run) cut() string {
 		s += ", or pass " + more
 	}
 	return s + "."
+}
+
+// cutResults says that values that the program showed are missing.
+func (r *Run) cutResults() string {
+	if r.Result.Metadata["results_truncated"] != true {
+		return ""
+	}
+	return fmt.Sprintf("Only the first %d values that the program showed are in results: show fewer, or write them to files in /mnt/data.", len(r.Result.Results))
 }
 
 // Busy says what helps if a session is busy with the request id; empty: with one that has no id.

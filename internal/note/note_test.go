@@ -113,6 +113,9 @@ func TestNotes(t *testing.T) {
 		{"all time", run(sandboxmcp.StatusTimedOut, func(r *note.Run) { r.Limits.TimeoutSeconds = 3600 }), "Stopped after 3600 s. That is the most that a run may take: do the work in parts."},
 		{"output", run(sandboxmcp.StatusOutputLimit), "Stopped at 16,000,000 bytes of output, 16 times max_output_bytes. Write it to a file in /mnt/data and print a part."},
 		{"cut output", run(sandboxmcp.StatusCompleted, func(r *note.Run) { r.Result.StderrTruncated = true }), "The first 1,000,000 bytes of stderr are kept: write the rest to a file in /mnt/data, or pass max_output_bytes."},
+		{"cut results", run(sandboxmcp.StatusCompleted, func(r *note.Run) {
+			r.Result.Metadata, r.Result.Results = map[string]any{"results_truncated": true}, make([]sandboxmcp.RichResult, 256)
+		}), "Only the first 256 values that the program showed are in results: show fewer, or write them to files in /mnt/data."},
 		{"cut output at a terminal", run(sandboxmcp.StatusCompleted, terminal, func(r *note.Run) { r.Result.StdoutTruncated = true }), "The first 1,000,000 bytes of stdout are kept: write the rest to a file in /mnt/data, or pass --max-output."},
 		{"cut output without a parameter", run(sandboxmcp.StatusCompleted, python, func(r *note.Run) { r.Result.StdoutTruncated = true }), "The first 1,000,000 bytes of stdout are kept: write the rest to a file in /mnt/data."},
 		{"a signal", run(sandboxmcp.StatusSignalled, func(r *note.Run) { r.Result.Signal = "SIGSEGV" }, session(true), lost), "The program was ended by the signal SIGSEGV. The session's variables are gone, its files are not."},

@@ -19,7 +19,7 @@ type joined struct {
 	state  uint32
 	pos    int64  // position of this search: behind the stream by the possible break
 	wait   []byte // the bytes of the possible break
-	skips  []skip // breaks that were skipped, oldest first
+	skips  []skip // the last breaks that were skipped, oldest first
 	last   int64  // end of the last skipped break; -1: none
 }
 
@@ -107,6 +107,9 @@ func (s *stream) leaveOut(end int64) {
 	}
 	j.last = end
 	if j.active {
+		if len(j.skips) == 2*headBytes { // a byte lies between two breaks, so a form spans less than headBytes of them
+			j.skips = append(j.skips[:0], j.skips[headBytes:]...)
+		}
 		j.skips = append(j.skips, skip{end, end - j.at})
 		j.pos = end
 	}

@@ -36,6 +36,9 @@ func (r *Run) Result(o *Outcome) sandboxmcp.Result {
 			"valid": true, "verdict": "fixed", "fixes_applied": o.Report.Fixes, "language": r.Language, "issues": []map[string]any{},
 		}
 	}
+	if o.Report.Cut {
+		meta["results_truncated"] = true
+	}
 	switch status { //nolint:exhaustive // other statuses add nothing to stderr
 	case sandboxmcp.StatusTimedOut:
 		r.Stderr.Line("Execution timed out after " + strconv.FormatFloat(r.Limits.TimeoutSeconds, 'f', -1, 64) + "s")

@@ -53,6 +53,7 @@ func TestAnExitIsClassified(t *testing.T) {
 	}{
 		"Exit0":          {Outcome: run.Outcome{Exit: exit(0)}, want: told{"completed", 0, "", "", none}},
 		"Fixed":          {Outcome: run.Outcome{Exit: exit(0), Report: kernel.Report{Fixes: []string{"added import json"}}}, want: told{"completed", 0, "", "", fixed}},
+		"ResultsCut":     {Outcome: run.Outcome{Exit: exit(0), Report: kernel.Report{Cut: true}}, want: told{"completed", 0, "", "", map[string]any{"results_truncated": true}}},
 		"Exit1":          {Outcome: run.Outcome{Exit: exit(1)}, want: told{"failed", 1, "", "", none}},
 		"LikeATimeout":   {Outcome: run.Outcome{Exit: exit(124)}, want: told{"failed", 124, "", "", none}},
 		"LikeAKill":      {Outcome: run.Outcome{Exit: exit(137)}, want: told{"failed", 137, "", "", none}},

@@ -23,7 +23,7 @@ const bridgeOut = ".bridge"
 // Bounds of bridged values.
 const (
 	maxBridgeKey   = 128
-	maxBridgeKeys  = 100
+	maxBridgeKeys  = 100     // likewise: each is a file in the sandboxes of sessions, which have few
 	maxBridgeBytes = 4 << 20 // of one call, and of the values stored for a namespace
 )
 
@@ -83,26 +83,40 @@ func CleanValues(data map[string]json.RawMessage) (sandboxmcp.Bridged, error) {
 	return out, nil
 }
 
+// publishedKeys lists the keys of all values that the session's programs have published. It fails
+// with invalid_argument if they are too many for one call.
+func (l *Live) publishedKeys(ctx context.Context) (keys []string, err error) {
+	entries, more, err := l.cfg.Sandbox.Files().List(ctx, bridgeOut, 10*maxBridgeKeys) // with files that are no values
+	if err != nil && ctx.Err() != nil {
+		return nil, run.Cancelled(ctx)
+	}
+	if gone := l.goneError(ctx, err); gone != nil {
+		return nil, gone
+	}
+	if err != nil {
+		return nil, nil //nolint:nilerr // no directory: nothing was published
+	}
+	for _, f := range entries {
+		if k, ok := strings.CutSuffix(f.Name, ".json"); ok && checkBridgeKey(k) == nil {
+			keys = append(keys, k)
+		}
+	}
+	if more || len(keys) > maxBridgeKeys {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s has published more than %d values; %d are allowed at once", sandboxmcp.Quote(string(l.entry.key.id)), maxBridgeKeys, maxBridgeKeys).
+			WithHint("choose some of them by keys")
+	}
+	return keys, nil
+}
+
 // Published returns the values that the session's programs have published: those of the
 // keys or, without keys, all. They are not masked and not clean. It fails with not_found for
 // a key without a value.
 func (l *Live) Published(ctx context.Context, keys []string) (map[string]json.RawMessage, error) {
 	files := l.cfg.Sandbox.Files()
 	if len(keys) == 0 {
-		entries, _, err := files.List(ctx, bridgeOut, maxBridgeKeys)
-		if err != nil && ctx.Err() != nil {
-			return nil, run.Cancelled(ctx)
-		}
-		if gone := l.goneError(ctx, err); gone != nil {
-			return nil, gone
-		}
-		if err != nil {
-			return map[string]json.RawMessage{}, nil //nolint:nilerr // no directory: nothing was published
-		}
-		for _, f := range entries {
-			if k, ok := strings.CutSuffix(f.Name, ".json"); ok && checkBridgeKey(k) == nil {
-				keys = append(keys, k)
-			}
+		var err error
+		if keys, err = l.publishedKeys(ctx); err != nil {
+			return nil, err
 		}
 	}
 	data, sum := map[string]json.RawMessage{}, 0
@@ -159,18 +173,23 @@ type Values struct {
 }
 
 // Keep adds clean values to those of a namespace. It fails with file_too_large if they are
-// too many together.
+// too many or too large together: then they would not fit into a new session.
 func (b *Values) Keep(ns sandboxmcp.Namespace, data map[string]json.RawMessage) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	kept, sum := b.all[ns], 0
+	kept, sum, keys := b.all[ns], 0, len(data)
 	for k, v := range kept {
 		if _, replaced := data[k]; !replaced {
 			sum += len(v)
+			keys++
 		}
 	}
 	for _, v := range data {
 		sum += len(v)
+	}
+	if keys > maxBridgeKeys {
+		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the namespace would have %d values for later sessions; %d are allowed", keys, maxBridgeKeys).
+			WithHint("replace values of the same keys, or hand these to a session with to_session")
 	}
 	if sum > maxBridgeBytes {
 		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the namespace's values would have %d bytes; %d are allowed", sum, int64(maxBridgeBytes))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -299,6 +300,31 @@ func TestBridgedValues(t *testing.T) {
 	if err := later.Prepare(t.Context(), "none", empty); err != nil || !cmp.Equal(empty.made, []string{".bridge"}) || empty.provided != nil {
 		t.Errorf("namespace without values: got %v, directories %v and values %v, want the directory for values alone", err, empty.made, empty.provided)
 	}
+}
+
+// The number of values that a call passes, and of those that a namespace keeps, is bounded. What
+// is beyond the bound is an error, and is not left out.
+func TestTheNumberOfBridgedValuesIsBounded(t *testing.T) {
+	all, many := map[string]string{}, map[string]json.RawMessage{}
+	for n := range 100 {
+		all[".bridge/k"+strconv.Itoa(n)+".json"] = "1"
+		all[".bridge/.temporary"+strconv.Itoa(n)] = "1"
+		many[strconv.Itoa(n)] = json.RawMessage("1")
+	}
+	k := newKit(t, t.TempDir(), 2)
+	l, _ := k.live(t, "a", all)
+	if got, err := l.Published(t.Context(), nil); len(got) != 100 || err != nil {
+		t.Errorf("got %d values and %v, want 100", len(got), err)
+	}
+	all[".bridge/more.json"] = "1"
+	l, _ = k.live(t, "b", all)
+	_, err := l.Published(t.Context(), nil)
+	wantCode(t, "more values than a call passes", err, sandboxmcp.CodeInvalidArgument)
+
+	var later session.Values
+	wantCode(t, "as many as are kept", later.Keep("ns", many), "")
+	wantCode(t, "the same again", later.Keep("ns", many), "")
+	wantCode(t, "one more", later.Keep("ns", map[string]json.RawMessage{"x": json.RawMessage("1")}), sandboxmcp.CodeFileTooLarge)
 }
 
 func TestARequestJoinsASessionOfItsKind(t *testing.T) {

@@ -2,6 +2,7 @@
 # exception or a syntax error, to show a value with rich forms, or to import a package.
 import posix
 import sys
+from _thread import RLock
 
 try:
     from _json import encode_basestring_ascii as quote
@@ -45,7 +46,9 @@ def shows():
 
 
 def show_data(data):
-    if data:
+    room = state.setdefault("room", 8 << 20)
+    if data and room >= 0:  # else the last frame was too much: the server has left it out, and says so
+        state["room"] = room - len(data)
         send('{"type":"display","data":%s}' % data)
 
 
@@ -56,7 +59,7 @@ def show_values(*values):
             add_picture(value, found)
         if isinstance(value, (dict, list)):
             found.setdefault("application/json", value)
-        found.setdefault("text/plain", repr(value)[:65536])
+        found.setdefault("text/plain", shown_text(value))
         show_data(data_of(found, False))
 
 
@@ -90,19 +93,29 @@ FRAME = 1000000  # bytes of JSON in a frame, a little below the reader's bound
 
 
 def send(text):
-    """Writes one frame, if descriptor 3 is still the channel."""
+    """Writes one frame, if descriptor 3 is still the channel. Frames of several threads do not mix."""
     if not channel or len(text) > FRAME:
         return False
+    lock = state.setdefault("lock", RLock())
     try:
         seen, (was, pid) = posix.fstat(3), channel
         if (seen.st_dev, seen.st_ino, posix.getpid()) != (was.st_dev, was.st_ino, pid):
             return False
+        if lock._is_owned():  # a signal handler that interrupts a frame
+            return False
         data = memoryview(len(text).to_bytes(4, "big") + text.encode("ascii"))
-        while data:
-            data = data[posix.write(3, data):]
+        with lock:
+            while data:
+                data = data[posix.write(3, data):]
     except OSError:
         return False
     return True
+
+
+def shown_text(value):
+    """The text of a value to show. A long one is cut, and says so as that of Node.js does."""
+    text = repr(value)
+    return text if len(text) <= 65536 else text[:65536] + " ..."
 
 
 def text_of(value):
@@ -146,18 +159,25 @@ def all_lines(error, trace):
         sys.path = path
 
 
+def words_of(text):
+    """Quotes a text. Characters that take twelve bytes do not make it larger than two fifths of a frame."""
+    words = quote(text)
+    return words if len(words) <= FRAME * 2 // 5 else quote(text[:32768])
+
+
 def error_words(error, lines):
     """The members of an error frame."""
     if len(lines) > 200:
         lines = lines[:99] + ["... %d lines left out ..." % (len(lines) - 198)] + lines[-99:]
-    kept, room = [], 65536
+    kept, room, left = [], 65536, FRAME * 2 // 5
     for line in reversed(lines):
-        room -= len(line)
-        if room < 0:
+        word = quote(line)
+        room, left = room - len(line), left - len(word)
+        if room < 0 or left < 0:
             break
-        kept.append(quote(line))
+        kept.append(word)
     return '"name":%s,"value":%s,"traceback":[%s]' % (
-        quote(type(error).__name__[:256]), quote(text_of(error)), ",".join(kept[::-1]))
+        quote(type(error).__name__[:256]), words_of(text_of(error)), ",".join(kept[::-1]))
 
 
 def error_frame(error, trace):
@@ -191,7 +211,7 @@ def tell(error):
 def syntax_words(error):
     """The members of a syntax frame."""
     return '"name":%s,"message":%s,"line":%d,"col":%d' % (
-        quote(type(error).__name__), quote(text_of(error.msg)), error.lineno or 0, error.offset or 0)
+        quote(type(error).__name__), words_of(text_of(error.msg)), error.lineno or 0, error.offset or 0)
 
 
 def refuse(error):
@@ -263,9 +283,7 @@ def display_frame(value):
     found = forms(value)
     if display == "results" or found:
         try:
-            found.setdefault("text/plain", repr(value)[:65536])
+            found.setdefault("text/plain", shown_text(value))
         except Exception:
             pass
-    data = data_of(found, True)
-    if data:
-        send('{"type":"display","data":%s}' % data)
+    show_data(data_of(found, True))

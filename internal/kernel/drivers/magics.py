@@ -236,7 +236,10 @@ def installs(command, shell=True):
 def ask_for(language, names):
     """Asks the server for packages, and returns its answer. An interrupt is delivered after it."""
     from json import dumps
-    if get_ident() != main_thread or not send("install", ',"language":"%s","packages":%s' % (language, dumps(names))):
+    names = dumps(names)
+    if len(names) > 16000:  # a larger frame would end the interpreter
+        raise UsageError("these are too many packages for one command: use several")
+    if get_ident() != main_thread or not send("install", ',"language":"%s","packages":%s' % (language, names)):
         return {"missing": True}
     handler = signal(SIGINT, note)
     try:

@@ -70,7 +70,7 @@ def need(part):
     if part == "later.py":
         names = {"__builtins__": __builtins__, "__name__": "sandboxmcp", "driver": driver, "library": globals().get("library")}
         exec(code, names)
-        globals().update((n, names[n]) for n in ("FRAME", "all_lines", "data_of", "error_words", "fill_caches", "forms", "ours", "strip", "syntax_words"))
+        globals().update((n, names[n]) for n in ("FRAME", "all_lines", "data_of", "error_words", "fill_caches", "forms", "ours", "shown_text", "strip", "syntax_words"))
     else:
         exec(code, globals())
     parts.add(part)
@@ -146,8 +146,10 @@ def show(data):
         if len(waiting) < 8:
             waiting.append(data)
         return
+    if now.room < 0:  # the last frame was too much: the server has left it out, and says so
+        return
     now.room -= len(data)
-    if now.room > 0 and not send("display", ',"data":' + data) and now.id is None:
+    if not send("display", ',"data":' + data) and now.id is None:
         waiting.append(data)  # called by a thread, and the cell has just ended
 
 

@@ -50,7 +50,10 @@ let last = 0; // id of the latest cell
 function send(frame) {
   const body = Buffer.from(JSON.stringify(frame));
   if (body.length > MAX_FRAME) return false;
-  if (frame.type === 'display' && (showable -= body.length) < 0) return true; // the server would drop it
+  if (frame.type === 'display') {
+    if (showable < 0) return true; // the last frame was too much: the server has left it out, and says so
+    showable -= body.length;
+  }
   const data = Buffer.alloc(4 + body.length);
   data.writeUInt32BE(body.length, 0);
   body.copy(data, 4);

@@ -149,7 +149,7 @@ def display(*values):
         if "application/json" not in found and isinstance(value, (dict, list)):
             found["application/json"] = value
         if "text/plain" not in found:
-            found["text/plain"] = repr(value)[:65536]
+            found["text/plain"] = shown_text(value)
         show(data_of(found, False))
 
 
@@ -182,13 +182,13 @@ def show_main(value):
         found = all_forms(value)
         if "text/plain" not in found:
             try:
-                found["text/plain"] = repr(value)[:65536]
+                found["text/plain"] = shown_text(value)
             except Exception:
                 if not found:
                     raise
     if now.display == "results" or found:
         if "text/plain" not in found:
-            found["text/plain"] = repr(value)[:65536]
+            found["text/plain"] = shown_text(value)
         show(data_of(found, True))
 
 
