@@ -3,6 +3,9 @@ package jail
 // fewTasks is how many tasks a sandbox may have while its programs may change process groups and wait for many files.
 const fewTasks = 512
 
+// Crowd reports whether a sandbox with this limit of tasks may have many. 0 is no limit.
+func Crowd(tasks int) bool { return tasks <= 0 || tasks > fewTasks }
+
 // LimitCrowd is called with the task limit of the sandbox before its first program starts. 0 is no limit.
 // When a process ends, the kernel visits its children in other process groups, and for each of them all ended
 // members of its group. Meanwhile no process of the host can start or end. That takes a second for 4000
@@ -10,7 +13,7 @@ const fewTasks = 512
 // a call of theirs wait for many files: 4000 tasks that wait for one file a thousand times each are woken in 0.3
 // seconds, with interrupts off. With Config.Notices off this has no effect.
 func (s *Slot) LimitCrowd(tasks int) error {
-	if !s.jail.cfg.Notices || 0 < tasks && tasks <= fewTasks {
+	if !s.jail.cfg.Notices || !Crowd(tasks) {
 		return nil
 	}
 	return s.conn.send(words('J'))
