@@ -210,8 +210,8 @@ static void clear(u32 tag) {
 }
 
 // The filter of this process and its programs makes some system calls wait until they are answered here: those that create a network
-// socket, add an epoll watch, wait for many files, change a process group, or choose a signal for the end of a parent. Each zygote's fork in this sandbox has such a filter of its own. The server sends its
-// listener ('L').
+// socket, add an epoll watch, wait for many files, change a process group, or choose a signal for the end of a parent. Each zygote's fork
+// in this sandbox has such a filter of its own. The server sends its listener ('L').
 enum { LISTENERS = 16 };
 static int listener[LISTENERS], nlisteners;
 
@@ -254,7 +254,7 @@ static int single(u32 pid) {
 static int groups(u32 pid, u32 whose, u32 group) {
 	if (!crowd) return 1;
 	if ((whose && whose != pid) || !single(pid)) return 0;
-	return group == 0 || group == pid || joins++ < JOINS;
+	return group == 0 || group == pid || (joins < JOINS && ++joins);
 }
 
 // may reports whether a call may go on now.
