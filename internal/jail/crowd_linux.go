@@ -10,8 +10,8 @@ func Crowd(tasks int) bool { return tasks <= 0 || tasks > fewTasks }
 // When a process ends, the kernel visits its children in other process groups, and for each of them all ended
 // members of its group. Meanwhile no process of the host can start or end. That takes a second for 4000
 // children, so above fewTasks programs may change process groups only in ways that do not lead to that. Nor may
-// a call of theirs wait for many files: 4000 tasks that wait for one file a thousand times each are woken in 0.3
-// seconds, with interrupts off. With Config.Notices off this has no effect.
+// a call of theirs wait for many files. If 4000 tasks wait for one file a thousand times each, waking them takes
+// 0.3 seconds, with interrupts off. With Config.Notices off, LimitCrowd has no effect.
 func (s *Slot) LimitCrowd(tasks int) error {
 	if !s.jail.cfg.Notices || !Crowd(tasks) {
 		return nil

@@ -228,10 +228,10 @@ static int sockets;
 enum { FIRST = 64 };
 static u32 granted, asked;                              // watches that programs may add; the server is asked when so many are left
 
-// When a process ends, the kernel visits each of its children in another process group of its session, and for each all ended members of
-// that group, while no process of the host can start or end and no processor that waits for that takes interrupts. So in a sandbox that may
-// have many tasks ('J') no process may come to have many such children: a process changes its group only itself, with one thread and
-// without children, and joins another's group only so often. Programs cannot adopt others' children, see prctlRule.
+// When a process ends, the kernel visits each of its children in another process group of its session. For each it visits all ended
+// members of that group. Meanwhile no process of the host can start or end, and no processor that waits for that takes interrupts. So in a
+// sandbox that may have many tasks ('J') no process may come to have many such children. A process changes only its own group, with one
+// thread and without children. Programs join others' groups JOINS times at most. They cannot adopt others' children, see prctlRule.
 enum { JOINS = 256 };
 static int crowd, joins;
 
@@ -302,8 +302,8 @@ static void noticed(int fd) {
 	if (sys3(SYS_ioctl, fd, 0xc0502100 /* NOTIF_RECV */, (long)&call) < 0) return; // the program has ended
 	// an event of a file wakes each wait of each call, with interrupts off
 	if (polls(call.nr)) answer(fd, call.id, crowd ? -22 /* EINVAL */ : 0);
-	// the kernel sends the signal at a parent's end to each thread that has chosen one, and may visit all threads of a process for each. So only
-	// first threads may choose one
+	// At a parent's end, the kernel sends a signal to each thread that has chosen one, and may visit all threads of a process for each. So
+	// only first threads may choose a signal.
 	else if (call.nr == SYS_prctl) answer(fd, call.id, sys3(SYS_tgkill, call.pid, call.pid, 0) == 0 ? 0 : -22 /* EINVAL */);
 	else if (call.nr == SYS_setpgid) answer(fd, call.id, groups(call.pid, (u32)call.args[0], (u32)call.args[1]) ? 0 : -1 /* EPERM */);
 	else decide(fd, call.nr, call.id);
