@@ -100,7 +100,11 @@ func (s *sandbox) Attach(ctx context.Context, tree backend.Tree) error {
 // furnish gives a new sandbox what the Spec says, before anything runs in it. Code of packages may run in a
 // ready sandbox before it is handed out.
 func (s *sandbox) furnish() error {
-	if err := s.slot.LimitCrowd(s.spec.MaxTasks); err != nil {
+	tasks := s.spec.MaxTasks
+	if jail.Crowd(tasks) {
+		tasks = s.rlimitTasks // until it is handed out
+	}
+	if err := s.slot.LimitCrowd(tasks); err != nil {
 		return err
 	}
 	return s.attachFirst()

@@ -98,9 +98,11 @@ func (s *sandbox) resize(spec backend.Spec) error {
 		}
 	}
 	if lowered != (jail.Lowered{}) {
-		return s.slot.Lower(lowered)
+		if err := s.slot.Lower(lowered); err != nil {
+			return err
+		}
 	}
-	return nil
+	return s.slot.LimitCrowd(spec.MaxTasks)
 }
 
 // lowers returns the limits of a Spec that the processes of a ready sandbox do not have yet.

@@ -231,9 +231,9 @@ static u32 granted, asked;                              // watches that programs
 // When a process ends, the kernel visits each of its children in another process group of its session. For each it visits all ended
 // members of that group. Meanwhile no process of the host can start or end, and no processor that waits for that takes interrupts. So in a
 // sandbox that may have many tasks ('J') no process may come to have many such children. A process changes only its own group, with one
-// thread and without children. Programs join others' groups JOINS times at most. They cannot adopt others' children, see prctlRule.
-enum { JOINS = 256 };
-static int crowd, joins;
+// thread and without children. Programs join others' groups only as often as 'J' says. They cannot adopt others' children, see prctlRule.
+static int crowd;
+static u32 joins, most;                                 // how often programs have joined others' groups, and may
 
 // single reports whether a process, which waits in a call, has one thread and no children. It may not if its files in /proc are hidden.
 static int single(u32 pid) {
@@ -254,7 +254,7 @@ static int single(u32 pid) {
 static int groups(u32 pid, u32 whose, u32 group) {
 	if (!crowd) return 1;
 	if ((whose && whose != pid) || !single(pid)) return 0;
-	return group == 0 || group == pid || (joins < JOINS && ++joins);
+	return group == 0 || group == pid || (joins < most && ++joins);
 }
 
 // may reports whether a call may go on now.
@@ -352,7 +352,7 @@ static void init(void) {
 			else if (h[0] == 'C' && n >= 8) { clear(h[1]); close_fds(); }
 			else if (h[0] == 'G' && n >= 8) { granted = h[1], asked = h[1] / 2; again(); close_fds(); }
 			else if (h[0] == 'N') { sockets = ANSWERED; again(); close_fds(); }
-			else if (h[0] == 'J') { crowd = 1; close_fds(); }
+			else if (h[0] == 'J' && n >= 8) { crowd = 1, most = h[1]; close_fds(); }
 			else if (h[0] == 'L' && ngot == 1) listen(got.fd[0]);
 			else if (h[0] == 'Q') end_all();
 			else close_fds();
