@@ -43,6 +43,7 @@ type Backend struct {
 	groups   *pool.Pool[struct{}, *cgroup.Group] // of closed sandboxes; nil: none are kept
 	ready    *pool.Pool[poolKey, *sandbox]       // empty sandboxes; nil: none are built in advance
 	halls    []*hall
+	early    *jail.Builder // of the first jail; nil: none was started in advance
 
 	builds       sync.WaitGroup
 	ends         sync.WaitGroup // goroutines that wait for the end of jails
@@ -433,23 +434,18 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if !b.cfg.NoPool {
 		cfg.Keep = keepMost
 	}
-	if isHostRoot() && b.lease == nil {
-		l, err := jail.LeaseUIDs(b.cfg.UIDs.First, b.cfg.UIDs.Last)
-		if err != nil {
-			return nil, err
-		}
-		b.lease = l
+	var err error
+	if cfg.FirstUID, err = b.firstUIDLocked(); err != nil {
+		return nil, err
 	}
-	if b.lease != nil {
-		cfg.FirstUID = b.lease.First()
-	}
-	if err := b.setFilters(&cfg); err != nil {
+	if err = b.setFilters(&cfg); err != nil {
 		return nil, err
 	}
 	done, err := b.home(&cfg)
 	if err != nil {
 		return nil, err
 	}
+	cfg.Builder = b.early
 	j, err := jail.Open(cfg)
 	done()
 	if err != nil {
@@ -468,6 +464,21 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 		})
 	}
 	return h, nil
+}
+
+// firstUIDLocked returns the first user id of the block that a server of root has leased; otherwise 0.
+func (b *Backend) firstUIDLocked() (int, error) {
+	if isHostRoot() && b.lease == nil {
+		l, err := jail.LeaseUIDs(b.cfg.UIDs.First, b.cfg.UIDs.Last)
+		if err != nil {
+			return 0, err
+		}
+		b.lease = l
+	}
+	if b.lease == nil {
+		return 0, nil
+	}
+	return b.lease.First(), nil
 }
 
 // sharedError returns the error for a directory that programs cannot write.
@@ -520,12 +531,13 @@ func (b *Backend) Close(context.Context) error {
 	for s := range b.live {
 		live = append(live, s)
 	}
-	tree, l, groups := b.tree, b.lease, b.groups
+	tree, l, groups, builder := b.tree, b.lease, b.groups, b.early
 	b.tree, b.lease = nil, nil
 	b.mu.Unlock()
 	for _, s := range live {
 		errs = append(errs, s.end())
 	}
+	builder.Close()
 	_ = groups.Close()
 	if tree != nil {
 		errs = append(errs, tree.Close())

@@ -12,12 +12,24 @@ import (
 
 // This file prepares the backend before the first sandbox is opened.
 
-// Prepare finds the control groups and certificates.
+// Prepare finds the control groups and certificates. Meanwhile the first process of the first jail starts.
 func (b *Backend) Prepare(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() == nil && !b.closed {
+		b.buildLocked()
 		b.prepareLocked()
+	}
+}
+
+// buildLocked starts the builder of the first jail, once. On version 2 of control groups it starts in a
+// group that is not known yet, so openHall starts it there.
+func (b *Backend) buildLocked() {
+	if b.prepared || b.cfg.Containers != nil || b.cfg.testOnlyNoNamespaces || cgroup.Unified() {
+		return
+	}
+	if first, err := b.firstUIDLocked(); err == nil {
+		b.early = jail.StartBuilder(strongest(), first, 0)
 	}
 }
 

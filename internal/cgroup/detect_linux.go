@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // scene holds the mounted hierarchies and this process's group in each.
@@ -21,6 +23,12 @@ type mount struct {
 	root        string   // the part of the hierarchy that is mounted
 	controllers []string // nil on version 2
 	unified     bool
+}
+
+// Unified reports whether the host's groups are those of version 2 alone.
+func Unified() bool {
+	var fs unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
 func survey(cfg Config) (scene, error) {

@@ -168,7 +168,8 @@ func TestOnlyFirstThreadsChooseASignal(t *testing.T) {
 	}
 }
 
-// waitsForMany prints how calls end that wait for 63 and for 64 files: 0, or the error number.
+// waitsForMany prints how calls end that wait for 63, 64 and 200 files: 0, or the error number. The limit of
+// descriptors is 512 or less.
 const waitsForMany = `
 import ctypes, os, select
 libc = ctypes.CDLL(None, use_errno=True)
@@ -186,7 +187,7 @@ def selected(n):
         return e.errno
     return 0
 
-print(polled(63), polled(64), polled(1000), selected(63), selected(64), selected(1000))
+print(polled(63), polled(64), polled(200), selected(63), selected(64), selected(200))
 `
 
 // TestCrowdsWaitForFewFiles: in a sandbox that may have many tasks no call waits for many files.

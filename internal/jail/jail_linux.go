@@ -3,12 +3,10 @@ package jail
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,8 +45,13 @@ type Config struct {
 	Notices  bool   // Filter makes calls wait for init (seccomp.Variant.Notices); needs HaveNotices
 	Entering []byte // seccomp program of zygotes: what Filter allows, and also setns. Forks of a zygote keep it and add Filter. Empty: the jail has no zygotes
 	Cgroup   int    // directory of the cgroup v2 group that the builder starts in; 0: the server's group
-	Spawners int    // how many sandboxes can be built at once; 0: one per processor
-	Keep     int    // how many unused network namespaces of closed sandboxes are kept for new ones; 0: none
+
+	// Builder was started for the jail before the rest of its configuration was known. It is used if it
+	// has the same mode, user ids and group, and once. nil: none.
+	Builder *Builder
+
+	Spawners int // how many sandboxes can be built at once; 0: one per processor
+	Keep     int // how many unused network namespaces of closed sandboxes are kept for new ones; 0: none
 
 	bare    bool          // the kernel makes no overlays here: trees at another path are bind mounts, and mountinfo shows their host path
 	off     map[wall]bool // tests only: walls left out
@@ -166,24 +169,23 @@ func (j *Jail) start() error {
 		n = runtime.NumCPU()
 	}
 	n = min(n, maxSpawners)
-	ours, theirs, err := pair()
-	if err != nil {
-		return err
-	}
-	j.control, j.spawners = ours, make(chan int, n)
 	planned := make(chan buildPlan, 1)
 	go func() { planned <- j.plan(n) }() // while the builder starts
-	err = j.fork(theirs)
-	closeAll(theirs)
+	b := j.cfg.Builder.take(j.cfg)
+	if b == nil {
+		b = StartBuilder(j.cfg.Mode, j.cfg.FirstUID, j.cfg.Cgroup)
+	}
+	<-b.started
 	p := <-planned
 	defer closeAll(p.passed...)
-	if err != nil {
-		closeAll(ours)
+	if b.err != nil {
 		closeAll(p.sockets...)
-		return err
+		return b.err
 	}
+	j.control, j.pid, j.pidfd, j.spawners = b.control, b.pid, b.pidfd, make(chan int, n)
 	go j.reap()
-	if err = j.build(p); err == nil {
+	err := j.build(p)
+	if err == nil {
 		err = j.lookAround()
 	}
 	if err != nil {
@@ -306,73 +308,6 @@ func openTree(dir string) (int, error) {
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
 		closeAll(fd)
 		return -1, fmt.Errorf("protect %s: %w", dir, err)
-	}
-	return fd, nil
-}
-
-// fork starts the builder, with control as its control socket.
-func (j *Jail) fork(control int) error {
-	exe, err := sealedInit()
-	if err != nil {
-		return err
-	}
-	defer closeAll(exe)
-	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open /dev/null: %w", err)
-	}
-	defer closeAll(null)
-	attr := &syscall.SysProcAttr{PidFD: &j.pidfd, Setsid: true}
-	const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-	switch j.cfg.Mode {
-	case ModeRoot: // the builder's uid 0 is the first host id of the block, never the host's root
-		attr.Cloneflags = namespaces
-		m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: j.cfg.FirstUID, Size: idsPerBlock}}
-		attr.UidMappings, attr.GidMappings, attr.GidMappingsEnableSetgroups = m, m, true
-		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0}
-	case ModeUser:
-		attr.Cloneflags = namespaces
-		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
-	case ModePlain, ModeContainer:
-	}
-	if j.cfg.Cgroup > 0 {
-		attr.UseCgroupFD, attr.CgroupFD = true, j.cfg.Cgroup
-	}
-	null3 := uintptr(null)
-	err = belowUser(func() (err error) {
-		j.pid, err = ForkExec(exe, []string{"sandboxmcp-init"}, &syscall.ProcAttr{
-			Env: []string{}, Dir: "/", Files: []uintptr{null3, null3, null3, uintptr(control)}, Sys: attr,
-		})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("start builder: %w", err)
-	}
-	return nil
-}
-
-// sealedInit returns a sealed memory file with the program of init/init.c. The
-// caller closes it.
-func sealedInit() (int, error) {
-	const name, flags = "sandboxmcp-init", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC) // executable also where vm.memfd_noexec is 1
-	if errors.Is(err, unix.EINVAL) {                       // before Linux 6.3
-		fd, err = unix.MemfdCreate(name, flags)
-	}
-	if err != nil {
-		return -1, fmt.Errorf("memfd_create: %w", err)
-	}
-	n, err := unix.Write(fd, initBytes)
-	if err == nil && n < len(initBytes) {
-		err = errors.New("short write")
-	}
-	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
-	}
-	if err != nil {
-		closeAll(fd)
-		return -1, fmt.Errorf("seal init: %w", err)
 	}
 	return fd, nil
 }

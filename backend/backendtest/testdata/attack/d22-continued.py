@@ -16,10 +16,10 @@ signal.signal(signal.SIGCONT, lambda *_: None)  # the kernel sends no signal tha
 libc = ctypes.CDLL(None)
 if not hasattr(libc, "timer_create"):
     libc = ctypes.CDLL("librt.so.1")
-for i in range(200):  # a stop discards the signals that wait, and their timers with them
+for i in range(120):  # a stop discards the signals that wait, and their timers with them
     timer = ctypes.c_void_p()
     made = libc.timer_create(1, ctypes.byref(Event(None, 18, 0)), ctypes.byref(timer))  # SIGCONT
-    if made or libc.timer_settime(timer, 0, ctypes.byref(Times(0, 200000000, 0, 1000000 * (i + 1))), None):
+    if made or libc.timer_settime(timer, 0, ctypes.byref(Times(0, 120000000, 0, 1000000 * (i + 1))), None):
         print("no timer")
 while time.process_time() < 2:
     pass

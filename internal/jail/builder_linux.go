@@ -1,0 +1,138 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Builder is the first process of a jail. It makes what the jail shows when it is told, so it can be
+// started before that is known.
+type Builder struct {
+	mode             Mode
+	firstUID, cgroup int
+
+	started             chan struct{} // closed when the fields below are set
+	err                 error
+	control, pid, pidfd int
+	taken               atomic.Bool
+}
+
+// StartBuilder starts a builder in the background, with these fields of a Config. The caller gives it to Open or closes
+// it. Both wait for its start.
+func StartBuilder(mode Mode, firstUID, cgroup int) *Builder {
+	b := &Builder{mode: mode, firstUID: firstUID, cgroup: cgroup, started: make(chan struct{})}
+	go func() {
+		defer close(b.started)
+		ours, theirs, err := pair()
+		if err != nil {
+			b.err = err
+			return
+		}
+		b.control = ours
+		b.err = b.fork(theirs)
+		closeAll(theirs)
+		if b.err != nil {
+			closeAll(ours)
+		}
+	}()
+	return b
+}
+
+// take returns the builder if it was started with these fields and nobody took it before; otherwise nil.
+func (b *Builder) take(cfg Config) *Builder {
+	if b == nil || b.mode != cfg.Mode || b.firstUID != cfg.FirstUID || b.cgroup != cfg.Cgroup || b.taken.Swap(true) {
+		return nil
+	}
+	return b
+}
+
+// Close ends a builder that no jail has taken.
+func (b *Builder) Close() {
+	if b == nil || b.taken.Swap(true) {
+		return
+	}
+	<-b.started
+	if b.err != nil {
+		return
+	}
+	_ = unix.PidfdSendSignal(b.pidfd, unix.SIGKILL, nil, 0)
+	for {
+		_, err := unix.Wait4(b.pid, nil, 0, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	closeAll(b.control, b.pidfd)
+}
+
+// fork starts the builder, with control as its control socket.
+func (b *Builder) fork(control int) error {
+	exe, err := sealedInit()
+	if err != nil {
+		return err
+	}
+	defer closeAll(exe)
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /dev/null: %w", err)
+	}
+	defer closeAll(null)
+	attr := &syscall.SysProcAttr{PidFD: &b.pidfd, Setsid: true}
+	const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	switch b.mode {
+	case ModeRoot: // the builder's uid 0 is the first host id of the block, never the host's root
+		attr.Cloneflags = namespaces
+		m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: b.firstUID, Size: idsPerBlock}}
+		attr.UidMappings, attr.GidMappings, attr.GidMappingsEnableSetgroups = m, m, true
+		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0}
+	case ModeUser:
+		attr.Cloneflags = namespaces
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	case ModePlain, ModeContainer:
+	}
+	if b.cgroup > 0 {
+		attr.UseCgroupFD, attr.CgroupFD = true, b.cgroup
+	}
+	null3 := uintptr(null)
+	err = belowUser(func() (err error) {
+		b.pid, err = ForkExec(exe, []string{"sandboxmcp-init"}, &syscall.ProcAttr{
+			Env: []string{}, Dir: "/", Files: []uintptr{null3, null3, null3, uintptr(control)}, Sys: attr,
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("start builder: %w", err)
+	}
+	return nil
+}
+
+// sealedInit returns a sealed memory file with the program of init/init.c. The
+// caller closes it.
+func sealedInit() (int, error) {
+	const name, flags = "sandboxmcp-init", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC) // executable also where vm.memfd_noexec is 1
+	if errors.Is(err, unix.EINVAL) {                       // before Linux 6.3
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("memfd_create: %w", err)
+	}
+	n, err := unix.Write(fd, initBytes)
+	if err == nil && n < len(initBytes) {
+		err = errors.New("short write")
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		closeAll(fd)
+		return -1, fmt.Errorf("seal init: %w", err)
+	}
+	return fd, nil
+}
