@@ -69,8 +69,8 @@ type Backend interface {
 // A Warmer is a Backend that can prepare itself before the first Open, so that
 // the first request does not wait for it.
 //
-// The methods run no program of a caller and report no error, because Open will report it. They may be called
-// concurrently with every other method.
+// The methods run no program of a caller. They report no error, because Open will report it. They may
+// be called concurrently with every other method.
 type Warmer interface {
 	// Prepare prepares what all sandboxes share.
 	Prepare(ctx context.Context)

@@ -196,13 +196,18 @@ func (e *Engine) recordWeb(ctx context.Context, c sandboxmcp.Caller, act webAct,
 	return err
 }
 
-// hostOf returns the host of a URL, for the record; "" if it has none.
+// hostOf returns the host of a URL, for the record; "" if it has none. An address with a zone, which is any text,
+// is in quotes.
 func hostOf(text string) string {
 	u, err := url.Parse(strings.TrimSpace(text))
 	if err != nil {
 		return ""
 	}
-	return u.Hostname()
+	host := u.Hostname()
+	if strings.Contains(host, "%") {
+		return sandboxmcp.Quote(host)
+	}
+	return host
 }
 
 // openWeb makes what the web tools use. It connects to nothing.

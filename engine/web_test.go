@@ -109,7 +109,7 @@ func onAddress(t *testing.T, address string, serve http.HandlerFunc) (at string)
 }
 
 // TestWebRecordsEachHost: a redirect by way of another host is in the record, also if the fetch fails
-// after it. What a caller wrote fills no record, and does not look like its words.
+// after it. What a caller or a web server wrote fills no record, and does not look like its words.
 func TestWebRecordsEachHost(t *testing.T) {
 	var first, second string
 	first = onAddress(t, "127.0.0.1", func(w http.ResponseWriter, r *http.Request) {
@@ -118,7 +118,9 @@ func TestWebRecordsEachHost(t *testing.T) {
 		}
 	})
 	second = onAddress(t, "127.0.0.2", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, map[string]string{"/back": "http://" + first + "/end", "/astray": "http://gone.invalid/"}[r.URL.Path], http.StatusFound)
+		w.Header().Set("Location", map[string]string{"/back": "http://" + first + "/end", "/astray": "http://gone.invalid/",
+			"/zone": "http://[fe80::1%25" + strings.Repeat("z", 10_000) + ":%20status%20200]/"}[r.URL.Path])
+		w.WriteHeader(http.StatusFound)
 	})
 	e := open(t, &fake{}, func(c *engine.Config) {
 		c.WebAllow, c.SearchEngines = []string{first, second}, []string{"mojeek"}
@@ -142,6 +144,7 @@ func TestWebRecordsEachHost(t *testing.T) {
 	for path, want := range map[string]string{
 		"/back":   "127.0.0.1: status 200, and 127.0.0.2",
 		"/astray": "127.0.0.1: fetch_failed, and 127.0.0.2 gone.invalid",
+		"/zone":   "127.0.0.1: fetch_failed, and 127.0.0.2",
 		"/end":    "127.0.0.1: status 200",
 	} {
 		if got := fetch("http://" + first + path); got != want {
@@ -154,6 +157,9 @@ func TestWebRecordsEachHost(t *testing.T) {
 		if len(got) > 1000 {
 			t.Errorf("%s: got a record of %d bytes", what, len(got))
 		}
+	}
+	if got := fetch("http://[fe80::1%25x:%20status%20200]/"); got != `"fe80::1%x: status 200": invalid_argument` {
+		t.Errorf("an address with a zone: got the record %q", got)
 	}
 	if got := search("mojeek: results=3"); got != `"mojeek: results=3": invalid_argument` {
 		t.Errorf("an engine that looks like words of the record: got %q", got)

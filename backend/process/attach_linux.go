@@ -97,7 +97,20 @@ func (s *sandbox) Attach(ctx context.Context, tree backend.Tree) error {
 	return err
 }
 
-// attachFirst attaches the trees of the Spec, before anything runs in the sandbox.
+// furnish gives a new sandbox what the Spec says, before anything runs in it. Code of packages may run in a
+// ready sandbox before it is handed out.
+func (s *sandbox) furnish() error {
+	tasks := s.spec.MaxTasks
+	if jail.Crowd(tasks) {
+		tasks = s.rlimitTasks // until it is handed out
+	}
+	if err := s.slot.LimitCrowd(tasks); err != nil {
+		return err
+	}
+	return s.attachFirst()
+}
+
+// attachFirst attaches the trees of the Spec.
 func (s *sandbox) attachFirst() error {
 	_, single := split(s.spec.Trees)
 	if len(single) == 0 || s.hall.Mode() == jail.ModePlain {

@@ -42,7 +42,7 @@ func (s *sandbox) contain(cfg jail.SlotConfig) error {
 func (b *Backend) buildContainer(s *sandbox) (*sandbox, error) {
 	err := s.contain(s.slotConfig())
 	if err == nil {
-		if err = s.attachFirst(); err == nil {
+		if err = s.furnish(); err == nil {
 			return s, nil
 		}
 		_ = s.end()

@@ -26,8 +26,12 @@ type poolKey struct {
 	dirs, image, hint, loads                 string
 }
 
-// setLater stands in a poolKey for a limit that is set when a sandbox is handed out. It is not 0, which means no limit.
-const setLater = -1
+// These stand in a poolKey for a limit that is set when a sandbox is handed out. They are not 0, which means no limit.
+// A sandbox that may have many tasks is a kind of its own, because jail.Slot.LimitCrowd is called when it is built.
+const (
+	setLater      = -1
+	setLaterCrowd = -2 // many tasks
+)
 
 func (b *Backend) keyOf(s backend.Spec) poolKey {
 	memory, work, cores, tasks, cpuTime := s.MemoryBytes, s.WorkBytes, s.CPUCores, s.MaxTasks, s.CPUTime
@@ -35,6 +39,9 @@ func (b *Backend) keyOf(s backend.Spec) poolKey {
 		memory, work = 0, 0
 		if 0 < tasks && tasks <= readyTasks {
 			tasks = setLater
+			if jail.Crowd(s.MaxTasks) {
+				tasks = setLaterCrowd
+			}
 		}
 		if cores > 0 {
 			cores = setLater
@@ -91,9 +98,11 @@ func (s *sandbox) resize(spec backend.Spec) error {
 		}
 	}
 	if lowered != (jail.Lowered{}) {
-		return s.slot.Lower(lowered)
+		if err := s.slot.Lower(lowered); err != nil {
+			return err
+		}
 	}
-	return nil
+	return s.slot.LimitCrowd(spec.MaxTasks)
 }
 
 // lowers returns the limits of a Spec that the processes of a ready sandbox do not have yet.
@@ -113,7 +122,7 @@ func (s *sandbox) loosen() {
 	if key.cpuTime == setLater {
 		s.spec.CPUTime = readyCPUTime
 	}
-	if key.tasks == setLater {
+	if key.tasks < 0 {
 		s.rlimitTasks = readyTasks
 	}
 }
@@ -221,10 +230,6 @@ func (b *Backend) handOut(s *sandbox) error {
 	s.asked = true
 	if s.spec.Stays && b.ready != nil { // the next one may be requested before this one is closed
 		time.AfterFunc(fillDelay, b.ready.Fill)
-	}
-	if err := s.slot.LimitCrowd(s.spec.MaxTasks); err != nil {
-		_ = s.end()
-		return unavailable(err)
 	}
 	s.startWatch()
 	b.mu.Lock()

@@ -132,7 +132,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, p purpose) (*sandbox, error)
 	if tree == nil {
 		pin(s.slot.PID(), spec.CPUCores)
 	}
-	if err = s.attachFirst(); err != nil {
+	if err = s.furnish(); err != nil {
 		_ = s.end()
 		return nil, err
 	}

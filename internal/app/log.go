@@ -83,9 +83,9 @@ func appendTo(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, 0o600)
 }
 
-// appendHere opens the log file that nobody chose, which is below the working directory. The
-// directory may come from somebody else, such as a repository. So no link leads out of it,
-// and the file must be a regular one that is no link.
+// appendHere opens the default log file, which is below the working directory. Another person may
+// have written that directory, such as a repository. So no link may lead out of it, and the file
+// must be a regular file and no link.
 func appendHere(path string) (*os.File, error) {
 	here, err := os.OpenRoot(".")
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The log that nobody chose is below the working directory, which may be a repository of
-// somebody else. Its links lead to no other file.
-func TestTheLogNobodyChoseFollowsNoLink(t *testing.T) {
+// The default log is below the working directory, which may be another person's repository. Its
+// links lead to no other file.
+func TestTheDefaultLogFollowsNoLink(t *testing.T) {
 	const name = "logs/sandbox.log"
 	outside := t.TempDir()
 	mine := filepath.Join(outside, "profile")

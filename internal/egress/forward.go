@@ -219,9 +219,10 @@ func (f *Forwarder) connect(ctx context.Context, address string) (net.Conn, erro
 	return up, nil
 }
 
-// webHost returns an error for a host that is neither a name nor an address.
+// webHost returns an error for a host that is neither a name nor an address without a zone. A zone is any text,
+// and no web server needs one.
 func webHost(host string) error {
-	if _, err := netip.ParseAddr(host); err == nil {
+	if a, err := netip.ParseAddr(host); err == nil && a.Zone() == "" {
 		return nil
 	}
 	_, err := sandboxmcp.ParseHost(strings.ToLower(strings.TrimSuffix(host, ".")))

@@ -75,6 +75,13 @@ func TestForwarderChecksAddresses(t *testing.T) {
 			t.Errorf("%.40s: got %s, want an error", head, r.Status)
 		}
 	}
+	for _, zone := range []string{"[fe80::1%25x]:80", "[2001:db8::1%25x:%20y]:80"} { // no host, so nothing is looked for: not 403
+		for _, head := range []string{"CONNECT " + zone + " HTTP/1.1\r\nHost: x", "GET http://" + zone + "/ HTTP/1.1\r\nHost: x"} {
+			if r := ask(t, dial(), head); r.StatusCode != http.StatusBadGateway && r.StatusCode != http.StatusBadRequest {
+				t.Errorf("%.40s: got %s, want an address with a zone to be refused as no host", head, r.Status)
+			}
+		}
+	}
 	if n := closed.connections(); n != 0 {
 		t.Errorf("got %d connections to a host that is not open, want none", n)
 	}

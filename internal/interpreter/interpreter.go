@@ -93,7 +93,7 @@ type Finder struct {
 	ahead *environment.Preloader
 	names sync.Map // path of a Python to the names that do not lead to it
 
-	drivers sync.Map // by path and version of a Python: see waiting
+	drivers sync.Map // by image, path and version of a Python: see waiting
 
 	ctx  context.Context //nolint:containedctx // context of background work, which outlives the calls that start it
 	work sync.WaitGroup
@@ -216,10 +216,11 @@ func (f *Finder) Plan(b backend.Backend, r sandboxmcp.Request, i Interpreter, ne
 	return kernel.Plan(p)
 }
 
-// waiting returns the form of the driver that interpreters started in advance get: always the one that
-// was planned first, so that one that was started before the driver was compiled can still be used.
+// waiting returns the driver, as text or compiled, for interpreters that are started in advance. It is always
+// the form that was planned first. So an interpreter that was started before the driver was compiled can still
+// be used.
 func (f *Finder) waiting(i Interpreter, driver []byte) []byte {
-	first, _ := f.drivers.LoadOrStore(i.Path+" "+i.Version, driver)
+	first, _ := f.drivers.LoadOrStore(i.Image+" "+i.Path+" "+i.Version, driver)
 	form, _ := first.([]byte)
 	return form
 }

@@ -43,12 +43,18 @@ func StartBuilder(mode Mode, firstUID, cgroup int) *Builder {
 	return b
 }
 
-// take returns the builder if it was started with these fields and nobody took it before; otherwise nil.
+// take returns the builder if it was started with these fields, was not taken before and lives; otherwise nil. A
+// builder that has ended meanwhile says nothing of the walls that this machine can build.
 func (b *Builder) take(cfg Config) *Builder {
 	if b == nil || b.mode != cfg.Mode || b.firstUID != cfg.FirstUID || b.cgroup != cfg.Cgroup || b.taken.Swap(true) {
 		return nil
 	}
-	return b
+	<-b.started
+	if b.err == nil && !ended(b.pidfd) {
+		return b
+	}
+	b.end()
+	return nil
 }
 
 // Close ends a builder that no jail has taken.
@@ -57,6 +63,11 @@ func (b *Builder) Close() {
 		return
 	}
 	<-b.started
+	b.end()
+}
+
+// end ends a builder that was started, or was tried to be.
+func (b *Builder) end() {
 	if b.err != nil {
 		return
 	}

@@ -4,6 +4,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // builders counts the children of this process that are builders.
@@ -51,5 +54,28 @@ func TestBuilderStartedInAdvance(t *testing.T) {
 	b.Close() // its jail closes it
 	if got := builders(t) - before; got != 3 {
 		t.Errorf("got %d builders, want those of the three jails", got)
+	}
+}
+
+// TestABuilderThatHasEndedIsReplaced: a builder that was killed before a jail took it does not lead to weaker walls
+// or to an error.
+func TestABuilderThatHasEndedIsReplaced(t *testing.T) {
+	cfg := testConfig(t)
+	before := builders(t)
+	cfg.Builder = StartBuilder(cfg.Mode, cfg.FirstUID, 0)
+	<-cfg.Builder.started
+	if err := unix.PidfdSendSignal(cfg.Builder.pidfd, unix.SIGKILL, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitPidfd(cfg.Builder.pidfd, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	j, err := Open(cfg)
+	if err != nil {
+		t.Fatalf("got %v, want a jail with another builder", err)
+	}
+	defer func() { _ = j.Close() }()
+	if got := builders(t) - before; got != 1 {
+		t.Errorf("got %d builders, want 1", got)
 	}
 }

@@ -50,7 +50,7 @@
 //	server → init      'L'; descriptor: the listener of a fork's system call filter
 //	init → server      'N': a program is about to make its first network socket, and waits
 //	server → init      'N': it may, and so may all others
-//	server → init      'J': the sandbox may have many tasks; calls that wait for many files fail, and process groups change only as groups in init.c says
+//	server → init      'J' n: the sandbox may have many tasks; calls that wait for many files fail, and process groups change only as groups in init.c says, with n joins at most
 //	init → server      'W': programs have added half of the epoll watches that were granted
 //	server → init      'G' n: programs may add n epoll watches from now on; a call that adds another waits
 //	init → server      'X' pid status maxrss user system alone, for every process that ends; alone: no other process is left

@@ -163,8 +163,8 @@ func mapped(pid string) (dir, maps string) {
 	return "", ""
 }
 
-// cut makes a file in memory empty if it belongs to the user and if the process that shares it still exists:
-// otherwise its process id, by which name leads to the file, may be that of another.
+// cut makes a file in memory empty if it belongs to the user and if the process that shares it still exists. name
+// leads to the file by the process id, which another process may have after that.
 func (c *cutter) cut(name string, pidfd int) {
 	var of unix.Stat_t
 	if unix.Stat(name, &of) != nil || !c.wants(of) {

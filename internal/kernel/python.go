@@ -92,7 +92,7 @@ func planPython(p Program) backend.Process {
 }
 
 // alonePython returns how an interpreter is started in advance and waits just before it opens its
-// program, or nil. boot.py says how the driver becomes one that waits.
+// program, or nil. boot.py says how the driver is changed for that.
 func alonePython(p Program, fixed map[string]string) *backend.Prestart {
 	const begins, waits = "begins at once", "waits for word"
 	driver := p.Waiting

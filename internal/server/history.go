@@ -28,9 +28,9 @@ const ownStream = ""
 // an [mcp.EventStore]. That of the SDK keeps a record of every request until its session ends,
 // and drops events of all sessions when one of them has many.
 //
-// If there are too many bytes, the session that has most of them loses the events of one
-// stream: of the one that has had no event for the longest time. So a caller with one busy
-// session takes nothing from the others.
+// If there are too many bytes, the session that has most of them loses the events of the
+// stream that has had no event for the longest time. So a caller with one busy session takes
+// nothing from the others.
 type history struct {
 	mu       sync.Mutex
 	bytes    int

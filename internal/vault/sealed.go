@@ -318,9 +318,9 @@ func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	return count, v.key.replace([]*age.X25519Identity{id})
 }
 
-// giveUp ends a rotation that failed. If every secret had been sealed for the new key and
-// only the commit failed, the database may have committed all the same, such as when the
-// connection to it is lost. Then both keys stay, until the next rotation.
+// giveUp ends a rotation that failed. sealed says that every secret had been sealed for the new
+// key and only the commit failed. The database may have committed all the same, such as when the
+// connection to it was lost. Then both keys stay until the next rotation.
 func (v *Vault) giveUp(old []*age.X25519Identity, sealed bool) error {
 	if sealed {
 		return nil

@@ -157,7 +157,7 @@ func checkURL(u *url.URL) error {
 	case !isPort(u.Port()):
 		return errors.New("its port is not from 1 to 65535")
 	}
-	if _, err := netip.ParseAddr(host); err == nil {
+	if a, err := netip.ParseAddr(host); err == nil && a.Zone() == "" { // a zone is any text, and no web server needs one
 		return nil
 	}
 	ascii, err := idna.Lookup.ToASCII(strings.TrimSuffix(host, "."))

@@ -210,8 +210,8 @@ static void clear(u32 tag) {
 }
 
 // The filter of this process and its programs makes some system calls wait until they are answered here: those that create a network
-// socket, add an epoll watch, wait for many files, change a process group, or choose a signal for the end of a parent. Each zygote's fork in this sandbox has such a filter of its own. The server sends its
-// listener ('L').
+// socket, add an epoll watch, wait for many files, change a process group, or choose a signal for the end of a parent. Each zygote's fork
+// in this sandbox has such a filter of its own. The server sends its listener ('L').
 enum { LISTENERS = 16 };
 static int listener[LISTENERS], nlisteners;
 
@@ -228,12 +228,12 @@ static int sockets;
 enum { FIRST = 64 };
 static u32 granted, asked;                              // watches that programs may add; the server is asked when so many are left
 
-// When a process ends, the kernel visits each of its children in another process group of its session, and for each all ended members of
-// that group, while no process of the host can start or end and no processor that waits for that takes interrupts. So in a sandbox that may
-// have many tasks ('J') no process may come to have many such children: a process changes its group only itself, with one thread and
-// without children, and joins another's group only so often. Programs cannot adopt others' children, see prctlRule.
-enum { JOINS = 256 };
-static int crowd, joins;
+// When a process ends, the kernel visits each of its children in another process group of its session. For each it visits all ended
+// members of that group. Meanwhile no process of the host can start or end, and no processor that waits for that takes interrupts. So in a
+// sandbox that may have many tasks ('J') no process may come to have many such children. A process changes only its own group, with one
+// thread and without children. Programs join others' groups only as often as 'J' says. They cannot adopt others' children, see prctlRule.
+static int crowd;
+static u32 joins, most;                                 // how often programs have joined others' groups, and may
 
 // single reports whether a process, which waits in a call, has one thread and no children. It may not if its files in /proc are hidden.
 static int single(u32 pid) {
@@ -254,7 +254,7 @@ static int single(u32 pid) {
 static int groups(u32 pid, u32 whose, u32 group) {
 	if (!crowd) return 1;
 	if ((whose && whose != pid) || !single(pid)) return 0;
-	return group == 0 || group == pid || joins++ < JOINS;
+	return group == 0 || group == pid || (joins < most && ++joins);
 }
 
 // may reports whether a call may go on now.
@@ -302,8 +302,8 @@ static void noticed(int fd) {
 	if (sys3(SYS_ioctl, fd, 0xc0502100 /* NOTIF_RECV */, (long)&call) < 0) return; // the program has ended
 	// an event of a file wakes each wait of each call, with interrupts off
 	if (polls(call.nr)) answer(fd, call.id, crowd ? -22 /* EINVAL */ : 0);
-	// the kernel sends the signal at a parent's end to each thread that has chosen one, and may visit all threads of a process for each. So only
-	// first threads may choose one
+	// At a parent's end, the kernel sends a signal to each thread that has chosen one, and may visit all threads of a process for each. So
+	// only first threads may choose a signal.
 	else if (call.nr == SYS_prctl) answer(fd, call.id, sys3(SYS_tgkill, call.pid, call.pid, 0) == 0 ? 0 : -22 /* EINVAL */);
 	else if (call.nr == SYS_setpgid) answer(fd, call.id, groups(call.pid, (u32)call.args[0], (u32)call.args[1]) ? 0 : -1 /* EPERM */);
 	else decide(fd, call.nr, call.id);
@@ -352,7 +352,7 @@ static void init(void) {
 			else if (h[0] == 'C' && n >= 8) { clear(h[1]); close_fds(); }
 			else if (h[0] == 'G' && n >= 8) { granted = h[1], asked = h[1] / 2; again(); close_fds(); }
 			else if (h[0] == 'N') { sockets = ANSWERED; again(); close_fds(); }
-			else if (h[0] == 'J') { crowd = 1; close_fds(); }
+			else if (h[0] == 'J' && n >= 8) { crowd = 1, most = h[1]; close_fds(); }
 			else if (h[0] == 'L' && ngot == 1) listen(got.fd[0]);
 			else if (h[0] == 'Q') end_all();
 			else close_fds();

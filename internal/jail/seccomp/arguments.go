@@ -342,9 +342,9 @@ func holeRule() rule {
 // array locked, so that the time grows with the square of their number. Each call may have up to 500
 // operations. E2BIG is the answer of a kernel with a lower limit (kernel.sem).
 //
-// semctl sets all values of an array, and then visits for each task that has used the array with SEM_UNDO as
-// many numbers as the array has semaphores, with the array locked. An array may have 32 000. EINVAL is the
-// answer of a kernel with a lower limit.
+// semctl can set all values of an array. It then visits one number for each semaphore and each task that has used
+// the array with SEM_UNDO, with the array locked. An array may have 32 000 semaphores. EINVAL is the answer of a
+// kernel with a lower limit.
 const (
 	datagramsAtOnce  = 32 // a power of two, likewise below
 	operationsAtOnce = 8
@@ -359,9 +359,9 @@ func manyRules(rules map[string]rule) {
 	rules["semget"] = rule{[]clause{{[]test{anyBit(1, ^uint32(semaphoresAtOnce-1))}, Refuse(errEINVAL)}}, Allow}
 }
 
-// manyFiles is how many files one call may wait for without a notice. A call waits for a file once for each time
-// that it names the file, and what makes the file ready wakes all of these waits at once, with interrupts off.
-// No memory limit counts them. In a sandbox that may have many tasks, init refuses to wait for more, see
+// A call that waits for manyFiles files or more is a notice. A call waits for a file once for each time that it
+// names the file. What makes the file ready wakes all of these waits at once, with interrupts off. No memory
+// limit counts them. In a sandbox that may have many tasks, init refuses to wait for more, see
 // noticed in init.c.
 const manyFiles = 64 // a power of two
 
@@ -401,7 +401,7 @@ const (
 )
 
 // parentSignal has the kernel send a signal to a thread when its parent ends (PR_SET_PDEATHSIG, linux/prctl.h).
-// It does so for each thread of each child, and may visit all threads of a process for each signal, while no
+// It does so for each thread of each child, and may visit all threads of a process for each signal. Meanwhile no
 // process of the host can start or end. Init lets only first threads of processes choose a signal, see noticed in
 // init.c. After SIGKILL, a process gets no further signal.
 const (

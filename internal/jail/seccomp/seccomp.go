@@ -11,9 +11,9 @@
 // that a sandbox should not have; see [New].
 //
 // The filter cannot follow pointers, so it does not check paths or addresses. clone3, which
-// takes its flags by a pointer, is not allowed. prctl is allowed except for seccomp
-// filters, futex tables, core scheduling and the adoption of others' children, because other options that affect more than
-// the caller need a capability (PR_SET_MM needs CAP_SYS_RESOURCE). The filter cannot
+// takes its flags by a pointer, is not allowed. prctl is allowed except for seccomp filters,
+// futex tables, core scheduling and the adoption of others' children. Other options that affect
+// more than the caller need a capability (PR_SET_MM needs CAP_SYS_RESOURCE). The filter cannot
 // distinguish a shared mapping of /dev/zero, which is anonymous shared memory, from that of
 // a file. The caller of this package must therefore not allow writing to /dev/zero.
 //
@@ -113,9 +113,10 @@ type Variant struct {
 	// id 0. It is for a sandbox without a pid namespace.
 	SelfOnly bool
 
-	// Notices makes calls that create a network socket, add an epoll watch, wait for many files, change a
-	// process group or choose the signal at a parent's end wait for the sandbox's init. The filter must then be loaded with a listener. It is for
-	// kernels on which a call that waits can be killed (Linux 5.19).
+	// Notices makes some calls wait for the sandbox's init: those that create a network socket, add an
+	// epoll watch, wait for many files, change a process group, or choose the signal at a parent's end.
+	// The filter must then be loaded with a listener. It is for kernels on which a call that waits can be
+	// killed (Linux 5.19).
 	Notices bool
 
 	// HostFiles refuses to give a file a set-user-ID or set-group-ID bit, and to leave a whiteout,

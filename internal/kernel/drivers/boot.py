@@ -42,7 +42,8 @@
 #
 # An interpreter that is started ahead of a request waits just before it opens the program. It
 # executes this file with the first of two constants replaced by the second one, in the text or in
-# the compiled form, so that both wait. Nothing that the program could see tells them apart.
+# the compiled form, so that both wait. A program sees the difference only in these constants of the
+# driver's code, and in the age of its process.
 #
 # A program that uses a known module without importing it gets the name as a global
 # (lacks.py, fix.py). Its text stays as it is. slow.py does that.
