@@ -143,7 +143,7 @@ func TestHintsNameOnlyWhatIsThere(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)`").FindAllStringSubmatch(string(codes), -1) {
 		known[row[1]] = true
 	}
-	known["to_dict"], known["download_url"] = true, true // of pandas, and of a file
+	known["to_dict"], known["download_url"], known["results_truncated"] = true, true, true // of pandas, of a file, of metadata
 	for _, h := range hints {
 		for _, name := range word.FindAllString(h.text, -1) {
 			if !known[name] {
