@@ -118,8 +118,10 @@ func TestWebRecordsEachHost(t *testing.T) {
 		}
 	})
 	second = onAddress(t, "127.0.0.2", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Location", map[string]string{"/back": "http://" + first + "/end", "/astray": "http://gone.invalid/",
-			"/zone": "http://[fe80::1%25" + strings.Repeat("z", 10_000) + ":%20status%20200]/"}[r.URL.Path])
+		w.Header().Set("Location", map[string]string{
+			"/back": "http://" + first + "/end", "/astray": "http://gone.invalid/",
+			"/zone": "http://[fe80::1%25" + strings.Repeat("z", 10_000) + ":%20status%20200]/",
+		}[r.URL.Path])
 		w.WriteHeader(http.StatusFound)
 	})
 	e := open(t, &fake{}, func(c *engine.Config) {
