@@ -12,20 +12,19 @@ import (
 
 // This file prepares the backend before the first sandbox is opened.
 
-// Prepare finds the control groups and certificates. Meanwhile the first process of the first jail starts.
+// Prepare finds the control groups and certificates.
 func (b *Backend) Prepare(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() == nil && !b.closed {
-		b.buildLocked()
 		b.prepareLocked()
 	}
 }
 
-// buildLocked starts the builder of the first jail, once. On version 2 of control groups it starts in a
+// buildLocked starts the builder of the first jail. On version 2 of control groups it starts in a
 // group that is not known yet, so openHall starts it there.
 func (b *Backend) buildLocked() {
-	if b.prepared || b.cfg.Containers != nil || b.cfg.testOnlyNoNamespaces || cgroup.Unified() {
+	if b.cfg.testOnlyNoNamespaces || cgroup.Unified() {
 		return
 	}
 	if first, err := b.firstUIDLocked(); err == nil {
@@ -86,7 +85,7 @@ func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Proce
 	return s, err
 }
 
-// prepareLocked finds the cgroups and certificates outside of jails, once.
+// prepareLocked finds the cgroups and certificates outside of jails, once, and starts the first jail's builder.
 func (b *Backend) prepareLocked() {
 	if b.prepared {
 		return
@@ -97,6 +96,7 @@ func (b *Backend) prepareLocked() {
 		b.noTree = "the engine makes the control groups"
 		return
 	}
+	b.buildLocked() // while the rest is found
 	b.compileAhead()
 	b.certs, b.shown = b.certificates()
 	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
