@@ -48,8 +48,8 @@ type Networker interface {
 
 // Network is a sandbox's only way out: sockets inside the sandbox that the server holds.
 // Connections to every IPv4 address and to ::1 reach them, if a socket listens on the port. The
-// sandbox's own kernel refuses all other ports and addresses at once. What is read from these
-// sockets is untrusted.
+// kernel refuses connections to all other ports and addresses at once. The server must not trust
+// the data that it reads from these sockets.
 //
 // A later call of Networker.Network adds to TCP. A caller that reads the map beside such calls
 // holds a lock around both. DNS, DNSTCP and Proxy do not change. The sender that DNS.ReadFrom

@@ -32,8 +32,8 @@ func TestBridgeHandsOnCleanValues(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeInvalidContent)
 }
 
-// TestKeptValuesLeaveRoomForSessions: whatever a namespace keeps for its later sessions, a session
-// of it can be made, and gets all of it.
+// TestKeptValuesLeaveRoomForSessions: a namespace can make a session however many values it keeps, and
+// the session gets all of these values.
 func TestKeptValuesLeaveRoomForSessions(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)

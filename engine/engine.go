@@ -226,7 +226,7 @@ type Engine struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that Close waits for
 
-	expected chan struct{} // closed when the backend knows of Config.First; nil: there is none
+	expected chan struct{} // closed when the backend was told of Config.First; nil: Config.First is nil
 
 	copying sync.Mutex // held while the output so far of a run is copied
 

@@ -19,7 +19,7 @@ func (e *Engine) warm() {
 		e.expected = make(chan struct{})
 		e.work.Go(func() {
 			defer close(e.expected)
-			if err := e.expect(w, *e.cfg.First); err != nil { // the request itself will fail with it, or waits for nothing
+			if err := e.expect(w, *e.cfg.First); err != nil { // Execute reports it, if the request comes
 				e.log.Debug("nothing is prepared for the first request", "error", err)
 			}
 		})

@@ -60,7 +60,8 @@ func (b *Backend) Expect(ctx context.Context, spec backend.Spec, p backend.Proce
 	})
 }
 
-// first builds a ready sandbox, and the jail if there is none. It starts p in it unless p is nil.
+// first builds a ready sandbox. If no jail fits it, first builds the jail, too. Unless p is nil, first
+// starts p in the sandbox.
 func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Process) (*sandbox, error) {
 	h, err := b.hallFor(spec.Trees)
 	if err != nil {

@@ -109,7 +109,7 @@ func TestThreadsShowAtOnce(t *testing.T) {
 	})
 }
 
-// The text of a value that is longer than what is shown of it ends with a mark.
+// If the driver cuts the text of a value, the shown text ends with a mark.
 func TestLongTextsOfValuesAreMarked(t *testing.T) {
 	check := func(t *testing.T, rep kernel.Report, length int) {
 		t.Helper()

@@ -7,8 +7,8 @@ import (
 )
 
 // A program that has a secret can print it forwards and backwards in turn, with a soft line break
-// behind each byte. A form then spans every break, and never ends. What is kept of the breaks does
-// not grow, and the whole text is masked.
+// behind each byte. Each form of the secret then continues across every break. The list of breaks
+// does not grow, and the whole text is masked.
 func TestBreaksInAnEndlessFormAreForgotten(t *testing.T) {
 	const value = "Ab12cd34Ef"
 	back := []byte(value)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// long is a part of a message that is larger than what is counted for any call.
+// long makes a message longer than the number of bytes that the server counts for each call.
 var long = strings.Repeat("x", 200<<10)
 
 // longPing sends a call with a long answer, and returns the status.

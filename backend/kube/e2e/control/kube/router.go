@@ -80,7 +80,7 @@ func enforcePolicies(config *options.KubeRouterConfig) error {
 	}
 	beats := make(chan *healthcheck.ControllerHeartbeat)
 	go func() {
-		for range beats { // nobody asks whether it is alive
+		for range beats { // discard the heartbeats: this program has no health check
 		}
 	}()
 	var running sync.WaitGroup
