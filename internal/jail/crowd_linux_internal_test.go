@@ -74,13 +74,7 @@ print("joined", joined, flush=True)
 // may have many, a process changes only its own, with one thread and without children. The more tasks the sandbox
 // may have, the less often programs join others' groups.
 func TestCrowdsKeepTheirGroups(t *testing.T) {
-	cfg := testConfig(t)
-	testkit.Need(t, "notices", cfg.Notices, "calls that wait cannot be killed before Linux 5.19")
-	j, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = j.Close() }()
+	j := noticing(t)
 	for name, c := range map[string]struct {
 		tasks int
 		want  string
@@ -153,13 +147,7 @@ print(ends(36, 1, 0, 0, 0))
 // end of its parent, in one piece. So only one thread of a process may choose one other than SIGKILL. No process
 // adopts the children of others.
 func TestOnlyFirstThreadsChooseASignal(t *testing.T) {
-	cfg := testConfig(t)
-	testkit.Need(t, "notices", cfg.Notices, "calls that wait cannot be killed before Linux 5.19")
-	j, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = j.Close() }()
+	j := noticing(t)
 	s := made(t, j)
 	defer func() { _ = s.Close() }()
 	want := "0 0 0 0 0\n22 22 22 0 0\n0 0 0 0 0\n22\n"
@@ -192,13 +180,7 @@ print(polled(63), polled(64), polled(200), selected(63), selected(64), selected(
 
 // TestCrowdsWaitForFewFiles: in a sandbox that may have many tasks no call waits for many files.
 func TestCrowdsWaitForFewFiles(t *testing.T) {
-	cfg := testConfig(t)
-	testkit.Need(t, "notices", cfg.Notices, "calls that wait cannot be killed before Linux 5.19")
-	j, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = j.Close() }()
+	j := noticing(t)
 	for tasks, want := range map[int]string{fewTasks: "0 0 0 0 0 0\n", fewTasks + 1: "0 22 22 0 22 22\n"} {
 		s := made(t, j)
 		if err := s.LimitCrowd(tasks); err != nil {
@@ -209,4 +191,17 @@ func TestCrowdsWaitForFewFiles(t *testing.T) {
 		}
 		_ = s.Close()
 	}
+}
+
+// noticing opens a jail whose init decides on calls. It skips the test where the kernel has no such calls.
+func noticing(t *testing.T) *Jail {
+	t.Helper()
+	cfg := testConfig(t)
+	testkit.Need(t, "notices", cfg.Notices, "calls that wait cannot be killed before Linux 5.19")
+	j, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j
 }

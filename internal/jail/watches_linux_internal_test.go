@@ -72,13 +72,7 @@ func waiting(s *Slot) bool {
 // TestWatchesWaitForAGrant: programs add as many watches as were granted and no more, and the
 // server is asked before none is left.
 func TestWatchesWaitForAGrant(t *testing.T) {
-	cfg := testConfig(t)
-	testkit.Need(t, "notices", cfg.Notices, "calls that wait cannot be killed before Linux 5.19")
-	j, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = j.Close() }()
+	j := noticing(t)
 	s := made(t, j)
 	defer func() { _ = s.Close() }()
 	asked := make(chan struct{}, 9)
@@ -109,13 +103,7 @@ func TestWatchesWaitForAGrant(t *testing.T) {
 // TestAProgramThatWaitsForAGrantCanBeEnded: by a signal, with the others of its sandbox, and with
 // its sandbox. The sandbox can be used afterwards.
 func TestAProgramThatWaitsForAGrantCanBeEnded(t *testing.T) {
-	cfg := testConfig(t)
-	testkit.Need(t, "notices", cfg.Notices, "calls that wait cannot be killed before Linux 5.19")
-	j, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = j.Close() }()
+	j := noticing(t)
 	s := made(t, j)
 	closed := false
 	defer func() {
