@@ -243,7 +243,7 @@ func (j *Jail) makeList(stop <-chan struct{}, number int, trees []Tree, cover bo
 		sc.protect(handles[i], t.Inside, readOnly)
 		st, err := os.Stat(t.Host)
 		if err == nil && !st.IsDir() {
-			sc.file(inside, "")
+			sc.file(inside, nil)
 		} else {
 			sc.mkdir(inside)
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,7 +33,9 @@ func StartBuilder(mode Mode, firstUID, cgroup int) *Builder {
 			return
 		}
 		b.control = ours
-		b.err = b.fork(theirs)
+		if b.err = b.start(theirs); b.err != nil {
+			b.err = fmt.Errorf("start builder: %w", b.err)
+		}
 		closeAll(theirs)
 		if b.err != nil {
 			closeAll(ours)
@@ -72,55 +73,25 @@ func (b *Builder) end() {
 		return
 	}
 	_ = unix.PidfdSendSignal(b.pidfd, unix.SIGKILL, nil, 0)
-	for {
-		_, err := unix.Wait4(b.pid, nil, 0, nil)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	await(b.pid)
 	closeAll(b.control, b.pidfd)
 }
 
-// fork starts the builder, with control as its control socket.
-func (b *Builder) fork(control int) error {
-	exe, err := sealedInit()
-	if err != nil {
-		return err
-	}
-	defer closeAll(exe)
-	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open /dev/null: %w", err)
-	}
-	defer closeAll(null)
-	attr := &syscall.SysProcAttr{PidFD: &b.pidfd, Setsid: true}
-	const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+// start starts the builder, with theirs as its control socket.
+func (b *Builder) start(theirs int) (err error) {
+	l := launch{namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, cgroup: b.cgroup}
 	switch b.mode {
 	case ModeRoot: // the builder's uid 0 is the first host id of the block, never the host's root
-		attr.Cloneflags = namespaces
-		m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: b.firstUID, Size: idsPerBlock}}
-		attr.UidMappings, attr.GidMappings, attr.GidMappingsEnableSetgroups = m, m, true
-		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0}
+		l.uid, l.size, l.ids, l.groups = idMap{0, b.firstUID}, idsPerBlock, true, true
+		l.gid = l.uid
 	case ModeUser:
-		attr.Cloneflags = namespaces
-		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		l.uid, l.gid, l.size = idMap{0, os.Geteuid()}, idMap{0, os.Getegid()}, 1
 	case ModePlain, ModeContainer:
-	}
-	if b.cgroup > 0 {
-		attr.UseCgroupFD, attr.CgroupFD = true, b.cgroup
-	}
-	null3 := uintptr(null)
-	err = belowUser(func() (err error) {
-		b.pid, err = ForkExec(exe, []string{"sandboxmcp-init"}, &syscall.ProcAttr{
-			Env: []string{}, Dir: "/", Files: []uintptr{null3, null3, null3, uintptr(control)}, Sys: attr,
-		})
+		b.pid, err = l.program(theirs, &b.pidfd)
 		return err
-	})
-	if err != nil {
-		return fmt.Errorf("start builder: %w", err)
 	}
-	return nil
+	b.pid, b.pidfd, err = l.start(b.control, theirs)
+	return err
 }
 
 // sealedInit returns a sealed memory file with the program of init/init.c. The

@@ -7,12 +7,12 @@
 //
 // A [Jail] is one tree of processes below the server:
 //
-//	server ── builder (user namespace Z; PID 1 of a pid namespace around all)
+//	server ── builder (user namespace Z; PID 1 of a pid namespace around all), made by a launcher that has ended
 //	            ├─ spawner ── init of sandbox 1 (user namespace T1, child of Z) ── program
 //	            ├─ spawner ── init of sandbox 2 (user namespace T2, child of Z) ── program
 //	            └─ zygote, a process that waits to be forked into sandboxes
 //
-// Builder, spawners and inits are the same static program, a few pages long and
+// Launcher, builder, spawners and inits are the same static program, a few pages long and
 // without a libc. Its source is init/init.c; its bytes for amd64 and arm64 are
 // embedded. The server starts it from a sealed memory file, so that no sandbox
 // can reach or change a program file of the host.
@@ -29,6 +29,9 @@
 //
 // All sockets are SEQPACKET pairs made by the server. Numbers are little-endian
 // 32-bit words. Descriptors travel as SCM_RIGHTS. Version 1.
+//
+//	server → launcher  'U' groups+ids flags ids: make a process with these namespaces and ids, and exit (init/launch.c)
+//	launcher → server  'S' 0 pid; descriptor: pidfd; or 'E' errno pid, of a process that ends at once; 0: none
 //
 //	server → builder   'B' | spawners<<24, script; descriptors: spawners' sockets, then the script's
 //	builder → server   'R' n results…; descriptors: mount namespaces (attach_linux.go); or 'E' call errno, and the end

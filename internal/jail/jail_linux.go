@@ -315,12 +315,7 @@ func openTree(dir string) (int, error) {
 // reap waits until the builder has ended. The kernel ends every other process of
 // the jail before it reports that.
 func (j *Jail) reap() {
-	for {
-		_, err := unix.Wait4(j.pid, nil, 0, nil)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	await(j.pid)
 	_ = j.networks.Close() // the kept namespaces belong to the builder's user namespace, which has ended
 	close(j.done)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,15 +61,24 @@ func (r reg) arg() arg { return arg{tagResult, uint64(r)} }
 
 // bytes puts b into the packet, 8-byte aligned, and returns a pointer to it.
 func (s *script) bytes(b []byte) arg {
+	at := s.aligned()
+	s.data = append(s.data, b...)
+	return at
+}
+
+func (s *script) str(v string) arg {
+	at := s.aligned()
+	s.data = append(append(s.data, v...), 0)
+	return at
+}
+
+// aligned returns the address of the next bytes, and adds zeros before them.
+func (s *script) aligned() arg {
 	for len(s.data)%8 != 0 {
 		s.data = append(s.data, 0)
 	}
-	at := len(s.data)
-	s.data = append(s.data, b...)
-	return arg{tagBytes, uint64(at)}
+	return arg{tagBytes, uint64(len(s.data))}
 }
-
-func (s *script) str(v string) arg { return s.bytes(append([]byte(v), 0)) }
 
 // at returns the address a plus offset.
 func at(a arg, offset uint64) arg { return arg{a.tag, a.v + offset} }
@@ -136,6 +146,7 @@ func (s *script) encode(p []byte, kind uint32) ([]byte, error) {
 	}
 	start := len(p)
 	base := uint64(start + scriptHead + callSize*len(s.calls))
+	p = slices.Grow(p, scriptHead+callSize*len(s.calls)+len(s.data))
 	le := binary.LittleEndian
 	p = le.AppendUint32(p, kind)
 	p = le.AppendUint32(p, uint32(len(s.calls)))
@@ -197,10 +208,10 @@ func (s *script) mkdirs(path string, made map[string]bool) {
 }
 
 // file makes a file with mode 0644.
-func (s *script) file(path, content string) {
+func (s *script) file(path string, content []byte) {
 	fd := s.keep("make "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o644))
-	if content != "" {
-		s.do("write "+path, unix.SYS_WRITE, fd.arg(), s.str(content), num(len(content)))
+	if len(content) > 0 {
+		s.do("write "+path, unix.SYS_WRITE, fd.arg(), s.bytes(content), num(len(content)))
 	}
 	s.do("close "+path, unix.SYS_CLOSE, fd.arg())
 	s.free(fd)

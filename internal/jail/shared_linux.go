@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -145,37 +144,20 @@ func (h *shared) mount(uid int) (int, error) {
 // namespace returns a user namespace that maps the directory's owner to the host user id uid. No
 // process lives in it. The caller closes it.
 func (h *shared) namespace(uid int) (int, error) {
-	exe, err := sealedInit()
-	if err != nil {
-		return -1, err
-	}
-	defer closeAll(exe)
 	ours, theirs, err := pair()
 	if err != nil {
 		return -1, err
 	}
-	defer closeAll(theirs)
-	attr := &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER, Setsid: true,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: h.uid, HostID: uid, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: h.gid, HostID: uid, Size: 1}},
-		Credential:  &syscall.Credential{Uid: uint32(h.uid), Gid: uint32(h.gid), NoSetGroups: true},
-	}
-	// the program waits for a script on its socket, and ends when that is closed
-	pid, err := ForkExec(exe, []string{"sandboxmcp-init"}, &syscall.ProcAttr{
-		Env: []string{}, Dir: "/", Files: []uintptr{^uintptr(0), ^uintptr(0), ^uintptr(0), uintptr(theirs)}, Sys: attr,
-	})
+	l := launch{namespaces: unix.CLONE_NEWUSER, uid: idMap{h.uid, uid}, gid: idMap{h.gid, uid}, size: 1, ids: true}
+	pid, pidfd, err := l.start(ours, theirs)
+	closeAll(theirs)
 	if err != nil {
 		closeAll(ours)
 		return -1, fmt.Errorf("make a user namespace: %w", err)
 	}
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	closeAll(ours)
-	for {
-		if _, waitErr := unix.Wait4(pid, nil, 0, nil); !errors.Is(waitErr, unix.EINTR) {
-			break
-		}
-	}
+	closeAll(ours, pidfd) // the process waits for a script, and ends when its socket is closed
+	await(pid)
 	if err != nil {
 		return -1, fmt.Errorf("open the user namespace: %w", err)
 	}

@@ -104,9 +104,17 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 }
 
 func (s *script) copyFiles(files []Tree) {
+	texts, size := map[string][]byte{}, 0
 	for _, f := range files {
 		if b, err := os.ReadFile(f.Host); err == nil {
-			s.file(f.Inside, string(b))
+			texts[f.Inside] = b
+			size += len(b)
+		}
+	}
+	s.data = slices.Grow(s.data, size)
+	for _, f := range files {
+		if b, ok := texts[f.Inside]; ok {
+			s.file(f.Inside, b)
 		}
 	}
 }
@@ -130,7 +138,7 @@ func (s *script) fill(trees []tree, links [][2]string, proc reg, shared Shared) 
 	}
 	sort.Strings(files)
 	for _, f := range files {
-		s.file(f, syntheticFiles[f])
+		s.file(f, []byte(syntheticFiles[f]))
 	}
 	s.mount("dev", "/dev", "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=64k,nr_inodes=32")
 	s.mkdirs("/dev/shm", made)
@@ -152,7 +160,7 @@ func (s *script) graft(t tree, made map[string]bool) {
 		s.mkdirs(t.inside, made)
 	} else {
 		s.mkdirs(filepath.Dir(t.inside), made)
-		s.file(t.inside, "")
+		s.file(t.inside, nil)
 	}
 	s.protect(t.handle, t.inside, t.attr)
 	if t.covered && isDir {

@@ -3,7 +3,6 @@ package jail
 import (
 	"os"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,22 +14,8 @@ import (
 // root.
 
 // UserTasks returns how many tasks the server's user may have, and 0 if the kernel does not limit them,
-// as for root outside of a user namespace. It waits while belowUser has lowered the limit.
+// as for root outside of a user namespace.
 func UserTasks() int {
-	lowering.Lock()
-	defer lowering.Unlock()
-	return userTasksLocked()
-}
-
-// userSignals returns how many signals of the server's user may be pending, and 0 if the kernel does not
-// limit them. It waits while belowUser has lowered the limit.
-func userSignals() int {
-	lowering.Lock()
-	defer lowering.Unlock()
-	return finite(unix.RLIMIT_SIGPENDING)
-}
-
-func userTasksLocked() int {
 	if os.Geteuid() == 0 && wholeMap() {
 		return 0
 	}
@@ -60,32 +45,11 @@ func ownTasks(limit int) int { return max(limit/8, min(64, limit/2)) }
 // ownSignals returns the user's part of a limit on its pending signals and timers.
 func ownSignals(limit int) int { return limit / 4 }
 
-// lowering is held while belowUser has lowered the limits, and by what reads them.
-var lowering sync.Mutex
-
-// belowUser calls fork while the limits of tasks and of pending signals are lower, because the kernel
-// gives a new user namespace those of the process that makes it. If the kernel refuses a thread
-// meanwhile, the runtime retries for 0.2 s, which is far longer.
-func belowUser(fork func() error) error {
-	lowering.Lock()
-	defer lowering.Unlock()
-	return below(unix.RLIMIT_NPROC, userTasksLocked(), ownTasks, func() error {
-		return below(unix.RLIMIT_SIGPENDING, finite(unix.RLIMIT_SIGPENDING), ownSignals, fork)
-	})
-}
-
-// below calls do while a limit is lower than n by what own returns. With n 0 it lowers nothing.
-func below(which, n int, own func(int) int, do func() error) error {
-	var l unix.Rlimit
-	if n == 0 || unix.Getrlimit(which, &l) != nil {
-		return do()
+// below returns a limit of n without what own keeps to the server. The kernel gives a new user namespace
+// the limits of the process that makes it.
+func below(n int, own func(int) int) uint64 {
+	if n == 0 {
+		return 0
 	}
-	if err := unix.Setrlimit(which, &unix.Rlimit{Cur: uint64(n - own(n)), Max: l.Max}); err != nil {
-		return err
-	}
-	err := do()
-	if back := unix.Setrlimit(which, &l); err == nil {
-		err = back
-	}
-	return err
+	return uint64(n - own(n))
 }

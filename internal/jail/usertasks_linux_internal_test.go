@@ -2,36 +2,34 @@ package jail
 
 import (
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// TestNoLoweredLimitIsRead: what reads the limits of the server's user while a sandbox is forked gets
-// them as they are otherwise.
-func TestNoLoweredLimitIsRead(t *testing.T) {
-	for name, read := range map[string]func() int{"tasks": UserTasks, "signals": userSignals} {
-		t.Run(name, func(t *testing.T) {
-			want := read()
-			if want == 0 {
-				t.Skip("they are not limited for this user")
-			}
-			got := make(chan int, 1)
-			err := belowUser(func() error {
-				go func() { got <- read() }()
-				timer := time.NewTimer(100 * time.Millisecond) // long enough for a reader that does not wait
-				defer timer.Stop()
-				select {
-				case n := <-got: // it did not wait
-					got <- n
-				case <-timer.C:
-				}
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := <-got; n != want {
-				t.Errorf("got %d during a fork, want %d", n, want)
-			}
-		})
+// TestBuildersHaveLowerLimits: the server keeps a part of its user's tasks and signals. Its own limits stay as
+// they are while it starts a builder.
+func TestBuildersHaveLowerLimits(t *testing.T) {
+	cfg := testConfig(t)
+	tasks, signals := UserTasks(), finite(unix.RLIMIT_SIGPENDING)
+	b := StartBuilder(cfg.Mode, cfg.FirstUID, 0)
+	<-b.started
+	t.Cleanup(b.Close)
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	if UserTasks() != tasks || finite(unix.RLIMIT_SIGPENDING) != signals {
+		t.Errorf("got %d tasks and %d signals for the server, want %d and %d", UserTasks(), finite(unix.RLIMIT_SIGPENDING), tasks, signals)
+	}
+	for name, c := range map[string]struct {
+		which int
+		want  uint64
+	}{"tasks": {unix.RLIMIT_NPROC, below(tasks, ownTasks)}, "signals": {unix.RLIMIT_SIGPENDING, below(signals, ownSignals)}} {
+		var l unix.Rlimit
+		if err := unix.Prlimit(b.pid, c.which, nil, &l); err != nil {
+			t.Fatal(err)
+		}
+		if c.want != 0 && l.Cur != c.want {
+			t.Errorf("%s: got %d for the builder, want %d", name, l.Cur, c.want)
+		}
 	}
 }

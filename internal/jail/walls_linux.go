@@ -365,7 +365,7 @@ func (s *script) rlimits(p plan) {
 				v = 4096
 			}
 		case unix.RLIMIT_SIGPENDING:
-			if n := userSignals(); n > 0 && p.plain != nil {
+			if n := finite(unix.RLIMIT_SIGPENDING); n > 0 && p.plain != nil {
 				v = min(v, int64(n-ownSignals(n)))
 			}
 		}

@@ -209,7 +209,7 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	s.do("signals of children", unix.SYS_RT_SIGACTION, num(unix.SIGCHLD), s.bytes(make([]byte, 32)), num(0), num(8))
 	s.mount("run", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=1m,nr_inodes=16")
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
-	s.file(path, string(cfg.Text))
+	s.file(path, cfg.Text)
 	s.mount("", "/run", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	s.do("chdir /", unix.SYS_CHDIR, s.str("/"))
 	for c := range lastCap + 1 {

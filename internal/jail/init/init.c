@@ -1,6 +1,7 @@
 // The product's program inside of sandboxes: a static, single-threaded binary of a few pages, without a libc. Each of its processes has
-// one of three roles. Spawners are forks of the builder, and inits are clones of a spawner:
+// one of four roles. Spawners are forks of the builder, and inits are clones of a spawner:
 //
+//   launcher child of the server, with the server's rights. It makes the builder and exits, see launch.c.
 //   builder  child of the server, owner of user namespace Z and PID 1 of a pid namespace around every sandbox. It runs a script that
 //            makes the template root, forks the spawners and waits. When the server ends, it exits and the kernel kills all the rest.
 //   spawner  clones sandboxes on request and writes their id maps. Forking a process of a few pages is much faster than forking the
@@ -386,9 +387,21 @@ static long put(u32 pid, const char *file, const char *s, ul n) {
 
 // make describes a sandbox. GROUPS: setgroups stays allowed (the server is root). PLAIN: no namespaces (tier L1). HAVE_NET: enter the
 // passed network namespace. WANT_NET: return the new one. INTO_CGROUP: clone into the passed cgroup v2 group. ONCE: not a sandbox but a
-// process that exits after its script. Descriptors: control socket, [network namespace], [cgroup], then those of the script.
-enum { GROUPS = 1, PLAIN = 2, HAVE_NET = 4, WANT_NET = 8, INTO_CGROUP = 16, ONCE = 32 };
+// process that exits after its script. OWN_IDS: of a launcher. Descriptors: control socket, [network namespace], [cgroup], then those of the script.
+enum { GROUPS = 1, PLAIN = 2, HAVE_NET = 4, WANT_NET = 8, INTO_CGROUP = 16, ONCE = 32, OWN_IDS = 64 };
 struct make { u32 kind, mode; ul flags; u32 outer, inner, offset, pad; };
+
+// map_ids writes the id maps of a process: n ids from the first of each pair on, outside of its namespace from the second.
+static long map_ids(u32 pid, u32 mode, const u32 *uid, const u32 *gid, u32 n) {
+	long err = mode & GROUPS ? 0 : put(pid, "/setgroups", "deny", 4);
+	for (int i = 0; i < 2 && err >= 0; i++) {
+		const u32 *id = i ? gid : uid;
+		char b[40], *e = number(b, id[0]);
+		*e++ = ' ', e = number(e, id[1]), *e++ = ' ', e = number(e, n);
+		err = put(pid, i ? "/gid_map" : "/uid_map", b, (ul)(e - b));
+	}
+	return err;
+}
 
 // small lists the kernel parameters of a new network namespace. They bound memory that no cgroup is charged for: TCP buffers come from
 // a pool of the whole host; connections in the accept queue and in TIME_WAIT are not charged to their maker; transmit timestamps return
@@ -469,13 +482,8 @@ static void spawn(void) {
 		init();
 	}
 	err = pid;
-	if (pid > 0 && !(q->mode & PLAIN)) {
-		char b[40], *e = number(b, q->inner);
-		*e++ = ' ', e = number(e, q->outer), *e++ = ' ', *e++ = '1';
-		if (!(q->mode & GROUPS)) err = put((u32)pid, "/setgroups", "deny", 4);
-		if (err >= 0) err = put((u32)pid, "/uid_map", b, (ul)(e - b));
-		if (err >= 0) err = put((u32)pid, "/gid_map", b, (ul)(e - b));
-	}
+	u32 ids[2] = {q->inner, q->outer};
+	if (pid > 0 && !(q->mode & PLAIN)) err = map_ids((u32)pid, q->mode, ids, ids, 1);
 	if (err >= 0) err = sys3(SYS_write, go[1], (long)"g", 1);
 	u32 o[3] = {err < 0 ? 'E' : 'S', err < 0 ? (u32)-err : (u32)pid, 0};
 	int fds[2] = {pidfd, (int)net};
@@ -537,8 +545,10 @@ static void contained(void) {
 	init();
 }
 
+#include "launch.c"
+
 // -- builder ------------------------------------------------------------------------------------------------------------------
-// The first packet is 'B' with a script. Its first descriptors are the sockets of the spawners. The builder keeps only its own socket.
+// The first packet is 'B' with a script, or 'U' for a launcher. Its first descriptors are the sockets of the spawners. The builder keeps only its own socket.
 void begin(void) {
 	struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0}, ignore = {1, 0, 0, 0};
 	for (int i = 1; i <= 64; i++) sys4(SYS_rt_sigaction, i, (long)&dfl, 0, 8); // programs must not inherit ignored signals
@@ -550,6 +560,7 @@ void begin(void) {
 	sys4(SYS_rt_sigaction, SIGCHLD, (long)&ignore, 0, 8); // inits are reaped by the kernel; the server watches their pidfds
 	long n = receive(CTL);
 	if (n == -9 /* EBADF */) contained();                  // only a server gives this program a socket
+	if (n == (long)sizeof(struct launch) && ((u32 *)buf)[0] == 'U') launch();
 	if (n < (long)sizeof(struct script)) sys1(SYS_exit_group, 1);
 	int nspawn = (int)buf[3], sock[MAXFD];                // the kind's fourth byte
 	struct script *s = (struct script *)buf;

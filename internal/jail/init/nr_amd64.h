@@ -30,8 +30,11 @@
 #define SYS_rt_sigprocmask 14
 #define SYS_select 23
 #define SYS_sendmsg 46
+#define SYS_setgroups 116
 #define SYS_setns 308
 #define SYS_setpgid 109
+#define SYS_setresgid 119
+#define SYS_setresuid 117
 #define SYS_setsid 112
 #define SYS_socket 41
 #define SYS_statx 332

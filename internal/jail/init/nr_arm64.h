@@ -28,8 +28,11 @@
 #define SYS_rt_sigaction 134
 #define SYS_rt_sigprocmask 135
 #define SYS_sendmsg 211
+#define SYS_setgroups 159
 #define SYS_setns 268
 #define SYS_setpgid 154
+#define SYS_setresgid 149
+#define SYS_setresuid 147
 #define SYS_setsid 157
 #define SYS_socket 198
 #define SYS_statx 291

@@ -132,17 +132,17 @@ func (p *Pool[K, V]) Expect(key K, build func() (V, bool)) {
 }
 
 // Announce says that the first demand for a key will come soon. It starts to build a value for it and
-// does not wait. A Take that comes meanwhile waits for the value. Announce does nothing if the key is
-// known, or if too many keys are.
-func (p *Pool[K, V]) Announce(key K, build func() (V, bool)) {
+// does not wait. A Take that comes meanwhile waits for the value. If the key is known, or if too many
+// keys are, Announce does nothing and returns false.
+func (p *Pool[K, V]) Announce(key K, build func() (V, bool)) bool {
 	if p == nil {
-		return
+		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	if p.entries[key] != nil || p.closed || !p.roomLocked(now) {
-		return
+		return false
 	}
 	built := make(chan struct{})
 	p.entries[key] = &entry[V]{demand: demand[V]{build: build, since: now, last: now, wanted: p.policy.Eager, first: built}}
@@ -160,6 +160,7 @@ func (p *Pool[K, V]) Announce(key K, build func() (V, bool)) {
 			_ = p.policy.Drop(v)
 		}
 	}()
+	return true
 }
 
 // await waits for the value of an announced demand.

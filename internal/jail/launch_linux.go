@@ -1,0 +1,120 @@
+package jail
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// launch describes a process in a new user namespace, and perhaps other new namespaces. It runs the
+// program of init/init.c. A launcher makes it (init/launch.c), because a fork of the server into a user
+// namespace would copy the server's memory.
+type launch struct {
+	namespaces uintptr
+	uid, gid   idMap
+	size       int  // of both maps
+	ids        bool // the process takes the first ids of the maps; otherwise it keeps those that it has
+	groups     bool // it has no groups, and may choose others
+	cgroup     int  // it starts in this group of version 2; 0: in the server's
+}
+
+// idMap has the first id of a map, inside and outside of the namespace.
+type idMap struct{ inside, outside int }
+
+// The modes of a launch, as init/init.c numbers them.
+const (
+	launchGroups = 1
+	launchIDs    = 64
+)
+
+// start starts the process. Its control socket is theirs, and ours is the server's end.
+func (l launch) start(ours, theirs int) (pid, pidfd int, err error) {
+	launcher, err := l.program(theirs, nil)
+	if err != nil {
+		return 0, -1, err
+	}
+	if err = send(ours, l.packet()); err == nil {
+		pid, pidfd, err = launched(ours)
+	}
+	if err != nil {
+		_ = unix.Kill(launcher, unix.SIGKILL) // it may hang
+	}
+	await(launcher)
+	if err == nil {
+		return pid, pidfd, nil
+	}
+	if pid > 0 { // it was made, and ends without its launcher
+		await(pid)
+	}
+	return 0, -1, fmt.Errorf("launcher: %w", err)
+}
+
+// launched receives the launcher's answer. On error, pid is that of a process that was made, if any.
+func launched(control int) (pid, pidfd int, err error) {
+	answer, fds, err := receive(control, make([]byte, 16))
+	if err == nil && len(answer) != 12 {
+		err = errors.New("it gives no answer")
+	}
+	if err == nil {
+		pid = int(word(answer, 2))
+		if word(answer, 0) == 'S' && len(fds) == 1 {
+			return pid, fds[0], nil
+		}
+		err = syscall.Errno(word(answer, 1))
+	}
+	closeAll(fds...)
+	return pid, -1, err
+}
+
+// program starts the program in the server's namespaces. Unless pidfd is nil, it gets the process.
+func (l launch) program(control int, pidfd *int) (pid int, err error) {
+	exe, err := sealedInit()
+	if err != nil {
+		return 0, err
+	}
+	defer closeAll(exe)
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open /dev/null: %w", err)
+	}
+	defer closeAll(null)
+	attr := &syscall.SysProcAttr{Setsid: true, PidFD: pidfd}
+	if l.cgroup > 0 {
+		attr.UseCgroupFD, attr.CgroupFD = true, l.cgroup
+	}
+	null3 := uintptr(null)
+	return ForkExec(exe, []string{"sandboxmcp-init"}, &syscall.ProcAttr{
+		Env: []string{}, Dir: "/", Files: []uintptr{null3, null3, null3, uintptr(control)}, Sys: attr,
+	})
+}
+
+// packet returns struct launch of init/launch.c.
+func (l launch) packet() []byte {
+	le, p := binary.LittleEndian, make([]byte, 0, 64)
+	mode := uint32(0)
+	if l.groups {
+		mode |= launchGroups
+	}
+	if l.ids {
+		mode |= launchIDs
+	}
+	p = le.AppendUint32(le.AppendUint32(p, 'U'), mode)
+	p = le.AppendUint64(p, uint64(l.namespaces))
+	for _, n := range []int{l.uid.inside, l.uid.outside, l.gid.inside, l.gid.outside, l.size, 0} {
+		p = le.AppendUint32(p, uint32(n))
+	}
+	p = le.AppendUint64(p, below(UserTasks(), ownTasks))
+	return le.AppendUint64(p, below(finite(unix.RLIMIT_SIGPENDING), ownSignals))
+}
+
+// await waits for the end of a child.
+func await(pid int) {
+	for {
+		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
