@@ -23,7 +23,6 @@ const (
 	cacheAge     = 24 * time.Hour
 	failureAge   = 10 * time.Minute // a failed entry, such as a shim without a chosen version, is examined again after this time
 	cacheEntries = 64
-	maxCodes     = 16 // texts whose compiled code is kept, of all interpreters
 	cacheBytes   = 1 << 20
 )
 
@@ -37,15 +36,14 @@ type entry struct {
 }
 
 // cacheDisk is the content of the cache file: {"version": 3, "entries": {"<language> <path>
-// <choice>": entry}, "compiled": {"<path> <name>": compiled}}.
+// <choice>": entry}}.
 type cacheDisk struct {
-	Version  int                 `json:"version"`
-	Entries  map[string]entry    `json:"entries"`
-	Compiled map[string]compiled `json:"compiled,omitempty"`
+	Version int              `json:"version"`
+	Entries map[string]entry `json:"entries"`
 }
 
-// cache keeps entries and compiled code in memory and, if CacheFile is set, in a file. A
-// file that cannot be read or written only costs time.
+// cache keeps entries in memory and, if CacheFile is set, in a file. A file that cannot be
+// read or written only costs time.
 type cache struct {
 	cfg    Config
 	choice string // the environment variables that decide which interpreter a shim chooses
@@ -53,7 +51,6 @@ type cache struct {
 	mu      sync.Mutex
 	loaded  bool
 	entries map[string]entry
-	codes   map[string]compiled
 }
 
 func newCache(cfg Config) *cache {
@@ -65,7 +62,7 @@ func newCache(cfg Config) *cache {
 		}
 	}
 	slices.Sort(choice)
-	return &cache{cfg: cfg, choice: strings.Join(choice, " "), entries: map[string]entry{}, codes: map[string]compiled{}}
+	return &cache{cfg: cfg, choice: strings.Join(choice, " "), entries: map[string]entry{}}
 }
 
 func (c *cache) key(lang sandboxmcp.Language, h hit) string {
@@ -110,30 +107,8 @@ func (c *cache) look(lang sandboxmcp.Language, h hit) (entry, bool) {
 func (c *cache) loadLocked() {
 	if !c.loaded {
 		c.loaded = true
-		d := c.read()
-		c.entries, c.codes = d.Entries, d.Compiled
+		c.entries = c.read()
 	}
-}
-
-// compiled returns the cached code of a key.
-func (c *cache) compiled(key string) (compiled, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.loadLocked()
-	code, ok := c.codes[key]
-	return code, ok
-}
-
-// keepCompiled caches compiled code and writes the file.
-func (c *cache) keepCompiled(key string, code compiled) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.loadLocked()
-	if len(c.codes) >= maxCodes {
-		clear(c.codes)
-	}
-	c.codes[key] = code
-	c.saveLocked()
 }
 
 // keep caches the result of an examination and writes the file.
@@ -156,15 +131,9 @@ func (c *cache) saveLocked() {
 	if c.cfg.CacheFile == "" {
 		return
 	}
-	d := c.read()
-	for k, v := range d.Entries {
+	for k, v := range c.read() {
 		if mine, ok := c.entries[k]; !ok || v.At.After(mine.At) {
 			c.entries[k] = v
-		}
-	}
-	for path, code := range d.Compiled {
-		if _, ok := c.codes[path]; !ok {
-			c.codes[path] = code
 		}
 	}
 	c.pruneLocked()
@@ -185,43 +154,57 @@ func (c *cache) pruneLocked() {
 	}
 }
 
-// read returns the content of the cache file. It ignores a file that another user can write
+// read returns the entries of the cache file. It ignores a file that another user can write
 // to, because the file names programs that will be run.
-func (c *cache) read() cacheDisk {
-	none := cacheDisk{Entries: map[string]entry{}, Compiled: map[string]compiled{}}
+func (c *cache) read() map[string]entry {
+	none := map[string]entry{}
 	if c.cfg.CacheFile == "" {
 		return none
 	}
-	f, err := plainfile.Open(c.cfg.CacheFile)
+	data, err := readOwn(c.cfg.CacheFile)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			c.cfg.Logger.Warn("interpreter cache not read", "error", err)
 		}
 		return none
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || info.Size() > cacheBytes || !ownedByUs(info) {
-		c.cfg.Logger.Warn("interpreter cache ignored: not a private file")
-		return none
-	}
-	data, err := io.ReadAll(io.LimitReader(f, cacheBytes))
 	var d cacheDisk
-	if err != nil || json.Unmarshal(data, &d) != nil || d.Version != cacheVersion || d.Entries == nil {
+	if json.Unmarshal(data, &d) != nil || d.Version != cacheVersion || d.Entries == nil {
 		return none
 	}
-	if d.Compiled == nil {
-		d.Compiled = none.Compiled
-	}
-	return d
+	return d.Entries
 }
 
 func (c *cache) writeLocked() error {
-	data, err := json.MarshalIndent(cacheDisk{Version: cacheVersion, Entries: c.entries, Compiled: c.codes}, "", "\t")
+	data, err := json.MarshalIndent(cacheDisk{Version: cacheVersion, Entries: c.entries}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("encode cache: %w", err)
 	}
-	temp := c.cfg.CacheFile + "." + rand.Text()
+	return writeOwn(c.cfg.CacheFile, data)
+}
+
+var errNotPrivate = errors.New("it is not a private file")
+
+// readOwn reads a file that only this user can write to.
+func readOwn(path string) ([]byte, error) {
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && (info.Size() > cacheBytes || !ownedByUs(info)) {
+		err = errNotPrivate
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, cacheBytes))
+}
+
+// writeOwn replaces a file by one that only this user can read.
+func writeOwn(path string, data []byte) error {
+	temp := path + "." + rand.Text()
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("create cache: %w", err)
@@ -229,7 +212,7 @@ func (c *cache) writeLocked() error {
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(temp, c.cfg.CacheFile)
+		err = os.Rename(temp, path)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("write cache: %w", err), os.Remove(temp))

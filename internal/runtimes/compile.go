@@ -22,12 +22,8 @@ if sys.implementation.name == "cpython":
     code = (files.MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(sys.argv[2], sys.argv[1], "exec", 0, True))).hex()
 print("\x1esandboxmcp " + json.dumps({"code": code}))`
 
-// compiled is a Source compiled by one interpreter.
-type compiled struct {
-	Real   fileID `json:"real"`   // identity of the interpreter's binary
-	Source string `json:"source"` // SHA-256 of the name and the text
-	Code   []byte `json:"code"`
-}
+// pycHeader is the size of what comes before the code in a .pyc file.
+const pycHeader = 16
 
 // compiler tracks which interpreters compile a Source.
 type compiler struct {
@@ -37,7 +33,8 @@ type compiler struct {
 
 // Source is a Python program of this product, such as a driver.
 type Source struct {
-	name, text, sum string
+	name, text string
+	sum        string // SHA-256 of the name and the text
 }
 
 // NewSource makes a Source. name is the file name that tracebacks show.
@@ -60,8 +57,9 @@ func (s *Set) Compiled(path string, src Source) (code []byte, prepare func(conte
 		return nil, nil
 	}
 	key := path + " " + src.name
-	if c, ok := s.cache.compiled(key); ok && c.Real == real && c.Source == src.sum {
-		return c.Code, nil
+	id := compiled{path, real, src.sum}
+	if code = s.codes.get(id); code != nil {
+		return code, nil
 	}
 	s.compiler.mu.Lock()
 	defer s.compiler.mu.Unlock()
@@ -75,7 +73,9 @@ func (s *Set) Compiled(path string, src Source) (code []byte, prepare func(conte
 			s.cfg.Logger.Debug("driver not compiled", "path", path, "error", err)
 			return
 		}
-		s.cache.keepCompiled(key, compiled{Real: real, Source: src.sum, Code: code})
+		if err := s.codes.put(id, code); err != nil {
+			s.cfg.Logger.Warn("compiled driver not kept", "error", err)
+		}
 		s.compiler.mu.Lock()
 		delete(s.compiler.busy, key)
 		s.compiler.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *Set) compile(ctx context.Context, path string, src Source) ([]byte, err
 		return nil, err
 	}
 	code, err := hex.DecodeString(a.Code)
-	if err != nil || len(code) <= 16 || bytes.Equal(code[:4], make([]byte, 4)) {
+	if err != nil || len(code) <= pycHeader || bytes.Equal(code[:4], make([]byte, 4)) {
 		return nil, errors.New("it makes no compiled code")
 	}
 	return code, nil

@@ -2,6 +2,7 @@ package runtimes_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,5 +86,48 @@ func TestCompiledGivesUp(t *testing.T) {
 	}
 	if got := runs(t, count); got != 1 {
 		t.Errorf("it was started %d times, want 1", got)
+	}
+}
+
+// TestCompiledFiles: code is kept in private files of a bounded number. A file that others can write to is not used.
+func TestCompiledFiles(t *testing.T) {
+	if _, err := exec.LookPath("/usr/bin/python3"); err != nil {
+		t.Skip("no /usr/bin/python3 here")
+	}
+	cacheFile := filepath.Join(t.TempDir(), "runtimes.json")
+	cfg := runtimes.Config{Path: "/usr/bin", CacheFile: cacheFile}
+	files := func() []string {
+		t.Helper()
+		all, err := filepath.Glob(filepath.Join(filepath.Dir(cacheFile), "*", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	for n := range 34 {
+		_, prepare := resolve(t, cfg).Compiled("/usr/bin/python3", runtimes.NewSource("a.py", fmt.Append(nil, n)))
+		if prepare == nil {
+			t.Fatal("got no function that compiles, want one")
+		}
+		prepare(t.Context())
+	}
+	if got := files(); len(got) != 32 {
+		t.Errorf("got %d files after 34 texts, want 32", len(got))
+	}
+	last := runtimes.NewSource("a.py", []byte("33"))
+	if code, _ := resolve(t, cfg).Compiled("/usr/bin/python3", last); code == nil {
+		t.Error("the last text: got no code, want its file")
+	}
+	for _, name := range files() {
+		info, err := os.Stat(name)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("got %v, %v, want mode 0600", info, err)
+		}
+		if err := os.Chmod(name, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, _ := resolve(t, cfg).Compiled("/usr/bin/python3", last); code != nil {
+		t.Error("a file that others can write to: got its code, want none")
 	}
 }

@@ -72,6 +72,7 @@ type Set struct {
 	cfg      Config
 	slots    map[sandboxmcp.Language]chan struct{} // held while a language is searched, by one goroutine at a time
 	cache    *cache
+	codes    *codes
 	compiler compiler
 
 	mu     sync.Mutex
@@ -94,7 +95,7 @@ func New(cfg Config) *Set {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Set{cfg: cfg, slots: map[sandboxmcp.Language]chan struct{}{}, cache: newCache(cfg), compiler: compiler{busy: map[string]bool{}}, latest: map[sandboxmcp.Language]finding{}}
+	s := &Set{cfg: cfg, slots: map[sandboxmcp.Language]chan struct{}{}, cache: newCache(cfg), codes: newCodes(cfg.CacheFile), compiler: compiler{busy: map[string]bool{}}, latest: map[sandboxmcp.Language]finding{}}
 	for _, l := range sandboxmcp.Languages() {
 		s.slots[l] = make(chan struct{}, 1)
 	}
