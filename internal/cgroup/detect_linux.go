@@ -54,12 +54,14 @@ func survey(cfg Config) (scene, error) {
 // dash, then type, source and options of the file system.
 func parseMount(line string) (mount, bool) {
 	before, after, found := strings.Cut(line, " - ")
-	head, tail := strings.Fields(before), strings.Fields(after)
-	if !found || len(head) < 6 || len(tail) < 3 {
+	if !found || !strings.HasPrefix(after, "cgroup") {
 		return mount{}, false
 	}
-	plainText := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	m := mount{point: plainText.Replace(head[4]), root: plainText.Replace(head[3])}
+	head, tail := strings.Fields(before), strings.Fields(after)
+	if len(head) < 6 || len(tail) < 3 {
+		return mount{}, false
+	}
+	m := mount{point: plainText(head[4]), root: plainText(head[3])}
 	switch tail[0] {
 	case "cgroup2":
 		m.unified = true
@@ -69,6 +71,14 @@ func parseMount(line string) (mount, bool) {
 		return mount{}, false
 	}
 	return m, true
+}
+
+// plainText returns a path of mountinfo without escapes.
+func plainText(path string) string {
+	if !strings.Contains(path, `\`) {
+		return path
+	}
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }
 
 // own returns the directory of this process's group in the hierarchy.
