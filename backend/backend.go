@@ -80,8 +80,9 @@ type Warmer interface {
 
 	// Expect says that the first caller will probably open a sandbox with this Spec and start this
 	// process in it. The backend may build the sandbox and start what p.Prestart says. Expect does not
-	// wait for that, but Open does.
-	Expect(ctx context.Context, spec Spec, p Process)
+	// wait for that, but Open does. The channel is closed when the process starts, when the backend
+	// starts none, and when ctx ends.
+	Expect(ctx context.Context, spec Spec, p Process) <-chan struct{}
 }
 
 // A Pooler is a Backend that keeps resources for the next sandboxes: parts of closed ones, or empty

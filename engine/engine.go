@@ -248,7 +248,6 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.setDefaults()
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
-		queue:  queue.New(queueConfig(cfg)),
 		events: event.New(cfg.Now),
 		live:   map[sandboxmcp.RequestID]*execution{},
 		parses: newTurns(maxParses), fetches: newTurns(maxFetches), commands: newTurns(maxCommands), hostFiles: newTurns(maxFiles),
@@ -259,9 +258,11 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		e.backends[b.Name()] = b
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	warmer := e.prepare() //nolint:contextcheck // work in the background lives as long as the engine
+	e.queue = queue.New(queueConfig(cfg))
 	//nolint:contextcheck // work in the background lives as long as the engine
 	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
-	e.warm()                //nolint:contextcheck // work in the background lives as long as the engine
+	e.warm(warmer)          //nolint:contextcheck // work in the background lives as long as the engine
 	e.work.Go(sign.Prepare) // while the store is opened
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,26 @@ func TestFirstRequestFindsItsInterpreter(t *testing.T) {
 				t.Errorf("the second request: got %q %q, want 0: an interpreter of its own", got.Stdout, got.Stderr)
 			}
 		})
+	}
+}
+
+// TestFirstInAnOpenDirectory: what is prepared for the first request keeps files in the state directory, and the
+// engine still accepts an empty one that others may read.
+func TestFirstInAnOpenDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := sandboxmcp.Request{Code: "echo 1", Language: sandboxmcp.Shell} // a shell is found soonest
+	env := []string{"PATH=/usr/bin:/bin"}
+	o := engine.Options{Settings: engine.Settings{Values: map[string]any{"state_dir": dir}, Env: env}, Env: env, First: &r}
+	e, err := engine.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	if got := execute(t, e, r); got.Stdout != "1\n" {
+		t.Errorf("got %q %q, want 1", got.Stdout, got.Stderr)
 	}
 }
 

@@ -1,65 +1,91 @@
 package engine
 
 import (
+	"errors"
+	"time"
+
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// warm prepares the default backend in the background, for Config.Warm and Config.First.
-func (e *Engine) warm() {
-	b := e.backends[e.cfg.DefaultBackend]
-	w, ok := b.(backend.Warmer)
-	if !ok || len(e.cfg.Warm) == 0 && e.cfg.First == nil {
-		return
+// headStart is how long New leaves the processor to the interpreter of Config.First. An interpreter that
+// is known starts within this time.
+const headStart = 20 * time.Millisecond
+
+// prepare begins what depends on nothing else of the engine, for Config.Warm and Config.First. It returns
+// nil if there is nothing to prepare, or if the state directory cannot be used, which openRecords reports.
+func (e *Engine) prepare() backend.Warmer {
+	w, ok := e.backends[e.cfg.DefaultBackend].(backend.Warmer)
+	if !ok || len(e.cfg.Warm) == 0 && e.cfg.First == nil || store.PrepareDir(e.cfg.StateDir) != nil {
+		return nil
 	}
-	e.work.Go(func() { w.Prepare(e.ctx) }) // while the interpreters are found
-	if e.cfg.First != nil {
-		e.expected = make(chan struct{})
-		e.work.Go(func() {
-			defer close(e.expected)
-			if err := e.expect(w, *e.cfg.First); err != nil { // Execute reports it, if the request comes
-				e.log.Debug("nothing is prepared for the first request", "error", err)
-			}
-		})
+	e.work.Go(func() { w.Prepare(e.ctx) })
+	return w
+}
+
+// warm goes on with what prepare began, in the background. With Config.First it returns when the
+// interpreter starts, because the store opens while that starts and takes less time.
+func (e *Engine) warm(w backend.Warmer) {
+	if w == nil {
+		return
 	}
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
-			if i, err := e.interps.Find(e.ctx, b, l); err == nil {
+			if i, err := e.interps.Find(e.ctx, e.backends[e.cfg.DefaultBackend], l); err == nil {
 				w.Warm(e.ctx, i.Trees)
 			}
 		}
 	})
+	if e.cfg.First == nil {
+		return
+	}
+	e.expected = make(chan struct{})
+	starts := make(chan struct{})
+	e.work.Go(func() {
+		defer close(starts)
+		s, err := e.expect(w, *e.cfg.First)
+		close(e.expected)
+		if err != nil { // Execute reports it, if the request comes
+			e.log.Debug("nothing is prepared for the first request", "error", err)
+			return
+		}
+		<-s
+	})
+	select {
+	case <-starts:
+	case <-time.After(headStart):
+	}
 }
 
-// expect tells the default backend which sandbox and which process the request will need. The store is
-// not open yet: if its limits for the namespace are others, the sandbox may not fit and is not used.
-func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) error {
+// expect tells the default backend which sandbox and which process the request will need. The channel is
+// closed when the process starts, or when none will. The store is not open yet: if its limits for the
+// namespace are others, the sandbox may not fit and is not used.
+func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan struct{}, err error) {
 	b := e.backends[e.cfg.DefaultBackend]
 	if r.Backend != "" && r.Backend != b.Name() || r.SessionID != "" || len(r.Packages) > 0 {
-		return nil
+		return nil, errors.New("it needs a sandbox that is not prepared")
 	}
-	var err error
 	if r.Language, err = sandboxmcp.ParseLanguage(string(r.Language)); err != nil {
-		return err
+		return nil, err
 	}
 	r.Backend = b.Name()
 	x := &execution{order: order{req: r}}
 	rules := limits.Rules{Defaults: e.cfg.Limits, Ceilings: e.cfg.Ceilings.Under(e.cfg.Most[r.Backend]), MostTasks: e.queue.MostTasks()}
 	if x.limits, _, err = rules.Apply(r.Limits, rules.InForce(sandboxmcp.Limits{}), false); err != nil {
-		return err
+		return nil, err
 	}
 	interp, err := e.interps.Find(e.ctx, b, r.Language)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p, err := e.planned(x, interp)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	w.Expect(e.ctx, e.specOf(x, interp, opening{}), p)
-	return nil
+	return w.Expect(e.ctx, e.specOf(x, interp, opening{}), p), nil
 }
 
 // planned returns how the program of a request is started.

@@ -45,23 +45,22 @@ type Backend struct {
 	halls    []*hall
 	early    *jail.Builder // of the first jail; nil: none was started in advance
 
-	builds       sync.WaitGroup
-	ends         sync.WaitGroup // goroutines that wait for the end of jails
-	trials       int
-	nextPlain    int
-	nextGroup    int
-	homes        int
-	terminals    int // sandboxes with terminals
-	live         map[*sandbox]struct{}
-	tasks        int // sum of the limits of all live sandboxes, ready ones included
-	machineTasks func() int
-	hostRoot     func() bool
-	closed       bool
-	certs        string      // path of the certificate authorities inside sandboxes
-	shown        []jail.Tree // the trees that show that file
-	forkBounds   forkBounds
-	objects      *watch.Objects
-	versions     sync.Map // of the interpreters of cfg.Root, by path
+	builds     sync.WaitGroup
+	ends       sync.WaitGroup // goroutines that wait for the end of jails
+	trials     int
+	nextPlain  int
+	nextGroup  int
+	homes      int
+	terminals  int // sandboxes with terminals
+	live       map[*sandbox]struct{}
+	tasks      int // sum of the limits of all live sandboxes, ready ones included
+	hostRoot   func() bool
+	closed     bool
+	certs      string      // path of the certificate authorities inside sandboxes
+	shown      []jail.Tree // the trees that show that file
+	forkBounds forkBounds
+	objects    *watch.Objects
+	versions   sync.Map // of the interpreters of cfg.Root, by path
 }
 
 // New returns the backend. It starts nothing before it is used.
@@ -81,7 +80,7 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), hostRoot: sync.OnceValue(isHostRoot), live: map[*sandbox]struct{}{}}
+	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, hostRoot: sync.OnceValue(isHostRoot), live: map[*sandbox]struct{}{}}
 	b.objects = watch.NewObjects(cfg.testOnlyEpollWatches)
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle, cfg.Eager && b.hostRoot()) // for an ordinary user, more limits make a kind of their own

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
@@ -25,11 +26,12 @@ func (b *Backend) MaxTasks() int {
 	if b.cfg.MaxTasks > 0 {
 		return b.cfg.MaxTasks
 	}
-	return b.machineTasks()
+	return machineTasks()
 }
 
-// machineTasks reads the kernel's limits and returns the sandboxes' share of them.
-func machineTasks() int {
+// machineTasks returns the sandboxes' share of the kernel's limits. All backends of a server have the
+// same one, so they are read once.
+var machineTasks = sync.OnceValue(func() int {
 	lowest := 0
 	for _, n := range []int{kernelNumber("pid_max"), kernelNumber("threads-max"), cgroup.ServerTasks(cgroup.Config{}), jail.UserTasks()} {
 		if n > 0 && (lowest == 0 || n < lowest) {
@@ -37,7 +39,7 @@ func machineTasks() int {
 		}
 	}
 	return max(lowest/taskShare, 2*sandboxmcp.TasksPerProcess) // enough for one session and one run of the smallest size
-}
+})
 
 func kernelNumber(name string) int {
 	b, err := os.ReadFile("/proc/sys/kernel/" + name)

@@ -47,22 +47,25 @@ func (b *Backend) Warm(ctx context.Context, trees []backend.Tree) {
 
 // Expect builds a ready sandbox for the first caller. Unlike every other ready sandbox, it may be the
 // first one of its jail.
-func (b *Backend) Expect(ctx context.Context, spec backend.Spec, p backend.Process) {
-	if spec.Terminal { // no ready sandbox has terminals
-		return
-	}
-	b.ready.Announce(b.keyOf(spec), func() (*sandbox, bool) {
-		s, err := b.first(ctx, spec, aheadOf(p))
+func (b *Backend) Expect(ctx context.Context, spec backend.Spec, p backend.Process) <-chan struct{} {
+	starts, started := context.WithCancel(ctx)
+	announced := !spec.Terminal && b.ready.Announce(b.keyOf(spec), func() (*sandbox, bool) { // no ready sandbox has terminals
+		defer started()
+		s, err := b.first(ctx, spec, aheadOf(p), started)
 		if err != nil {
 			b.log.Debug("no sandbox is made ready", "error", err)
 		}
 		return s, err == nil
 	})
+	if !announced {
+		started()
+	}
+	return starts.Done()
 }
 
 // first builds a ready sandbox. If no jail fits it, first builds the jail, too. Unless p is nil, first
-// starts p in the sandbox.
-func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Process) (*sandbox, error) {
+// starts p in the sandbox and then calls started.
+func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Process, started func()) (*sandbox, error) {
 	h, err := b.hallFor(spec.Trees)
 	if err != nil {
 		return nil, err
@@ -77,8 +80,11 @@ func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Proce
 	}
 	if p != nil && !s.startAhead(*p) { // beside the trial: nothing of a caller runs before that has passed
 		err = errors.New("the process does not start")
-	} else if err = h.try(ctx, s); err != nil {
-		b.drop(h)
+	} else {
+		started()
+		if err = h.try(ctx, s); err != nil {
+			b.drop(h)
+		}
 	}
 	if err != nil {
 		_ = s.end()
@@ -112,9 +118,11 @@ func (b *Backend) prepareLocked() {
 		b.noTree = err.Error()
 		return
 	}
-	if n, err := tree.Sweep(); n > 0 || err != nil {
-		b.log.Info("control groups of dead servers removed", "count", n, "error", err)
-	}
+	b.builds.Go(func() {
+		if n, err := tree.Sweep(); n > 0 || err != nil {
+			b.log.Info("control groups of dead servers removed", "count", n, "error", err)
+		}
+	})
 	b.tree = tree
 	if !b.cfg.NoPool {
 		b.groups = b.newGroupPool()

@@ -10,10 +10,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// prepareDir makes dir if it is missing, and removes the permissions of other users. It
+// PrepareDir makes dir if it is missing, and removes the permissions of other users. It
 // changes the mode only if the directory is empty or holds a state. A directory that was
-// given by mistake, such as /tmp, keeps its mode.
-func prepareDir(dir string) error {
+// given by mistake, such as /tmp, keeps its mode. [Open] calls it. Whoever keeps a file in
+// the directory before that calls it first, because Open refuses a directory with unknown
+// files that others may read.
+func PrepareDir(dir string) error {
 	fi, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(dir, dirMode); err != nil {

@@ -145,7 +145,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	}
 	s.full = durability == SynchronousFull
 	s.notes.direct = true
-	if err := prepareDir(s.dir); err != nil {
+	if err := PrepareDir(s.dir); err != nil {
 		return err
 	}
 	s.path = Path(cfg)
