@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -126,15 +125,14 @@ func (f files) List(name string, limit int) ([]backend.FileInfo, bool, error) {
 	if err != nil {
 		return nil, false, &fs.PathError{Op: "list", Path: name, Err: err}
 	}
-	d := os.NewFile(uintptr(fd), name)
-	defer func() { _ = d.Close() }()
-	names, err := d.Readdirnames(max(limit+1, maxSorted))
+	defer func() { _ = unix.Close(fd) }()
+	names, err := namesIn(fd, max(limit+1, maxSorted))
 	more := len(names) > limit
 	if more { // the first by name: a caller that shows some shows those that a person expects
 		slices.Sort(names)
 		names = names[:limit]
 	}
-	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: empty
+	if err != nil {
 		return nil, false, &fs.PathError{Op: "list", Path: name, Err: err}
 	}
 	entries := make([]backend.FileInfo, 0, len(names))
@@ -145,6 +143,25 @@ func (f files) List(name string, limit int) ([]backend.FileInfo, bool, error) {
 		}
 	}
 	return entries, more, nil
+}
+
+// namesIn returns at most limit names of an open directory. It does not use [os.File], which would
+// first try to poll the directory.
+func namesIn(dir, limit int) (names []string, err error) {
+	var buf [4 << 10]byte
+	for len(names) < limit {
+		n, err := unix.Getdents(dir, buf[:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, err
+		case n == 0:
+			return names, nil
+		default:
+			_, _, names = unix.ParseDirent(buf[:n], limit-len(names), names)
+		}
+	}
+	return names, nil
 }
 
 // Stat describes an entry without following it.

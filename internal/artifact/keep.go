@@ -117,7 +117,7 @@ func newRows(rec Record, stdout, stderr output) (*rows, error) {
 		n.Receipt = sql.NullString{String: string(text), Valid: true}
 	}
 	r.Stdout, r.Stderr, r.Artifacts, r.Receipt = "", "", nil, nil
-	result, err := json.Marshal(r)
+	result, err := r.MarshalJSON() // json.Marshal would read it once more
 	if err != nil {
 		return nil, fmt.Errorf("encode result: %w", err)
 	}
