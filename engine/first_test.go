@@ -21,7 +21,7 @@ func openFor(t *testing.T, r sandboxmcp.Request) *engine.Engine {
 	var b backend.Backend
 	e := openReal(t, func(c *engine.Config) { b, c.First = c.Backends[0], &r })
 	needs(t, e, r.Language)
-	if !testkit.Within(t, 20*time.Second, func() bool { return b.(backend.Pooler).Pool()["processes_ahead"] == 1 }) {
+	if !testkit.Within(t, time.Minute, func() bool { return b.(backend.Pooler).Pool()["processes_ahead"] == 1 }) {
 		t.Fatalf("got %v, want an interpreter that waits", b.(backend.Pooler).Pool())
 	}
 	return e

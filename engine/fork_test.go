@@ -57,6 +57,8 @@ var forkPrograms = map[string]string{
 	"Child":         "import os\nif os.fork() == 0:\n    print('child'); raise SystemExit(3)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))",
 	"Subprocess":    "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True, text=True)); print(subprocess.run(['sh','-c','echo x; exit 4'], capture_output=True, text=True))",
 	"Multiprocess":  "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    with m.get_context('fork').Pool(2) as p: print(p.map(f, range(4)))",
+	"Again":         "import os, sys\nprint(sys.argv, sys.orig_argv, flush=True)\nif 'AGAIN' not in os.environ:\n    os.environ['AGAIN'] = ''\n    os.execv(sys.executable, sys.orig_argv)",
+	"AgainWithFile": "import os, subprocess, sys\nif 'AGAIN' in os.environ:\n    print('again', os.read(4, 1))\nelse:\n    r, w = os.pipe()\n    os.dup2(r, 4)\n    os.write(w, b'ab')\n    print(subprocess.run(sys.orig_argv, env={**os.environ, 'AGAIN': ''}, pass_fds=[4]).returncode)",
 	"Imports":       "import ctypes, socket, struct, json, re, asyncio, ssl, sqlite3, random, decimal\nprint(ctypes.sizeof(ctypes.c_long), ctypes.CDLL(None).getpid() > 1, json.dumps([1]), re.sub('a','b','aa'))\na, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))",
 	"Shadow":        "open('json.py','w').write('x = 5')\nimport json; print(json.x)",
 	"ShadowOfOurs":  "open('_socket.py','w').write('x = 5')\nopen('socket.py','w').write('x = 6')\nimport _socket, socket; print(_socket.x, socket.x)",

@@ -65,7 +65,7 @@ func (l *live) await(t *testing.T, text string, shown int) {
 	}
 }
 
-const backstop = 15 * time.Second // a test that works does not come near it
+const backstop = time.Minute // a test that works does not come near it
 
 // TestOutputIsLiveInSessions: the caller gets what a cell writes and displays during the cell.
 // The cell waits for a file that is put only then, so output that comes late would hang the

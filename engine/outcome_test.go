@@ -157,8 +157,8 @@ func TestTimeoutLine(t *testing.T) {
 			if live.String() != c.want {
 				t.Errorf("live output: got %q, want that of the result", live.String())
 			}
-			if res.DurationMS < 1000 || res.DurationMS > 3000 {
-				t.Errorf("it took %v ms, want about 1000", res.DurationMS)
+			if res.DurationMS < 1000 {
+				t.Errorf("it took %v ms, want at least 1000", res.DurationMS)
 			}
 		})
 	}
@@ -240,7 +240,7 @@ func TestLive(t *testing.T) {
 		select {
 		case <-arrived:
 			return backend.Exit{}
-		case <-timeUp(t, 5*time.Second):
+		case <-timeUp(t, time.Minute):
 			return backend.Exit{Code: 1}
 		}
 	}

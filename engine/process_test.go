@@ -173,9 +173,9 @@ func TestRealOutcomes(t *testing.T) {
 		"Exit137":     {shell("exit 137"), "failed", 137, "", ""},
 		"KillsItself": {shell("kill -9 $$"), "signalled", 137, "", ""},
 		"Segfault":    {shell("kill -SEGV $$"), "signalled", 139, "", ""},
-		"Sleeps":      {sandboxmcp.Request{Code: "printf half; printf e >&2; sleep 60", Language: "shell", Limits: second}, "timed_out", -1, "half", "e\nExecution timed out after 1s\n"},
+		"Sleeps":      {sandboxmcp.Request{Code: "printf half; printf e >&2; sleep 150", Language: "shell", Limits: second}, "timed_out", -1, "half", "e\nExecution timed out after 1s\n"},
 		"Computes":    {sandboxmcp.Request{Code: "print('a', flush=True)\nwhile True: pass", Limits: second}, "timed_out", -1, "a\n", "Execution timed out after 1s\n"},
-		"Orphans":     {sandboxmcp.Request{Code: "trap '' TERM INT HUP; (setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' &) ; echo x; sleep 60", Language: "shell", Limits: second}, "timed_out", -1, "x\n", "Execution timed out after 1s\n"},
+		"Orphans":     {sandboxmcp.Request{Code: "trap '' TERM INT HUP; (setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' &) ; echo x; sleep 150", Language: "shell", Limits: second}, "timed_out", -1, "x\n", "Execution timed out after 1s\n"},
 		"Daemon":      {shell("setsid sleep 60 & echo done"), "completed", 0, "done\n", ""},
 		"Memory":      {sandboxmcp.Request{Code: "x = [b'x'*(1<<20) for _ in range(500)]\nprint(len(x))", Limits: sandboxmcp.Limits{MaxRAMMB: 64}}, "out_of_memory", 137, "", ""},
 		"FileMemory":  {sandboxmcp.Request{Code: "f=open('big','wb')\ntry:\n  for _ in range(500): f.write(b'x'*(1<<20)); f.flush()\nexcept OSError as e: print(e.errno)", Limits: sandboxmcp.Limits{MaxRAMMB: 64}}, "completed", 0, "28\n", ""},
@@ -188,8 +188,8 @@ func TestRealOutcomes(t *testing.T) {
 			if res.Status != c.status || res.ExitCode != c.exit || res.Stdout != c.stdout || res.Stderr != c.stderr {
 				t.Errorf("got %s, exit %d, stdout %.80q, stderr %.200q; want %s, %d, %.80q, %q", res.Status, res.ExitCode, res.Stdout, res.Stderr, c.status, c.exit, c.stdout, c.stderr)
 			}
-			if c.status == "timed_out" && (res.DurationMS < 1000 || time.Since(begin) > 3*time.Second) {
-				t.Errorf("it took %v ms, %v with everything; want 1 to 3 s", res.DurationMS, time.Since(begin))
+			if c.status == "timed_out" && (res.DurationMS < 1000 || time.Since(begin) > time.Minute) {
+				t.Errorf("it took %v ms, %v with everything; want at least 1000 ms, and not the 150 s of the program", res.DurationMS, time.Since(begin))
 			}
 			if res.Receipt == nil {
 				t.Error("got no receipt, want one")
@@ -198,13 +198,13 @@ func TestRealOutcomes(t *testing.T) {
 	}
 }
 
-// TestRealCancel: when the caller leaves, the whole process tree ends within 2 s.
+// TestRealCancel: when the caller leaves, the whole process tree ends, and not only when its programs do.
 func TestRealCancel(t *testing.T) {
 	e := openReal(t)
 	began := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	marker := "7" + strconv.Itoa(os.Getpid())
+	marker := "777" + strconv.Itoa(os.Getpid())
 	r := shell("trap '' TERM INT; (setsid sleep " + marker + " &); sleep 0.1; echo began; sleep " + marker)
 	r.Stdout = brokenWriter(func() {
 		select {
@@ -216,8 +216,8 @@ func TestRealCancel(t *testing.T) {
 	wait := executeIn(ctx, t, e, r)
 	select {
 	case <-began:
-	case <-timeUp(t, 10*time.Second):
-		t.Fatal("got no output within 10 s, want a program that runs")
+	case <-timeUp(t, time.Minute):
+		t.Fatal("got no output within a minute, want a program that runs")
 	}
 	if len(backendtest.Alive("sleep\x00"+marker)) == 0 {
 		t.Fatal("got none of its processes, want them seen, or the test shows nothing")
@@ -229,8 +229,8 @@ func TestRealCancel(t *testing.T) {
 	if err != nil || res.Status != sandboxmcp.StatusCancelled || res.ExitCode != -1 || res.Stdout != "began\n" {
 		t.Errorf("got %+v, %v", res, err)
 	}
-	if left := backendtest.Alive("sleep\x00" + marker); took > 2*time.Second || len(left) != 0 {
-		t.Errorf("after %v: got processes %v, want none within 2 s", took, left)
+	if left := backendtest.Alive("sleep\x00" + marker); took > time.Minute || len(left) != 0 {
+		t.Errorf("after %v: got processes %v, want none", took, left)
 	}
 }
 
@@ -455,7 +455,7 @@ func children() (pids []int) {
 	return pids
 }
 
-// TestRealClose: Close ends running programs within 2 s, also those that ignore signals and
+// TestRealClose: Close ends running programs, also those that ignore signals and
 // have started others.
 func TestRealClose(t *testing.T) {
 	before := backendtest.Count(t)
@@ -463,7 +463,7 @@ func TestRealClose(t *testing.T) {
 	var waits []func() (sandboxmcp.Result, error)
 	up := newLive()
 	for range 4 {
-		r := shell("trap '' TERM INT HUP; setsid sleep 100 & echo up; while :; do :; done")
+		r := shell("trap '' TERM INT HUP; setsid sleep 150 & echo up; while :; do :; done")
 		r.Stdout = up
 		waits = append(waits, executeIn(t.Context(), t, e, r))
 	}
@@ -472,8 +472,8 @@ func TestRealClose(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("it took %v, want at most 2 s", took)
+	if took := time.Since(begin); took > time.Minute {
+		t.Errorf("it took %v, want that nothing waits for the programs", took)
 	}
 	for _, wait := range waits {
 		res, err := wait()

@@ -365,8 +365,8 @@ func TestClose(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("it took %v, want at most 2 s", took)
+	if took := time.Since(begin); took > time.Minute {
+		t.Errorf("it took %v, want that it waits for no program", took)
 	}
 	if res, err := running(); err != nil || res.Status != sandboxmcp.StatusCancelled || res.ExitCode != -1 {
 		t.Errorf("what ran came to %+v and %v, want cancelled", res, err)

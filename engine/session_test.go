@@ -455,8 +455,10 @@ func TestSessionOfACancelledRequest(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.MaxConcurrent, c.MaxSessions = 1, 2 })
 	needs(t, e, sandboxmcp.Shell)
+	busy, free := context.WithCancel(t.Context())
+	defer free()
 	wait := background(t, func() (sandboxmcp.Result, error) {
-		return e.Execute(t.Context(), sandboxmcp.Caller{}, shell("sleep 1"))
+		return e.Execute(busy, sandboxmcp.Caller{}, shell("sleep 600"))
 	})
 	eventually(t, "it runs", func() bool { return stats(e).Queue.Active == 1 })
 	for _, id := range []sandboxmcp.SessionID{"a", "b"} {
@@ -468,6 +470,7 @@ func TestSessionOfACancelledRequest(t *testing.T) {
 		}
 		cancel()
 	}
+	free()
 	if _, err := wait(); err != nil {
 		t.Error(err)
 	}
@@ -489,9 +492,11 @@ func TestSessionLossIsSaidToSomebody(t *testing.T) {
 	needs(t, e, sandboxmcp.Python)
 	id := create(t, e, sandboxmcp.SessionSpec{})
 	execute(t, e, in(id, "x = 1"))
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, _ = e.Execute(ctx, sandboxmcp.Caller{}, in(id, "import time\nwhile True:\n    try: time.sleep(30)\n    except BaseException: pass"))
+	deaf := in(id, "import time\nwhile True:\n    try: print('runs'); time.sleep(30)\n    except BaseException: pass")
+	deaf.Stdout = brokenWriter(cancel) // the caller leaves when it runs
+	_, _ = e.Execute(ctx, sandboxmcp.Caller{}, deaf)
 	if r := execute(t, e, in(id, "print('x' in globals())")); r.Stdout != "False\n" || !r.StateLost {
 		t.Errorf("got %q, lost %v; want a lost state", r.Stdout, r.StateLost)
 	}

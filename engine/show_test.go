@@ -1,13 +1,28 @@
 package engine_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/engine"
 )
+
+// warming is a backend that is told of the first request ahead.
+type warming struct {
+	*fake
+
+	expected atomic.Int32
+}
+
+func (*warming) Prepare(context.Context)                                 {}
+func (*warming) Warm(context.Context, []backend.Tree)                    {}
+func (w *warming) Expect(context.Context, backend.Spec, backend.Process) { w.expected.Add(1) }
 
 // TestStateIsNeverShown: an interpreter that needs a directory which holds the state directory
 // is refused, and no sandbox is built for it.
@@ -26,11 +41,12 @@ func TestStateIsNeverShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Cleanup(func() { _ = os.RemoveAll(c.state) })
 			f := &fake{search: tools}
-			e := open(t, f, at(c.state))
+			told, first := &warming{fake: f}, shell("x")
+			e := open(t, f, at(c.state), func(c *engine.Config) { c.Backends, c.First = []backend.Backend{told}, &first })
 			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x"))
 			if c.want == "" {
-				if err != nil {
-					t.Fatalf("Execute: got %v, want a result", err)
+				if err != nil || told.expected.Load() != 1 {
+					t.Fatalf("Execute: got %v, and %d requests that the backend was told of ahead; want a result and 1", err, told.expected.Load())
 				}
 				return
 			}
@@ -39,6 +55,9 @@ func TestStateIsNeverShown(t *testing.T) {
 			}
 			if n, _ := f.starts(); n != 0 || len(f.seen()) != 0 {
 				t.Errorf("got %d programs started, calls of the backend %v; want none", n, f.seen())
+			}
+			if err := e.Close(); err != nil || told.expected.Load() != 0 { // Close waits for what is done ahead
+				t.Errorf("Close: got %v, and %d requests that the backend was told of ahead; want none", err, told.expected.Load())
 			}
 		})
 	}

@@ -201,7 +201,7 @@ func TestRealAttemptBetweenRuns(t *testing.T) {
 	if !found {
 		t.Error("the record: got no egress_denied of 192.0.2.7, want one")
 	}
-	if !testkit.Within(t, 10*time.Second, func() bool {
+	if !testkit.Within(t, time.Minute, func() bool {
 		select {
 		case ev := <-events:
 			return ev.Type == sandboxmcp.EventEgressDenied && ev.Data["host"] == "192.0.2.7" && ev.Data["session_id"] == sandboxmcp.SessionID("s")

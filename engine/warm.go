@@ -81,6 +81,9 @@ func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan s
 	if err != nil {
 		return nil, err
 	}
+	if interp.Shows(e.cfg.StateDir) != "" { // open refuses it
+		return nil
+	}
 	p, err := e.planned(x, interp)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
@@ -286,7 +285,7 @@ func (s *suite) neighbour(t *testing.T, name string) {
 			return strings.HasPrefix(out.String(), "up")
 		}
 	}
-	if !soon(t, 20*time.Second, up) {
+	if !soon(t, patience, up) {
 		t.Fatalf("the neighbour does not come up: %q", errs.String())
 	}
 }

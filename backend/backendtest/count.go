@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -80,7 +79,7 @@ func (c Counts) Same(t *testing.T) {
 		return cmp.Diff(want, now, cmp.AllowUnexported(Counts{}))
 	}
 	// The kernel releases some things shortly after the last process has ended.
-	if !soon(t, 3*time.Second, func() bool { return diff() == "" }) {
+	if !soon(t, patience, func() bool { return diff() == "" }) {
 		t.Errorf("something is left behind (-before +after):\n%s", diff())
 	}
 	// A database's pool has one while a connection is idle; a sweep may have used it.
@@ -95,7 +94,7 @@ func (c Counts) Same(t *testing.T) {
 func (c Counts) SameDescriptors(t *testing.T) {
 	t.Helper()
 	now := 0
-	if !soon(t, 15*time.Second, func() bool { now = entries("/proc/self/fd"); return now <= c.Descriptors }) {
+	if !soon(t, patience, func() bool { now = entries("/proc/self/fd"); return now <= c.Descriptors }) {
 		t.Errorf("%d descriptors, then %d", c.Descriptors, now)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -44,7 +43,7 @@ func attachLive(t *testing.T, s *suite) {
 	}
 	marker := "attach-" + rand.Text()
 	r, out, errs := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", "echo up; until [ -e " + at + "/file ]; do sleep 0.02; done; cat " + at + "/file", marker}})
-	if !soon(t, 10*time.Second, func() bool { return out.String() == "up\n" }) {
+	if !soon(t, patience, func() bool { return out.String() == "up\n" }) {
 		t.Fatalf("does not come up: %q", errs.String())
 	}
 	before, err := x.Isolation(t.Context())

@@ -39,7 +39,7 @@ while True:
         c.sendall(data.upper())
     c.close()
 `))
-	if !soon(t, 20*time.Second, func() bool { return out.String() == "up\n" }) {
+	if !soon(t, patience, func() bool { return out.String() == "up\n" }) {
 		t.Fatalf("does not come up: %q", errs.String())
 	}
 	for range 2 {

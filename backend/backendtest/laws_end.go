@@ -40,7 +40,7 @@ func killEndsEverything(t *testing.T, s *suite) {
 		p := x.python(t, "d05-hostile.py", marker)
 		p.Env = x.environment(env)
 		r, out, errs := x.start(t, p)
-		if !soon(t, 10*time.Second, func() bool { return out.String() == "ready\n" }) {
+		if !soon(t, patience, func() bool { return out.String() == "ready\n" }) {
 			t.Fatalf("%s: does not come up: %q %q", name, out.String(), errs.String())
 		}
 		pause(t, 300*time.Millisecond)
@@ -53,7 +53,7 @@ func killEndsEverything(t *testing.T, s *suite) {
 		}
 		gone(t, marker)
 		took := time.Since(begin)
-		if took > 2*time.Second {
+		if took > time.Minute {
 			t.Errorf("%s: Kill took %v", name, took)
 		}
 		t.Logf("%s: Kill took %v", name, took.Round(time.Millisecond))
@@ -88,7 +88,7 @@ except OSError:
     print("refused", flush=True)
 while time.monotonic() < end: time.sleep(0.1)
 `, marker))
-		if !soon(t, 10*time.Second, func() bool { return out.String() != "" || len(Alive(marker)) == 0 }) {
+		if !soon(t, patience, func() bool { return out.String() != "" || len(Alive(marker)) == 0 }) {
 			t.Fatal("does not come up")
 		}
 		pause(t, 100*time.Millisecond)

@@ -157,7 +157,7 @@ func frozenSandboxesEnd(t *testing.T, s *suite) {
 			t.Errorf("%s: Close: %v", how, err)
 		}
 		gone(t, marker)
-		if took := time.Since(begin); took > 5*time.Second {
+		if took := time.Since(begin); took > time.Minute {
 			t.Errorf("%s took %v", how, took)
 		}
 		if e, err := r.Wait(t.Context()); err != nil || e.Signal != 9 {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
@@ -21,7 +20,7 @@ func (s *suite) endedFor(t *testing.T, x *box, p backend.Process, want string) {
 	if err != nil {
 		t.Fatalf("it is not ended: %v, it printed %q %q", err, out.String(), errs.String())
 	}
-	if !soon(t, 20*time.Second, func() bool { return x.usage(t).OOMKills > 0 }) {
+	if !soon(t, patience, func() bool { return x.usage(t).OOMKills > 0 }) {
 		t.Fatalf("got no kill, want one for %s; exit %+v, it printed %q %q", want, e, out.String(), errs.String())
 	}
 	if u := x.usage(t); !strings.Contains(strings.Join(u.Exceeded, "\n"), want) {
@@ -45,7 +44,7 @@ func locksAreCounted(t *testing.T, s *suite) {
 	p := modest.python(t, "d17-locks.py")
 	p.Env = modest.environment(map[string]string{"KIND": "few"})
 	r, out, errs := modest.start(t, p)
-	if !soon(t, 20*time.Second, func() bool { return out.String() == "up\n" }) {
+	if !soon(t, patience, func() bool { return out.String() == "up\n" }) {
 		t.Fatalf("a program with few locks does not come up: %q %q", out.String(), errs.String())
 	}
 	for _, kind := range []string{"one", "apart", "orphans"} {

@@ -23,8 +23,8 @@ var endings = map[string]func(backend.Sandbox, context.Context) error{
 // endLimit is how long Kill or Clear may take. It is much shorter, so that a backend that waits
 // until they end by themselves fails.
 const (
-	deafLife = 60
-	endLimit = 20 * time.Second
+	deafLife = 150
+	endLimit = time.Minute
 )
 
 // deafScript is a shell script that ignores signals and does no harm. It starts a program in its own

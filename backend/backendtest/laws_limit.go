@@ -21,7 +21,7 @@ func usageSane(t *testing.T, s *suite) {
 	check := func(when string) {
 		// the time of a process may be counted shortly after its end
 		var u backend.Usage
-		if !soon(t, 5*time.Second, func() bool { u = x.usage(t); return u.CPU > 0 }) {
+		if !soon(t, patience, func() bool { u = x.usage(t); return u.CPU > 0 }) {
 			t.Errorf("%s: got a processor time of %v, want more than 0", when, u.CPU)
 		}
 		if u.OOMKills != 0 || len(u.Exceeded) != 0 {
@@ -145,7 +145,7 @@ time.sleep(20)
 `
 	_, out, errs := greedy.start(t, greedy.python(t, count))
 	_, out2, _ := s.open(t).start(t, greedy.python(t, count))
-	if !soon(t, 20*time.Second, func() bool { return out.String() != "" && out2.String() != "" }) {
+	if !soon(t, patience, func() bool { return out.String() != "" && out2.String() != "" }) {
 		t.Fatalf("no answer: %q %q", out.String(), errs.String())
 	}
 	for _, got := range []string{out.String(), out2.String()} {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -269,7 +268,7 @@ func networkOfOne(t *testing.T, s *suite) {
 func networkLater(t *testing.T, s *suite) {
 	x := s.open(t)
 	r, out, errs := x.start(t, x.python(t, attemptsOnDemand))
-	if !soon(t, 10*time.Second, func() bool { return out.String() == s.closed()+"\n" }) {
+	if !soon(t, patience, func() bool { return out.String() == s.closed()+"\n" }) {
 		t.Fatalf("the program said %q, %q", out.String(), errs.String())
 	}
 	first := x.network(t)
@@ -280,18 +279,18 @@ func networkLater(t *testing.T, s *suite) {
 		}
 	}
 	next("80")
-	if !soon(t, 10*time.Second, func() bool { return strings.HasSuffix(out.String(), "1.2.3.4:80\n") }) {
+	if !soon(t, patience, func() bool { return strings.HasSuffix(out.String(), "1.2.3.4:80\n") }) {
 		t.Fatalf("the program said %q, %q", out.String(), errs.String())
 	}
 	next("6432")
-	if !soon(t, 10*time.Second, func() bool { return strings.HasSuffix(out.String(), "ECONNREFUSED\n") }) {
+	if !soon(t, patience, func() bool { return strings.HasSuffix(out.String(), "ECONNREFUSED\n") }) {
 		t.Fatalf("the program said %q, %q", out.String(), errs.String())
 	}
 	if second := x.network(t, 6432); second != first {
 		t.Error("a second call returned another network")
 	}
 	next("6432")
-	if !soon(t, 10*time.Second, func() bool { return strings.HasSuffix(out.String(), "1.2.3.4:6432\n") }) {
+	if !soon(t, patience, func() bool { return strings.HasSuffix(out.String(), "1.2.3.4:6432\n") }) {
 		t.Fatalf("the program said %q, %q", out.String(), errs.String())
 	}
 	if err := x.Kill(t.Context()); err != nil {
@@ -321,7 +320,7 @@ func networkTaken(t *testing.T, s *suite) {
 	has := func(port int) (release func()) {
 		t.Helper()
 		r, out, errs := x.start(t, x.python(t, fmt.Sprintf("import socket, time\ns = socket.create_server(('0.0.0.0', %d))\nprint('up', flush=True)\ntime.sleep(60)", port)))
-		if !soon(t, 10*time.Second, func() bool { return out.String() == "up\n" }) {
+		if !soon(t, patience, func() bool { return out.String() == "up\n" }) {
 			t.Fatalf("the program said %q, %q", out.String(), errs.String())
 		}
 		return func() {

@@ -45,7 +45,7 @@ func networkAtOnce(t *testing.T, s *suite) {
 func networkStopped(t *testing.T, s *suite) {
 	x := s.open(t)
 	r, out, _ := x.start(t, x.python(t, "import os, signal\nprint('up', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)"))
-	if !soon(t, 10*time.Second, func() bool { return out.String() == "up\n" }) {
+	if !soon(t, patience, func() bool { return out.String() == "up\n" }) {
 		t.Fatal("the program did not start")
 	}
 	x.network(t)

@@ -187,7 +187,7 @@ func (x *box) fails(t *testing.T, p backend.Process) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	e, err := r.Wait(ctx)
 	if err == nil {
@@ -244,7 +244,7 @@ func signalAlone(t *testing.T, s *suite) {
 	marker := "alone-" + rand.Text()
 	r, out, errs := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", `trap 'echo got; exit 7' USR1
 		/bin/sh -c 'sleep 20; :' ` + marker + ` & echo up; while :; do sleep 0.05; done`}})
-	if !soon(t, 5*time.Second, func() bool { return out.String() == "up\n" && len(Alive(marker)) > 1 }) {
+	if !soon(t, patience, func() bool { return out.String() == "up\n" && len(Alive(marker)) > 1 }) {
 		t.Fatalf("does not come up: %q %q", out.String(), errs.String())
 	}
 	if err := r.Signal(t.Context(), 10); err != nil {

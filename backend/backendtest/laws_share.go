@@ -42,7 +42,7 @@ func openBesideInFlight(t *testing.T, s *suite) {
 	greedy := s.open(t)
 	s.interlock(t, greedy)
 	_, out, errs := greedy.start(t, greedy.python(t, "b09-in-flight.py"))
-	if !soon(t, 20*time.Second, func() bool { return strings.HasSuffix(out.String(), "\n") }) {
+	if !soon(t, patience, func() bool { return strings.HasSuffix(out.String(), "\n") }) {
 		t.Fatalf("it does not come up: %q %q", out.String(), errs.String())
 	}
 	var sent int
@@ -60,7 +60,7 @@ func openBesideInFlight(t *testing.T, s *suite) {
 		if _, ok := x.Sandbox.(backend.Networker); ok && s.full() {
 			x.network(t)
 		}
-		if took := time.Since(begin); took > 3*time.Second {
+		if took := time.Since(begin); took > time.Minute {
 			t.Errorf("%s: another sandbox took %v", when, took)
 		}
 	}

@@ -26,7 +26,7 @@ func stdinOpen(t *testing.T, s *suite) {
 		if n, err := r.WriteStdin(ctx, []byte(line+"\n")); err != nil || n != len(line)+1 {
 			t.Fatalf("WriteStdin: %d, %v", n, err)
 		}
-		if !soon(t, 10*time.Second, func() bool { return strings.Contains(out.String(), "got "+line) }) {
+		if !soon(t, patience, func() bool { return strings.Contains(out.String(), "got "+line) }) {
 			t.Fatalf("got %q (%q), want %s", out.String(), errs.String(), line)
 		}
 	}

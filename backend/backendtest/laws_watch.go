@@ -185,7 +185,7 @@ end = time.monotonic() + 30
 while time.monotonic() < end:
     os.rename("a", "b"); os.rename("b", "a"); open("a/x", "w").close(); os.unlink("a/x")
 `, marker))
-	if !soon(t, 10*time.Second, func() bool { return out.String() == "up\n" }) {
+	if !soon(t, patience, func() bool { return out.String() == "up\n" }) {
 		t.Fatalf("the renamer does not come up: %q", errs.String())
 	}
 	began, looks := time.Now(), 0

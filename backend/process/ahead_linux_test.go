@@ -28,7 +28,7 @@ func aheadable(program string) (backend.Process, *bytes.Buffer) {
 // expectant waits until a process waits in every ready sandbox of b.
 func expectant(t *testing.T, b backend.Backend, sp backend.Spec) {
 	t.Helper()
-	if !testkit.Within(t, 10*time.Second, func() bool {
+	if !testkit.Within(t, time.Minute, func() bool {
 		for range 2 {
 			p, _ := aheadable("pass")
 			begun(t, b, sp, p, nil)
@@ -91,7 +91,7 @@ func TestAheadThatDoesNotListen(t *testing.T) {
 		return p, out
 	}
 	sp, had := spec("deaf"), 0
-	if !testkit.Within(t, 20*time.Second, func() bool {
+	if !testkit.Within(t, time.Minute, func() bool {
 		all := testkit.Within(t, 100*time.Millisecond, func() bool {
 			n := pool(b)
 			return n["processes_ahead"] > 0 && n["processes_ahead"] == n["slots_ready"]

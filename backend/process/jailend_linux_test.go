@@ -75,8 +75,8 @@ func TestCloseWhileOpening(t *testing.T) {
 					t.Errorf("Close: got %v, want nil", err)
 				}
 				wg.Wait()
-				if took := time.Since(begin); took > 5*time.Second {
-					t.Errorf("Close and Open: got %v, want at most 5s", took)
+				if took := time.Since(begin); took > time.Minute {
+					t.Errorf("Close and Open: got %v, want at most a minute", took)
 				}
 				if _, err := b.Open(t.Context(), spec("after")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
 					t.Errorf("Open after Close: got %v, want backend_unavailable", err)

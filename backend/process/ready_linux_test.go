@@ -25,8 +25,8 @@ func ready(b backend.Backend) int { return pool(b)["slots_ready"] }
 // until waits for a number of ready sandboxes.
 func until(t *testing.T, b backend.Backend, what string, ok func(n int) bool) {
 	t.Helper()
-	if !testkit.Within(t, 10*time.Second, func() bool { return ok(ready(b)) }) {
-		t.Fatalf("%d sandboxes are ready after 10 s, want %s", ready(b), what)
+	if !testkit.Within(t, time.Minute, func() bool { return ok(ready(b)) }) {
+		t.Fatalf("%d sandboxes are ready after a minute, want %s", ready(b), what)
 	}
 }
 

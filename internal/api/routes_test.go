@@ -270,7 +270,7 @@ func TestHalfABodyIsGivenUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", method, path); err != nil {
 			t.Fatal(err)
 		}

@@ -143,8 +143,8 @@ func TestCollectTraps(t *testing.T) {
 	d := &dir{root: root}
 	start := time.Now()
 	c := k.collect(t, artifact.Source{Files: d})
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("got %v to collect, want less than 5s", took)
+	if took := time.Since(start); took > time.Minute {
+		t.Errorf("got %v to collect, want that the holes of files are not read", took)
 	}
 	want := []string{"$(id);.txt", "-rf", "a b.txt", "good.txt", "it's.txt", "small-sparse", strings.Repeat("é", 100), "ümlaut.txt", "日本.txt"}
 	if d := cmp.Diff(want, artifactNames(c)); d != "" {

@@ -78,22 +78,28 @@ func TestReviewMeanwhile(t *testing.T) {
 	b.wantAllowed()
 }
 
+// isRefused reports whether a connection is closed before anything is written to it. It waits longer if that is expected.
+func isRefused(c net.Conn, expected bool) bool {
+	wait := 100 * time.Millisecond
+	if expected {
+		wait = time.Minute
+	}
+	_ = c.SetReadDeadline(time.Now().Add(wait))
+	_, err := c.Read(make([]byte, 1))
+	return !isDeadline(err)
+}
+
 // TestConnectionsOfAll: the sandboxes together take no more than there is.
 func TestConnectionsOfAll(t *testing.T) {
-	a := newBox(t, setup{ports: []int{99}, caps: egress.Caps{All: 3, Conns: 3}})
+	a := newBox(t, setup{ports: []int{99}, caps: egress.Caps{All: 3, Conns: 3, Head: time.Hour}})
 	other := &backend.Network{TCP: map[int]net.Listener{99: newQueue()}}
 	link := a.proxyOf.Attach(other, a.rules)
 	t.Cleanup(link.Close)
-	refused := func(c net.Conn) bool {
-		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-		_, err := c.Read(make([]byte, 1))
-		return !isDeadline(err)
-	}
 	for i, tc := range []struct {
 		to      net.Listener
 		refused bool
 	}{{a.net.TCP[80], false}, {a.net.TCP[80], false}, {other.TCP[99], false}, {other.TCP[99], true}, {a.net.TCP[80], true}} {
-		if c := a.through(tc.to, "1.2.3.4", 99); refused(c) != tc.refused {
+		if c := a.through(tc.to, "1.2.3.4", 99); isRefused(c, tc.refused) != tc.refused {
 			t.Errorf("connection %d: got refused %v", i, !tc.refused)
 		}
 	}
@@ -101,7 +107,7 @@ func TestConnectionsOfAll(t *testing.T) {
 
 // TestSandboxesLeaveOthersConnections: sandboxes that hold all connections keep no other one from its first.
 func TestSandboxesLeaveOthersConnections(t *testing.T) {
-	a := newBox(t, setup{caps: egress.Caps{All: 16, Conns: 16}})
+	a := newBox(t, setup{caps: egress.Caps{All: 16, Conns: 16, Head: time.Hour}})
 	other := &backend.Network{TCP: map[int]net.Listener{80: newQueue()}}
 	link := a.proxyOf.Attach(other, a.rules)
 	t.Cleanup(link.Close)
@@ -109,15 +115,14 @@ func TestSandboxesLeaveOthersConnections(t *testing.T) {
 	for range 17 {
 		last = a.through(a.net.TCP[80], "1.2.3.4", 80)
 	}
-	_ = last.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = last.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := last.Read(make([]byte, 1)); isDeadline(err) {
 		t.Fatal("got 17 connections, want 16")
 	}
 	for i, want := range []bool{false, false, true} {
 		c := a.through(other.TCP[80], "1.2.3.4", 80)
-		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-		if _, err := c.Read(make([]byte, 1)); isDeadline(err) == want {
-			t.Errorf("connection %d: got refused %v, want %v", i, !isDeadline(err), want)
+		if got := isRefused(c, want); got != want {
+			t.Errorf("connection %d: got refused %v, want %v", i, got, want)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func TestAProgramThatWaitsForAGrantCanBeEnded(t *testing.T) {
 	for name, end := range map[string]func(p *Proc) error{
 		"Signal": func(p *Proc) error { return p.Signal(int(unix.SIGTERM)) },
 		"Clear": func(*Proc) error {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			return s.Clear(ctx)
 		},

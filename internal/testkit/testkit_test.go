@@ -63,9 +63,9 @@ func TestUntil(t *testing.T) {
 			wait       func(s *spy)
 		}{
 			{"met", "", func(s *spy) { testkit.Until(s, "a second", func() bool { return !time.Now().Before(at) }) }},
-			{"never met", "fail: got nothing within 20s, want: a miracle", func(s *spy) { testkit.Until(s, "a miracle", func() bool { return false }) }},
+			{"never met", "fail: got nothing within 1m0s, want: a miracle", func(s *spy) { testkit.Until(s, "a miracle", func() bool { return false }) }},
 			{"equal", "", func(s *spy) { testkit.UntilEqual(s, "digits", 1, func() int { return 1 }) }},
-			{"never equal", "fail: digits: got 2 after 20s, want 1", func(s *spy) { testkit.UntilEqual(s, "digits", 1, func() int { return 2 }) }},
+			{"never equal", "fail: digits: got 2 after 1m0s, want 1", func(s *spy) { testkit.UntilEqual(s, "digits", 1, func() int { return 2 }) }},
 		} {
 			s := &spy{TB: t}
 			begin := time.Now()

@@ -7,9 +7,9 @@ import (
 
 // patience bounds a wait for something that a test expects to happen. A machine that is
 // busy may need seconds for what takes microseconds elsewhere.
-const patience = 20 * time.Second
+const patience = time.Minute
 
-// Until polls ok until it returns true. If that takes longer than 20 s, the test fails and
+// Until polls ok until it returns true. If that takes longer than a minute, the test fails and
 // says what was waited for. It runs ok on the calling goroutine, which must be the test's
 // own. In a bubble of testing/synctest it uses the bubble's clock.
 func Until(t testing.TB, what string, ok func() bool) {
@@ -19,7 +19,7 @@ func Until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// UntilEqual polls get until it returns want. If that takes longer than 20 s, the test
+// UntilEqual polls get until it returns want. If that takes longer than a minute, the test
 // fails and says what it got last. See [Until].
 func UntilEqual[V comparable](t testing.TB, what string, want V, get func() V) {
 	t.Helper()

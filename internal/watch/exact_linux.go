@@ -24,8 +24,9 @@ const (
 	leastPatience = 5 * time.Millisecond
 )
 
-// sum adds up the memory of all processes exactly.
-func (w *Group) sum() int64 {
+// sum adds up the memory of all processes exactly. sure is false if it counts a process with all of its
+// resident memory because that does not answer.
+func (w *Group) sum() (sum int64, sure bool) {
 	return w.exact.sum(w.processes(), func(p string) (resident int64, rollup func() string) {
 		seen, _ := w.see(p)
 		outside, path := w.outside, seen.path
@@ -34,29 +35,38 @@ func (w *Group) sum() int64 {
 }
 
 // sum adds up the PSS of processes. open returns the resident memory of one and a function that reads
-// its rollup, which may block.
-func (e *exact) sum(processes []string, open func(p string) (resident int64, rollup func() string)) int64 {
-	var sum int64
+// its rollup, which may block. sure is false if the rollup of one was not read.
+func (e *exact) sum(processes []string, open func(p string) (resident int64, rollup func() string)) (sum int64, sure bool) {
+	sure = true
 	patience := mostPatience
 	for _, p := range processes {
 		resident, rollup := open(p)
-		size, ok, late := e.read(p, rollup, patience)
-		if late {
+		size, how := e.read(p, rollup, patience)
+		if how == late {
 			patience = max(patience/2, leastPatience)
 		}
-		if !ok {
+		if how != exactly {
 			size = resident
 		}
-		sum += size
+		sum, sure = sum+size, sure && (how == exactly || how == nothing)
 	}
-	return sum
+	return sum, sure
 }
 
-// read returns the PSS that a rollup shows. It fails if the rollup shows none. late means that the
-// rollup was not read in time.
-func (e *exact) read(p string, rollup func() string, patience time.Duration) (size int64, ok, late bool) {
+// reading is how the reading of a rollup has ended.
+type reading int
+
+const (
+	exactly reading = iota
+	nothing         // it shows no PSS
+	late            // it was not read in time
+	pending         // an earlier reading has not ended
+)
+
+// read returns the PSS that a rollup shows.
+func (e *exact) read(p string, rollup func() string, patience time.Duration) (size int64, how reading) {
 	if !e.take(p) {
-		return 0, false, false
+		return 0, pending
 	}
 	text := make(chan string, 1)
 	e.reads.Go(func() {
@@ -70,12 +80,15 @@ func (e *exact) read(p string, rollup func() string, patience time.Duration) (si
 		_, rest, found := strings.Cut(s, "\nPss:")
 		f := strings.Fields(rest)
 		if !found || len(f) == 0 {
-			return 0, false, false
+			return 0, nothing
 		}
 		kb, err := strconv.ParseInt(f[0], 10, 64)
-		return kb << 10, err == nil, false
+		if err != nil {
+			return 0, nothing
+		}
+		return kb << 10, exactly
 	case <-t.C:
-		return 0, false, true
+		return 0, late
 	}
 }
 

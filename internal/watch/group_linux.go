@@ -150,7 +150,10 @@ func (w *Group) look() bool {
 			return true
 		}
 		began := time.Now()
-		rss = w.sum()                                                                 // pages that several processes share are counted once
+		var judged bool
+		if rss, judged = w.exactly(w.limits.MemoryBytes - tmp); !judged { // pages that several processes share are counted once
+			return true
+		}
 		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this expensive gets it less often
 	}
 	over := rss+tmp > w.limits.MemoryBytes || (w.plain && tasks > w.limits.MaxTasks+1)

@@ -185,10 +185,13 @@ def boot():
     except OSError:
         pass
     state.update(display=display, channel=channel, library=library)
-    if "begins at once" == "waits for word":
-        if not posix.read(4, 1):
-            posix._exit(0)
-        posix.close(4)
+    if "begins at once" == "waits for word" and channel:
+        try:
+            if not posix.read(4, 1):
+                posix._exit(0)
+            posix.close(4)
+        except OSError:
+            pass
     try:
         try:
             if display == "none" or display == "quiet" or display == "figures":

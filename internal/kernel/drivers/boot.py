@@ -43,7 +43,8 @@
 # An interpreter that is started ahead of a request waits just before it opens the program. It
 # executes this file with the first of two constants replaced by the second one, in the text or in
 # the compiled form, so that both wait. A program sees the difference only in these constants of the
-# driver's code, and in the age of its process.
+# driver's code, and in the age of its process. If the program executes sys.orig_argv, this file runs
+# again. There is no word then, and no channel.
 #
 # A program that uses a known module without importing it gets the name as a global
 # (lacks.py, fix.py). Its text stays as it is. slow.py does that.
@@ -159,10 +160,13 @@ def boot():
     except OSError:
         pass
     state.update(display=display, channel=channel, library=library)
-    if "begins at once" == "waits for word":
-        if not posix.read(4, 1):
-            posix._exit(0)
-        posix.close(4)
+    if "begins at once" == "waits for word" and channel:
+        try:
+            if not posix.read(4, 1):
+                posix._exit(0)
+            posix.close(4)
+        except OSError:
+            pass
     try:
         try:
             if display == "none" or display == "quiet" or display == "figures":

@@ -1,0 +1,55 @@
+package watch
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestBusyMachineEndsNoProgram: programs that share memory are not counted as above their limit because the
+// machine answers late. Those that never answer are, as are those that take memory although they were stopped.
+func TestBusyMachineEndsNoProgram(t *testing.T) {
+	const limit, shared, counted = 1 << 30, 400 << 20, 2 << 30
+	for name, c := range map[string]struct {
+		answer time.Duration // when they answer
+		grows  int64         // what they take each time that they are stopped
+		ended  int           // they are being ended when they are stopped for this time; 0: never
+		fixed  bool          // they cannot be stopped
+		quit   bool
+		want   int64
+		within time.Duration
+	}{
+		"Late":         {answer: time.Second, want: shared, within: time.Second + settleEvery},
+		"Never":        {answer: time.Hour, want: counted, within: settleLimit + settleEvery},
+		"Grows":        {answer: time.Hour, grows: settleGrowth, want: counted, within: 2 * settleEvery},
+		"NotStopped":   {answer: time.Hour, fixed: true, want: counted},
+		"BeingEnded":   {answer: time.Hour, ended: 3, within: 2 * settleEvery},
+		"WatchIsEnded": {answer: time.Hour, quit: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, stops, quit := time.Now(), 0, make(chan struct{})
+				if c.quit {
+					close(quit)
+				}
+				got, ok := settle(limit, settling{
+					halt:  func() (halted, ended bool) { stops++; return !c.fixed, stops == c.ended },
+					taken: func() int64 { return counted + int64(stops)*c.grows },
+					sum: func() (int64, bool) {
+						if time.Since(began) >= c.answer {
+							return shared, true
+						}
+						return counted, false
+					},
+					quit: quit,
+				})
+				if got != c.want || ok != (c.want > 0) {
+					t.Errorf("got %d, %v, want %d", got, ok, c.want)
+				}
+				if took := time.Since(began); took > c.within { // of the bubble's clock
+					t.Errorf("got it after %v, want it within %v", took, c.within)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package watch
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process that does not answer in time may hold a lock, or the machine may be busy. Counted with all of
+// their resident memory, programs that share much of it seem to be above their limit when they are not. So
+// before they are ended, they are stopped: then they hold no locks and take no memory, and there is time.
+const (
+	settleLimit  = 5 * time.Second
+	settleEvery  = 20 * time.Millisecond
+	settleGrowth = 16 << 20 // more memory than this is not taken by programs that are stopped
+)
+
+// exactly is sum, for programs that may have up to limit. It returns false if they are being ended.
+func (w *Group) exactly(limit int64) (sum int64, ok bool) {
+	sum, sure := w.sum()
+	if sure || sum <= limit {
+		return sum, true
+	}
+	sum, ok = settle(limit, settling{w.halt, w.taken, w.sum, w.quit})
+	if !ok || sum <= limit { // otherwise they are ended
+		w.goOn()
+	}
+	return sum, ok
+}
+
+// settling is what settle does with programs.
+type settling struct {
+	halt  func() (halted, ended bool) // stops the programs, unless they are being ended
+	taken func() int64                // what they have taken, also shared memory, several times
+	sum   func() (sum int64, sure bool)
+	quit  <-chan struct{}
+}
+
+// settle stops programs until each of them has answered. It counts those that do not with all of their resident
+// memory, if the time is over or if one takes memory although it was stopped.
+func settle(limit int64, s settling) (sum int64, ok bool) {
+	most, end := s.taken()+settleGrowth, time.Now().Add(settleLimit)
+	t := time.NewTicker(settleEvery)
+	defer t.Stop()
+	for {
+		halted, ended := s.halt() // each time, because a timer can continue a program
+		if ended {
+			return 0, false
+		}
+		sum, sure := s.sum()
+		if sure || sum <= limit || !halted || time.Now().After(end) || s.taken() > most {
+			return sum, true
+		}
+		select {
+		case <-s.quit:
+			return 0, false
+		case <-t.C:
+		}
+	}
+}
+
+// halt stops the programs, unless they are being ended.
+func (w *Group) halt() (halted, ended bool) {
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	return !w.free && w.slot.SignalAll(int(unix.SIGSTOP)) == nil, w.free
+}
+
+// goOn continues the programs, unless they are ahead of their share of the processor.
+func (w *Group) goOn() {
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	if !w.stopped {
+		_ = w.slot.SignalAll(int(unix.SIGCONT))
+	}
+}
+
+// taken adds up the resident memory of all processes and their page tables. No lock of a program delays it.
+func (w *Group) taken() int64 {
+	processes := w.processes()
+	sum := w.pageTables(processes)
+	for _, p := range processes {
+		s, _ := w.see(p)
+		sum += s.resident
+	}
+	return sum
+}
