@@ -82,7 +82,7 @@ func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan s
 		return nil, err
 	}
 	if interp.Shows(e.cfg.StateDir) != "" { // open refuses it
-		return nil
+		return nil, errors.New("its interpreter needs the state directory to be shown")
 	}
 	p, err := e.planned(x, interp)
 	if err != nil {
