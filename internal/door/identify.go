@@ -82,7 +82,7 @@ func newPeers(ns sandboxmcp.Namespace, keys []Key, local sandboxmcp.Secret) peer
 		p[sha256.Sum256([]byte(k.Secret.Reveal()))] = newPeer(id)
 	}
 	if secret := local.Reveal(); secret != "" && len(keys) == 0 {
-		p[sha256.Sum256([]byte(secret))] = newPeer(sandboxmcp.Identity{Namespaces: own, Actor: Actor})
+		p[sha256.Sum256([]byte(secret))] = newPeer(sandboxmcp.Identity{Namespaces: own, Actor: Actor, Forms: true})
 	}
 	return p
 }
@@ -141,6 +141,7 @@ func (d *Door) caller(r *http.Request, rules *rules) (sandboxmcp.Identity, *peer
 	case given:
 		return d.holder(r, secret, rules)
 	case len(rules.Keys) == 0 && d.Tokens == nil && Direct(r) && fromOwnUser(r.Context()):
+		own.Forms = true
 		return own, nil, nil
 	}
 	return own, nil, sandboxmcp.Errorf(sandboxmcp.CodeUnauthenticated, "the request has no key").
