@@ -103,12 +103,16 @@ func (s *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 		}
 		s.url = found
 	}
-	var set jose.JSONWebKeySet
+	var set struct{ Keys []json.RawMessage }
 	if err := s.get(ctx, s.url, &set); err != nil {
 		return nil, err
 	}
 	var all []jose.JSONWebKey
-	for _, k := range set.Keys {
+	for _, text := range set.Keys {
+		var k jose.JSONWebKey
+		if json.Unmarshal(text, &k) != nil {
+			continue // a key that is not understood does not keep the others from being used
+		}
 		if k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig") {
 			all = append(all, k)
 		}
