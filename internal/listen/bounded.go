@@ -38,7 +38,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &boundedConn{Conn: c, l: l, client: clientOf(c)}
+	b := &boundedConn{Conn: c, l: l, client: Client(c.RemoteAddr().String())}
 	b.moved.Store(l.now().UnixNano())
 	l.mu.Lock()
 	var idlest *boundedConn
@@ -81,13 +81,23 @@ func (c *boundedConn) beforeLocked(other *boundedConn, clients map[client]int) b
 	return c.moved.Load() < other.moved.Load()
 }
 
-// clientOf returns the address of the client that opened a connection.
-func clientOf(c net.Conn) string {
-	a, err := netip.ParseAddrPort(c.RemoteAddr().String())
+// Client names the client at an address with a port: an IPv4 address, or the network of an IPv6 address, of
+// which one machine has as many as it likes. Clients of unix sockets have the empty name.
+func Client(remote string) string {
+	a, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return ""
 	}
-	return a.Addr().Unmap().String()
+	ip := a.Addr().Unmap()
+	if ip.Is4() {
+		return ip.String()
+	}
+	const bits = 64 // of a network, the smallest that is given to a machine
+	network, err := ip.WithZone("").Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return network.String()
 }
 
 // boundedConn is a connection that records when it last moved bytes.

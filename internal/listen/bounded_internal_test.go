@@ -92,3 +92,59 @@ func TestACallerMakesRoomForItself(t *testing.T) {
 		t.Error("got the oldest connection of many open, want it closed")
 	}
 }
+
+// from is a connection from an address.
+type from struct {
+	net.Conn
+	remote string
+}
+
+func (f from) RemoteAddr() net.Addr {
+	a, _ := net.ResolveTCPAddr("tcp", f.remote)
+	return a
+}
+
+// TestAMachineIsOneClient: a machine with a network of IPv6 has as many addresses as it likes. Connections
+// from all of them together end no request of another client.
+func TestAMachineIsOneClient(t *testing.T) {
+	inner := pairs{conns: make(chan net.Conn, 8)}
+	l := newBounded(inner, 5)
+	accept := func(remote string) *boundedConn {
+		t.Helper()
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { _ = theirs.Close() })
+		inner.conns <- from{ours, remote}
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, ok := conn.(*boundedConn)
+		if !ok {
+			t.Fatalf("got a %T, want a *boundedConn", conn)
+		}
+		return b
+	}
+	asking, kept := accept("[2001:db8:0:1::1]:1"), accept("[2001:db8:0:1::1]:2")
+	ConnState(asking, http.StateActive)
+	for _, remote := range []string{"[2001:db8:0:2::1]:1", "[2001:db8:0:2::2]:1", "[2001:db8:0:2:1::]:1", "[2001:db8:0:2:ffff::1]:1", "[2001:db8:0:2::3]:1", "[2001:db8:0:2::4]:1"} {
+		accept(remote)
+	}
+	for _, b := range []*boundedConn{asking, kept} {
+		if _, there := l.open[b]; !there {
+			t.Error("got a connection of another client closed, want the idlest of the machine")
+		}
+	}
+	if len(l.open) != 5 {
+		t.Errorf("got %d connections open, want 5", len(l.open))
+	}
+}
+
+func TestClient(t *testing.T) {
+	for remote, want := range map[string]string{
+		"192.0.2.1:1": "192.0.2.1", "[::ffff:192.0.2.1]:2": "192.0.2.1", "[2001:db8::1]:1": "2001:db8::/64", "[fe80::1%eth0]:1": "fe80::/64", "@": "", "": "",
+	} {
+		if got := Client(remote); got != want {
+			t.Errorf("%q: got %q, want %q", remote, got, want)
+		}
+	}
+}
