@@ -357,3 +357,32 @@ func TestKeysThatAreNotUnderstood(t *testing.T) {
 		})
 	}
 }
+
+// TestAnIssuerThatIsDownDelaysNobody: once it is known that the keys cannot be fetched, tokens with a known key
+// wait for no further try, however old that key is.
+func TestAnIssuerThatIsDownDelaysNobody(t *testing.T) {
+	i := newIssuer(t)
+	g := &gate{held: make(chan struct{}, 1), open: make(chan struct{})}
+	v := oauth.New(oauth.Config{Issuer: i.URL, Resource: resource, Scope: "run", Own: "home", Client: &http.Client{Transport: g}})
+	known := i.token("k1", map[string]any{"exp": time.Now().Add(24 * time.Hour).Unix()})
+	if _, _, err := v.Verify(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	i.Close()
+	oauth.Later(v, 2*time.Hour)
+	if _, _, err := v.Verify(t.Context(), known); err != nil {
+		t.Errorf("after a try that has failed: got %v, want the known key to do", err)
+	}
+	oauth.Later(v, 2*time.Hour+time.Minute)
+	g.shut.Store(true)
+	var done atomic.Bool
+	go func() {
+		if _, _, err := v.Verify(t.Context(), known); err != nil {
+			t.Errorf("during a further try: got %v, want the known key to do", err)
+		}
+		done.Store(true)
+	}()
+	<-g.held
+	testkit.Until(t, "the known key was checked", done.Load)
+	close(g.open)
+}
