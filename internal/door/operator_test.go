@@ -60,8 +60,8 @@ func TestOnlyTheKeyOfAnOperatorHoldsEveryNamespace(t *testing.T) {
 	}
 }
 
-// TestWhoseAnswersCount: a client of the server's own user may show forms to a person, and so may that of an
-// operator. Who has another key, a token or none at all may be a program that answers for itself.
+// TestWhoseAnswersCount: an operator decides. Who has another key, a token or none at all may be a program that
+// answers for itself. That a client of the server's own user decides is tested where users are known.
 func TestWhoseAnswersCount(t *testing.T) {
 	keys := door.Rules{Keys: []door.Key{key("team-key", "team"), {Secret: sandboxmcp.NewSecret("operator-key"), Operator: true}}}
 	for name, c := range map[string]struct {
@@ -71,7 +71,7 @@ func TestWhoseAnswersCount(t *testing.T) {
 	}{
 		"a key":             {door.Config{Rules: keys}, "team-key", false},
 		"of an operator":    {door.Config{Rules: keys}, "operator-key", true},
-		"in the key file":   {door.Config{Local: sandboxmcp.NewSecret("local-key")}, "local-key", true},
+		"in the key file":   {door.Config{Local: sandboxmcp.NewSecret("local-key")}, "local-key", false},
 		"none is needed":    {door.Config{NoAuth: true}, "", false},
 		"none, and a key":   {door.Config{NoAuth: true}, "any", false},
 		"a token":           {door.Config{Tokens: anyToken{}}, "any", false},
