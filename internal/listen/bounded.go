@@ -58,12 +58,21 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 // client with most connections. Connections without a request in progress come first. Among
 // equals it takes the one whose last transfer was longest ago.
 func (l *boundedListener) idlestLocked() *boundedConn {
-	clients := map[client]int{}
+	clients, strangers := map[client]int{}, 0
 	for c := range l.open {
 		clients[c.of()]++
+		if c.caller.Load() == nil {
+			strangers++
+		}
 	}
+	// Whoever has many addresses is many clients, with few connections each. Together, those that have proved
+	// no caller get half of the places.
+	crowded := 2*strangers >= l.most
 	var found *boundedConn
 	for c := range l.open {
+		if crowded && c.caller.Load() != nil {
+			continue
+		}
 		if found == nil || c.beforeLocked(found, clients) {
 			found = c
 		}
@@ -82,17 +91,20 @@ func (c *boundedConn) beforeLocked(other *boundedConn, clients map[client]int) b
 }
 
 // Client names the client at an address with a port: an IPv4 address, or the network of an IPv6 address, of
-// which one machine has as many as it likes. Clients of unix sockets have the empty name.
+// which one machine has as many as it likes, as every user has of loopback. Clients of unix sockets have the
+// empty name.
 func Client(remote string) string {
 	a, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return ""
 	}
-	ip := a.Addr().Unmap()
-	if ip.Is4() {
+	ip, bits := a.Addr().Unmap(), 64 // of a network, the smallest that is given to a machine
+	switch {
+	case ip.Is4() && ip.IsLoopback():
+		bits = 8
+	case ip.Is4():
 		return ip.String()
 	}
-	const bits = 64 // of a network, the smallest that is given to a machine
 	network, err := ip.WithZone("").Prefix(bits)
 	if err != nil {
 		return ""
@@ -171,13 +183,18 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// ConnState records which connections have a request that is being answered. Connections of other
-// listeners are left alone.
+// certified is the caller of connections whose handshake has proved the key of a certificate.
+var certified = "certified"
+
+// ConnState records which connections have a request that is being answered, and that a certificate proves a
+// caller. Connections of other listeners are left alone.
 func ConnState(c net.Conn, s http.ConnState) {
 	b, ok := c.(*boundedConn)
 	if !ok {
 		if t, wraps := c.(*tls.Conn); wraps {
-			b, ok = t.NetConn().(*boundedConn)
+			if b, ok = t.NetConn().(*boundedConn); ok && s == http.StateActive && len(t.ConnectionState().PeerCertificates) > 0 {
+				b.caller.Store(&certified)
+			}
 		}
 	}
 	if ok {
