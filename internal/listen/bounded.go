@@ -1,8 +1,10 @@
 package listen
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -19,6 +21,8 @@ type boundedListener struct {
 	net.Listener
 	most int
 	now  func() time.Time
+
+	heads bool // the connections carry HTTP in plain text, whose heads are bounded in lines
 
 	mu   sync.Mutex
 	open map[*boundedConn]struct{}
@@ -120,6 +124,7 @@ type boundedConn struct {
 	caller atomic.Pointer[string] // of its latest request; nil: none is known
 	moved  atomic.Int64           // Unix time in nanoseconds of the last transfer
 	asked  atomic.Bool            // a request is being answered
+	lines  atomic.Int64           // that were read of the head of a request; see boundedListener.heads
 }
 
 // client identifies the peer of a connection: its address, and the caller that its requests have proved.
@@ -155,10 +160,23 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
+// maxLines is after how many lines of a head no more of it is read. A piece that was read may have the end of
+// the head and the beginning of the body, so the lines of the latest piece do not count yet.
+const maxLines = 128
+
+var errFields = errors.New("the head has too many fields")
+
 // Read reads, and records the time if bytes arrived.
 func (c *boundedConn) Read(p []byte) (int, error) {
+	head := c.l.heads && !c.asked.Load()
+	if head && c.lines.Load() > maxLines {
+		return 0, errFields
+	}
 	n, err := c.Conn.Read(p)
 	c.note(n)
+	if head {
+		c.lines.Add(int64(bytes.Count(p[:n], []byte{'\n'})))
+	}
 	return n, err
 }
 
@@ -199,6 +217,9 @@ func ConnState(c net.Conn, s http.ConnState) {
 	}
 	if ok {
 		b.asked.Store(s == http.StateActive)
+		if s == http.StateActive { // the head has ended
+			b.lines.Store(0)
+		}
 	}
 }
 
