@@ -9,6 +9,7 @@ type Identity struct {
 	Namespaces []Namespace // held; the first is the peer's own. Empty: the server's own
 	Every      bool        // holds all namespaces of the state directory: its owner, or root
 	Actor      string      // such as "mcp" or "cli"
+	Forms      bool        // an answer to a form that its client shows counts as a person's; see [Identity.Decides]
 }
 
 // Own returns the namespace of a request that names none.
@@ -51,6 +52,11 @@ func (i Identity) All() Caller {
 	}
 	return c
 }
+
+// Decides reports whether an answer of the peer to a question counts as that of a person. It does if
+// the peer holds every namespace, or is a client of the server's own user. Any other peer may be a
+// program that runs code, which must not allow itself anything.
+func (i Identity) Decides() bool { return i.Every || i.Forms }
 
 func (i Identity) holds(ns Namespace) bool {
 	if i.Every {

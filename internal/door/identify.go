@@ -135,12 +135,18 @@ func (d *Door) caller(r *http.Request, rules *rules) (sandboxmcp.Identity, *peer
 		return own, nil, nil
 	}
 	secret, given, err := credential(r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return own, nil, err
+	}
+	// Without keys, callers are programs of the server's user, and those to whom that user gives the key file.
+	ours := len(rules.Keys) == 0 && d.Tokens == nil && Direct(r) && fromOwnUser(r.Context())
+	switch {
 	case given:
-		return d.holder(r, secret, rules)
-	case len(rules.Keys) == 0 && d.Tokens == nil && Direct(r) && fromOwnUser(r.Context()):
+		id, held, err := d.holder(r, secret, rules)
+		id.Forms = err == nil && ours
+		return id, held, err
+	case ours:
+		own.Forms = true
 		return own, nil, nil
 	}
 	return own, nil, sandboxmcp.Errorf(sandboxmcp.CodeUnauthenticated, "the request has no key").

@@ -1,9 +1,12 @@
 package door_test
 
 import (
+	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/door"
@@ -56,3 +59,39 @@ func TestOnlyTheKeyOfAnOperatorHoldsEveryNamespace(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoseAnswersCount: an operator decides. Who has another key, a token or none at all may be a program that
+// answers for itself. That a client of the server's own user decides is tested where users are known.
+func TestWhoseAnswersCount(t *testing.T) {
+	keys := door.Rules{Keys: []door.Key{key("team-key", "team"), {Secret: sandboxmcp.NewSecret("operator-key"), Operator: true}}}
+	for name, c := range map[string]struct {
+		door    door.Config
+		key     string
+		decides bool
+	}{
+		"a key":             {door.Config{Rules: keys}, "team-key", false},
+		"of an operator":    {door.Config{Rules: keys}, "operator-key", true},
+		"in the key file":   {door.Config{Local: sandboxmcp.NewSecret("local-key")}, "local-key", false},
+		"none is needed":    {door.Config{NoAuth: true}, "", false},
+		"none, and a key":   {door.Config{NoAuth: true}, "any", false},
+		"a token":           {door.Config{Tokens: anyToken{}}, "any", false},
+		"a key of that set": {door.Config{Tokens: anyToken{}, Rules: keys}, "team-key", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := open(t, c.door).ask(http.MethodGet, "/", "", "X-API-Key", c.key)
+			var id sandboxmcp.Identity
+			if err := json.Unmarshal([]byte(got.body), &id); err != nil || got.StatusCode != http.StatusOK || id.Decides() != c.decides {
+				t.Errorf("got %d %q, want an identity that decides: %v", got.StatusCode, got.body, c.decides)
+			}
+		})
+	}
+}
+
+// anyToken accepts every token.
+type anyToken struct{}
+
+func (anyToken) Verify(context.Context, string) (sandboxmcp.Identity, time.Time, error) {
+	return sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{"team"}, Actor: "oauth ann"}, time.Now().Add(time.Hour), nil
+}
+
+func (anyToken) Challenge() string { return "" }

@@ -2,13 +2,13 @@ package door
 
 import (
 	"math"
-	"net"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/listen"
 )
 
 const (
@@ -43,13 +43,10 @@ func (r *rates) take(principal string) error {
 	return r.in(r.called, principal, r.limit, r.burst, "requests")
 }
 
-// wrong counts a wrong key from an address. Callers with a valid key are not affected.
+// wrong counts a wrong key from an address, or from the network of an IPv6 address. Callers with a valid key
+// are not affected.
 func (r *rates) wrong(remote string) error {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		host = remote
-	}
-	return r.in(r.missed, host, wrongRate, wrongBurst, "wrong keys")
+	return r.in(r.missed, listen.Client(remote), wrongRate, wrongBurst, "wrong keys")
 }
 
 func (r *rates) in(all map[string]*rate.Limiter, name string, limit rate.Limit, burst int, what string) error {

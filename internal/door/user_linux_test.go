@@ -75,8 +75,14 @@ func askAs(t *testing.T, uid int, addr string, headers ...string) string {
 // request came through a proxy.
 func TestOwnUserNeedsNoKey(t *testing.T) {
 	s := open(t, door.Config{Local: sandboxmcp.NewSecret("local-key")})
-	if out := askAs(t, -1, s.addr); !strings.HasPrefix(out, "200 ") || !strings.Contains(out, `"home"`) {
-		t.Errorf("a program of the same user: got %q, want 200", out)
+	if out := askAs(t, -1, s.addr); !strings.HasPrefix(out, "200 ") || !strings.Contains(out, `"home"`) || !strings.Contains(out, `"Forms":true`) {
+		t.Errorf("a program of the same user: got %q, want 200 and that it shows forms", out)
+	}
+	if out := askAs(t, -1, s.addr, "X-API-Key=local-key"); !strings.HasPrefix(out, "200 ") || !strings.Contains(out, `"Forms":true`) {
+		t.Errorf("a program of the same user with the key: got %q, want 200 and that it shows forms", out)
+	}
+	if out := askAs(t, -1, s.addr, "X-API-Key=local-key", "Via=1.1 proxy"); !strings.HasPrefix(out, "200 ") || !strings.Contains(out, `"Forms":false`) {
+		t.Errorf("through a proxy: got %q, want 200 and that it shows no forms", out)
 	}
 	for _, header := range []string{"X-Forwarded-For=192.0.2.1", "Forwarded=for=192.0.2.1", "Via=1.1 proxy"} {
 		if out := askAs(t, -1, s.addr, header); !strings.HasPrefix(out, "401 ") {
@@ -96,8 +102,8 @@ func TestAnotherUserNeedsTheKey(t *testing.T) {
 	if out := askAs(t, 65124, s.addr); !strings.HasPrefix(out, "401 ") {
 		t.Errorf("another user without a key: got %q, want 401", out)
 	}
-	if out := askAs(t, 65124, s.addr, "X-API-Key=local-key"); !strings.HasPrefix(out, "200 ") {
-		t.Errorf("another user with the key: got %q, want 200", out)
+	if out := askAs(t, 65124, s.addr, "X-API-Key=local-key"); !strings.HasPrefix(out, "200 ") || !strings.Contains(out, `"Forms":false`) {
+		t.Errorf("another user with the key: got %q, want 200 and that it shows no forms", out)
 	}
 }
 

@@ -6,7 +6,8 @@ import (
 )
 
 // special lists the addresses that no sandbox may reach: all of IANA's special-purpose
-// registries, even entries that are globally reachable, multicast, and reserved ranges.
+// registries, even entries that are globally reachable, multicast, reserved ranges, and those of
+// clouds that only their own machines reach.
 // Of IPv6 only global unicast addresses are allowed.
 var special = func() (all []block) {
 	for _, s := range []struct{ prefix, what string }{
@@ -28,7 +29,10 @@ var special = func() (all []block) {
 		{"203.0.113.0/24", "for documentation"},
 		{"224.0.0.0/4", "multicast"},
 		{"240.0.0.0/4", "reserved"},
-		{"168.63.129.16/32", "where a cloud keeps its metadata"}, // Azure's WireServer: a public address that each virtual machine uses to reach its own host
+		{"168.63.129.16/32", "where a cloud keeps its metadata"},    // Azure's WireServer: a public address that each virtual machine uses to reach its own host
+		{"34.118.224.0/20", "for services of a Kubernetes cluster"}, // of GKE, if the operator names no other range; it leads nowhere else
+		{"161.26.0.0/16", "of a cloud's own network"},               // of IBM: services that only its machines reach
+		{"166.8.0.0/14", "of a cloud's own network"},                // of IBM
 
 		{"2001::/23", "reserved for protocols, such as Teredo"},
 		{"2001:db8::/32", "for documentation"},
@@ -72,7 +76,13 @@ func Special(a netip.Addr) string {
 			return s.what
 		}
 	}
-	if a.Is4() || globalUnicast.Contains(a) {
+	if a.Is4() {
+		return ""
+	}
+	if globalUnicast.Contains(a) {
+		if isISATAP(a) {
+			return "of an ISATAP tunnel"
+		}
 		return ""
 	}
 	switch {
@@ -89,6 +99,13 @@ func Special(a netip.Addr) string {
 	default:
 		return "reserved"
 	}
+}
+
+// isISATAP reports whether a tunnel to an IPv4 address of a site is behind an address (RFC 5214).
+func isISATAP(a netip.Addr) bool {
+	b := a.As16()
+	const universal = 2 // may be set in the first byte
+	return b[8]&^universal == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
 // ofThisMachine reports whether the address belongs to an interface of this machine.

@@ -20,9 +20,13 @@ type BlockedError struct {
 	What string // why the address is refused; see Special
 }
 
-// Error names the host, the address and why it is refused.
+// Error names the host and why it is refused. It does not tell the address of a name, because models and
+// callers over HTTP read it: they would learn the addresses of the server's network.
 func (e *BlockedError) Error() string {
-	return string(e.Host) + " has the address " + e.Addr.String() + ", which is " + e.What
+	if _, err := netip.ParseAddr(string(e.Host)); err == nil {
+		return string(e.Host) + " is an address that is " + e.What
+	}
+	return string(e.Host) + " has an address that is " + e.What
 }
 
 // dialer connects to hosts by name and checks the address that the connection uses. It

@@ -32,16 +32,20 @@ func (l *Link) answer(msg []byte) []byte {
 		return nil
 	}
 	out := dnsmessage.Header{ID: h.ID, Response: true, OpCode: h.OpCode, RecursionDesired: h.RecursionDesired, RecursionAvailable: true}
+	odd := func() { l.ledger.deny(Entry{Host: "dns", Port: 53, Via: ViaDNS, Reason: "it is not one question"}) }
 	if h.OpCode != 0 {
+		odd()
 		return packed(out, dnsmessage.RCodeNotImplemented, nil, nil, false)
 	}
 	all, err := p.AllQuestions()
 	if err != nil || len(all) != 1 {
+		odd()
 		return packed(out, dnsmessage.RCodeFormatError, nil, nil, false)
 	}
 	q := all[0]
 	edns := extended(&p)
 	if q.Class != dnsmessage.ClassINET || q.Type == dnsmessage.TypeAXFR || q.Type == 251 { // 251: IXFR
+		l.ledger.denyOnce(Entry{Host: asked(q.Name), Via: ViaDNS, Reason: "this kind of question is refused"}, true) // a name that is not open says so
 		return packed(out, dnsmessage.RCodeRefused, &q, nil, edns)
 	}
 	code, a := l.lookup(q)
@@ -68,11 +72,8 @@ func (l *Link) lookup(q dnsmessage.Question) (dnsmessage.RCode, dnsmessage.Resou
 		verdict = l.policy.Name(h)
 	}
 	if !verdict.Allowed {
-		if !strings.HasSuffix(strings.ToLower(text), ".arpa.") { // reverse lookups, which libraries make without the program's wish, are not reported
-			if err == nil {
-				text = string(h)
-			}
-			l.ledger.denyOnce(Entry{Host: text, Via: ViaDNS, Rule: verdict.Rule, Reason: cmp.Or(verdict.Reason, notOpen)}, q.Type == dnsmessage.TypeAAAA)
+		if !isReverse(text) { // libraries make these without the program's wish
+			l.ledger.denyOnce(Entry{Host: asked(q.Name), Via: ViaDNS, Rule: verdict.Rule, Reason: cmp.Or(verdict.Reason, notOpen)}, q.Type == dnsmessage.TypeAAAA)
 		}
 		return dnsmessage.RCodeNameError, nil
 	}
@@ -85,6 +86,20 @@ func (l *Link) lookup(q dnsmessage.Question) (dnsmessage.RCode, dnsmessage.Resou
 		return dnsmessage.RCodeServerFailure, nil
 	}
 	return dnsmessage.RCodeSuccess, &dnsmessage.AResource{A: a.As4()}
+}
+
+// asked returns the name of a question for a report.
+func asked(n dnsmessage.Name) string {
+	if h, err := sandboxmcp.ParseHost(n.String()); err == nil {
+		return string(h)
+	}
+	return n.String()
+}
+
+// isReverse reports whether a name is that of a reverse lookup.
+func isReverse(name string) bool {
+	name = strings.ToLower(name)
+	return strings.HasSuffix(name, ".in-addr.arpa.") || strings.HasSuffix(name, ".ip6.arpa.")
 }
 
 // extended reports whether the message has an OPT record (EDNS), so that the answer

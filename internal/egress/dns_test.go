@@ -118,8 +118,40 @@ func TestDNS(t *testing.T) {
 	}
 	b.wantDenied("other.kit.test", 0, "not open")
 	for _, e := range b.link.Report(false).Denied {
-		if strings.HasSuffix(e.Host, "arpa.") || strings.Contains(e.Host, "localhost") {
+		if strings.HasSuffix(e.Host, "arpa") || strings.Contains(e.Host, "localhost") {
 			t.Errorf("denied: got %+v", e)
+		}
+	}
+}
+
+// TestOddQuestionsAreTold: what is refused for its form or its kind is in the report, too, because it may be meant
+// to carry data.
+func TestOddQuestionsAreTold(t *testing.T) {
+	b := newBox(t, setup{open: []string{"api.kit.test"}})
+	for _, msg := range [][]byte{
+		question(t, "transfer.leak.test.", dnsmessage.TypeAXFR, dnsmessage.ClassINET),
+		question(t, "chaos.leak.test.", dnsmessage.TypeTXT, dnsmessage.ClassCHAOS),
+		question(t, "data.leak.arpa.", dnsmessage.TypeA, dnsmessage.ClassINET),
+		question(t, "4.3.2.1.in-addr.arpa.", dnsmessage.TypePTR, dnsmessage.ClassINET),
+	} {
+		b.udp(msg)
+	}
+	update := question(t, "update.leak.test.", dnsmessage.TypeSOA, dnsmessage.ClassINET)
+	update[2] |= 5 << 3
+	b.udp(update)
+	two := question(t, "two.leak.test.", dnsmessage.TypeA, dnsmessage.ClassINET)
+	two[5] = 2
+	b.udp(append(two, two[12:]...))
+	b.wantDenied("transfer.leak.test", 0, "this kind of question is refused")
+	b.wantDenied("chaos.leak.test", 0, "this kind of question is refused")
+	b.wantDenied("data.leak.arpa", 0, "not open")
+	b.wantDenied("dns", 53, "it is not one question")
+	for _, e := range b.link.Report(false).Denied {
+		if strings.HasSuffix(e.Host, "in-addr.arpa") {
+			t.Errorf("got %+v, want no reverse lookup", e)
+		}
+		if e.Host == "dns" && e.Times != 2 {
+			t.Errorf("got %+v, want 2 times", e)
 		}
 	}
 }

@@ -28,7 +28,7 @@ import (
 const (
 	forwardConns  = 64        // open connections of the sandbox
 	forwardBytes  = 256 << 20 // bytes in both directions
-	forwardHead   = 256 << 10 // bytes of the head of a request or an answer
+	forwardAnswer = 64 << 10  // bytes of the head of an answer; that of a request has headBytes
 	forwardIdle   = 30 * time.Second
 	forwardFirst  = 10 * time.Second // time for the head of a request, and for the first bytes in a tunnel
 	forwardHosts  = 64               // hosts whose failures are remembered
@@ -68,7 +68,7 @@ func Forward(ctx context.Context, n *backend.Network, d *Dialer) *Forwarder {
 	f.http = &http.Transport{
 		DialContext:            func(ctx context.Context, _, address string) (net.Conn, error) { return f.connect(ctx, address) },
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: forwardHead,
+		MaxResponseHeaderBytes: forwardAnswer,
 		IdleConnTimeout:        forwardIdle,
 		MaxConnsPerHost:        16,
 	}
@@ -77,7 +77,7 @@ func Forward(ctx context.Context, n *backend.Network, d *Dialer) *Forwarder {
 		f.refuse(w, hostPort(r.URL.Host), err)
 	}}
 	f.serve = &http.Server{
-		Handler: f, ErrorLog: quiet, MaxHeaderBytes: forwardHead, ReadHeaderTimeout: forwardFirst, IdleTimeout: forwardIdle,
+		Handler: f, ErrorLog: quiet, MaxHeaderBytes: headBytes - slack, ReadHeaderTimeout: forwardFirst, IdleTimeout: forwardIdle,
 		BaseContext: func(net.Listener) context.Context { return f.ctx },
 	}
 	for _, c := range n.DNS {
@@ -140,9 +140,14 @@ func (f *Forwarder) Refused(field func(name string) string) bool {
 	return field(refusedHeader) == f.mark
 }
 
+// slack is what net/http reads beyond the bytes that a head may have.
+const slack = 4 << 10
+
 // ServeHTTP serves a request of the browser.
 func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case len(r.Header) > headFields:
+		f.refuse(w, "", errFields)
 	case r.Method == http.MethodConnect:
 		f.tunnel(w, r)
 	case r.URL.Scheme == "http" && r.URL.Host != "" && r.URL.User == nil:
@@ -165,6 +170,9 @@ func rewrite(r *httputil.ProxyRequest) {
 func (f *Forwarder) count(r *http.Response) error {
 	if r.StatusCode == http.StatusSwitchingProtocols {
 		return errors.New("the protocol cannot be changed")
+	}
+	if len(r.Header) > answerFields {
+		return errFields
 	}
 	r.Header.Del(refusedHeader)
 	r.Body = &metered{r.Body, f}

@@ -151,3 +151,47 @@ func TestForwarderTunnels(t *testing.T) {
 		t.Errorf("got %v, want the end of the tunnel", err)
 	}
 }
+
+// TestForwarderBoundsHeads: a head that was parsed takes fifty times the memory of its bytes, and a site can keep
+// all connections of a browser waiting for the end of one.
+func TestForwarderBoundsHeads(t *testing.T) {
+	fields := func(n, bytes int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "X-%d: %s\r\n", i, strings.Repeat("x", bytes))
+		}
+		return b.String()
+	}
+	var head string
+	l := listen(t)
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n"+head+"\r\n")
+		_ = c.Close()
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	defer func() { _ = s.Close(); <-done }()
+	f, dial := forward(t, egress.NewDialer(5*time.Second, []string{l.Addr().String()}))
+	for name, c := range map[string]struct {
+		ask, answer string
+		status      int
+	}{
+		"usual heads":                {fields(60, 200), fields(200, 200), http.StatusOK},
+		"many fields of a request":   {fields(200, 1), "", http.StatusBadGateway},
+		"a long request":             {fields(50, 1000), "", http.StatusRequestHeaderFieldsTooLarge},
+		"many fields of an answer":   {"", fields(1100, 1), http.StatusBadGateway},
+		"an answer with a long head": {"", fields(70, 1000), http.StatusBadGateway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			head = c.answer
+			r := ask(t, dial(), "GET http://"+l.Addr().String()+"/ HTTP/1.1\r\nHost: x"+strings.TrimSuffix("\r\n"+c.ask, "\r\n"))
+			if r.StatusCode != c.status || f.Refused(r.Header.Get) != (c.status == http.StatusBadGateway) {
+				t.Errorf("got %s, want %d", r.Status, c.status)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -35,5 +36,16 @@ func TestCheck(t *testing.T) {
 		if b, is := errors.AsType[*BlockedError](err); (err == nil) != ok || is && (b.Host != "a.kit.test" || b.What == "" || b.Error() == "") {
 			t.Errorf("%q: got %v, want refused %v", address, err, !ok)
 		}
+	}
+}
+
+// TestRefusalsTellNoAddress: a name may be one of the server's network, whose addresses are nobody's business.
+func TestRefusalsTellNoAddress(t *testing.T) {
+	err := check("db.corp.example", "10.20.30.40:80")
+	if err == nil || strings.Contains(err.Error(), "10.20.30.40") || !strings.Contains(err.Error(), "db.corp.example has an address that is private") {
+		t.Errorf("a name: got %v, want that its address is private, and not the address", err)
+	}
+	if err = check("10.20.30.40", "10.20.30.40:80"); err == nil || !strings.Contains(err.Error(), "10.20.30.40 is an address that is private") {
+		t.Errorf("an address: got %v, want that it is private", err)
 	}
 }

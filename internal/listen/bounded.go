@@ -1,8 +1,10 @@
 package listen
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -19,6 +21,8 @@ type boundedListener struct {
 	net.Listener
 	most int
 	now  func() time.Time
+
+	heads bool // the connections carry HTTP in plain text, whose heads are bounded in lines
 
 	mu   sync.Mutex
 	open map[*boundedConn]struct{}
@@ -38,7 +42,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &boundedConn{Conn: c, l: l, client: clientOf(c)}
+	b := &boundedConn{Conn: c, l: l, client: Client(c.RemoteAddr().String())}
 	b.moved.Store(l.now().UnixNano())
 	l.mu.Lock()
 	var idlest *boundedConn
@@ -58,12 +62,21 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 // client with most connections. Connections without a request in progress come first. Among
 // equals it takes the one whose last transfer was longest ago.
 func (l *boundedListener) idlestLocked() *boundedConn {
-	clients := map[client]int{}
+	clients, strangers := map[client]int{}, 0
 	for c := range l.open {
 		clients[c.of()]++
+		if c.caller.Load() == nil {
+			strangers++
+		}
 	}
+	// Whoever has many addresses is many clients, with few connections each. Together, those that have proved
+	// no caller get half of the places.
+	crowded := 2*strangers >= l.most
 	var found *boundedConn
 	for c := range l.open {
+		if crowded && c.caller.Load() != nil {
+			continue
+		}
 		if found == nil || c.beforeLocked(found, clients) {
 			found = c
 		}
@@ -81,13 +94,26 @@ func (c *boundedConn) beforeLocked(other *boundedConn, clients map[client]int) b
 	return c.moved.Load() < other.moved.Load()
 }
 
-// clientOf returns the address of the client that opened a connection.
-func clientOf(c net.Conn) string {
-	a, err := netip.ParseAddrPort(c.RemoteAddr().String())
+// Client names the client at an address with a port: an IPv4 address, or the network of an IPv6 address, of
+// which one machine has as many as it likes, as every user has of loopback. Clients of unix sockets have the
+// empty name.
+func Client(remote string) string {
+	a, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return ""
 	}
-	return a.Addr().Unmap().String()
+	ip, bits := a.Addr().Unmap(), 64 // of a network, the smallest that is given to a machine
+	switch {
+	case ip.Is4() && ip.IsLoopback():
+		bits = 8
+	case ip.Is4():
+		return ip.String()
+	}
+	network, err := ip.WithZone("").Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return network.String()
 }
 
 // boundedConn is a connection that records when it last moved bytes.
@@ -98,6 +124,7 @@ type boundedConn struct {
 	caller atomic.Pointer[string] // of its latest request; nil: none is known
 	moved  atomic.Int64           // Unix time in nanoseconds of the last transfer
 	asked  atomic.Bool            // a request is being answered
+	lines  atomic.Int64           // that were read of the head of a request; see boundedListener.heads
 }
 
 // client identifies the peer of a connection: its address, and the caller that its requests have proved.
@@ -133,10 +160,23 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
+// maxLines is after how many lines of a head no more of it is read. A piece that was read may have the end of
+// the head and the beginning of the body, so the lines of the latest piece do not count yet.
+const maxLines = 128
+
+var errFields = errors.New("the head has too many fields")
+
 // Read reads, and records the time if bytes arrived.
 func (c *boundedConn) Read(p []byte) (int, error) {
+	head := c.l.heads && !c.asked.Load()
+	if head && c.lines.Load() > maxLines {
+		return 0, errFields
+	}
 	n, err := c.Conn.Read(p)
 	c.note(n)
+	if head {
+		c.lines.Add(int64(bytes.Count(p[:n], []byte{'\n'})))
+	}
 	return n, err
 }
 
@@ -161,17 +201,25 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// ConnState records which connections have a request that is being answered. Connections of other
-// listeners are left alone.
+// certified is the caller of connections whose handshake has proved the key of a certificate.
+var certified = "certified"
+
+// ConnState records which connections have a request that is being answered, and that a certificate proves a
+// caller. Connections of other listeners are left alone.
 func ConnState(c net.Conn, s http.ConnState) {
 	b, ok := c.(*boundedConn)
 	if !ok {
 		if t, wraps := c.(*tls.Conn); wraps {
-			b, ok = t.NetConn().(*boundedConn)
+			if b, ok = t.NetConn().(*boundedConn); ok && s == http.StateActive && len(t.ConnectionState().PeerCertificates) > 0 {
+				b.caller.Store(&certified)
+			}
 		}
 	}
 	if ok {
 		b.asked.Store(s == http.StateActive)
+		if s == http.StateActive { // the head has ended
+			b.lines.Store(0)
+		}
 	}
 }
 

@@ -62,7 +62,9 @@ func Open(ctx context.Context, c Config) (*Listener, error) {
 		_ = l.Close()
 		return nil, fmt.Errorf("address of the listener: %w", err)
 	}
-	out := &Listener{Listener: newBounded(l, maxConnections)}
+	bounded := newBounded(l, maxConnections)
+	bounded.heads = true
+	out := &Listener{Listener: bounded}
 	host := linkHost(c.Host, at.Addr(), ownAddresses)
 	out.URL = "http://" + net.JoinHostPort(host, strconv.Itoa(int(at.Port())))
 	if int(at.Port()) != c.Port && c.Port != 0 {

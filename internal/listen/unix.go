@@ -58,7 +58,9 @@ func Unix(ctx context.Context, path string) (net.Listener, error) {
 		_ = l.Close()
 		return nil, refused(err)
 	}
-	return &unixListener{Listener: newBounded(l, maxConnections), path: path}, nil
+	bounded := newBounded(l, maxConnections)
+	bounded.heads = true
+	return &unixListener{Listener: bounded, path: path}, nil
 }
 
 // unixListener removes its socket at the end.

@@ -38,7 +38,8 @@ type keySet struct {
 }
 
 // find returns the keys with an id; without an id, all. An unknown id makes it fetch the key
-// set again, because issuers replace their keys. Tokens with a known key do not wait for that.
+// set again, because issuers replace their keys. Tokens with a known key do not wait for that. Nor
+// do they while the issuer is down.
 func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	s.mu.Lock()
 	now := s.now()
@@ -50,6 +51,10 @@ func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error)
 	if s.fetching == nil && (s.tried.IsZero() || now.Sub(s.tried) >= retryKeys) {
 		s.tried, s.fetching = now, make(chan struct{})
 		go s.update(context.WithoutCancel(ctx), now) // a caller that disconnects does not keep others from the keys
+	}
+	if len(found) > 0 && s.failed != nil { // the issuer was down a while ago, and the next fetch may find it so
+		s.mu.Unlock()
+		return found, nil
 	}
 	if wait := s.fetching; wait != nil {
 		s.mu.Unlock()
@@ -103,12 +108,16 @@ func (s *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 		}
 		s.url = found
 	}
-	var set jose.JSONWebKeySet
+	var set struct{ Keys []json.RawMessage }
 	if err := s.get(ctx, s.url, &set); err != nil {
 		return nil, err
 	}
 	var all []jose.JSONWebKey
-	for _, k := range set.Keys {
+	for _, text := range set.Keys {
+		var k jose.JSONWebKey
+		if json.Unmarshal(text, &k) != nil {
+			continue // a key that is not understood does not keep the others from being used
+		}
 		if k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig") {
 			all = append(all, k)
 		}

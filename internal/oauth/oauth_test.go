@@ -328,3 +328,61 @@ func TestKnownKeysDoNotWait(t *testing.T) {
 		t.Errorf("the new key: %v", err)
 	}
 }
+
+// TestKeysThatAreNotUnderstood: a key set may have keys of a kind that is not understood, and broken ones. The
+// others hold all the same (RFC 7517, 5).
+func TestKeysThatAreNotUnderstood(t *testing.T) {
+	i := newIssuer(t)
+	good, err := json.Marshal(jose.JSONWebKey{Key: i.keys["k1"].Public(), KeyID: "k1", Use: "sig", Algorithm: "ES256"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, odd := range map[string]string{
+		"another curve":       `{"kty":"EC","kid":"o","crv":"secp256k1","x":"AA","y":"AA"}`,
+		"Ed448":               `{"kty":"OKP","kid":"o","crv":"Ed448","x":"AA"}`,
+		"another kind":        `{"kty":"LMS","kid":"o"}`,
+		"no kind":             `{"kid":"o"}`,
+		"a wrong certificate": `{"kty":"RSA","kid":"o","n":"AQAB","e":"AQAB","x5c":["AAAA"]}`,
+		"no object":           `7`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(`{"keys":[` + odd + `,` + string(good) + `]}`))
+			}))
+			defer s.Close()
+			v := oauth.New(oauth.Config{Issuer: i.URL, Resource: resource, Scope: "run", Own: "home", KeysURL: s.URL})
+			if _, _, err := v.Verify(t.Context(), i.token("k1", nil)); err != nil {
+				t.Errorf("got %v, want the token accepted", err)
+			}
+		})
+	}
+}
+
+// TestAnIssuerThatIsDownDelaysNobody: once it is known that the keys cannot be fetched, tokens with a known key
+// wait for no further try, however old that key is.
+func TestAnIssuerThatIsDownDelaysNobody(t *testing.T) {
+	i := newIssuer(t)
+	g := &gate{held: make(chan struct{}, 1), open: make(chan struct{})}
+	v := oauth.New(oauth.Config{Issuer: i.URL, Resource: resource, Scope: "run", Own: "home", Client: &http.Client{Transport: g}})
+	known := i.token("k1", map[string]any{"exp": time.Now().Add(24 * time.Hour).Unix()})
+	if _, _, err := v.Verify(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	i.Close()
+	oauth.Later(v, 2*time.Hour)
+	if _, _, err := v.Verify(t.Context(), known); err != nil {
+		t.Errorf("after a try that has failed: got %v, want the known key to do", err)
+	}
+	oauth.Later(v, 2*time.Hour+time.Minute)
+	g.shut.Store(true)
+	var done atomic.Bool
+	go func() {
+		if _, _, err := v.Verify(t.Context(), known); err != nil {
+			t.Errorf("during a further try: got %v, want the known key to do", err)
+		}
+		done.Store(true)
+	}()
+	<-g.held
+	testkit.Until(t, "the known key was checked", done.Load)
+	close(g.open)
+}

@@ -21,7 +21,7 @@ type question struct {
 	form   *mcp.ElicitParams // the form that is shown; set by showForm
 }
 
-// askPerson asks a person, by a form if the client can show one.
+// askPerson asks a person, by a form if the client can show one and its answer counts.
 func (s *Server) askPerson(ctx context.Context, c *call, q question) (answer, error) {
 	wait := time.Duration(c.args.number("wait_seconds") * float64(time.Second))
 	if _, given := c.args["wait_seconds"]; !given {
@@ -34,7 +34,7 @@ func (s *Server) askPerson(ctx context.Context, c *call, q question) (answer, er
 	}
 	// A form that the person has dismissed is not shown again. A repeated call then waits
 	// for an approval on the command line.
-	if wait > 0 && canShowForm(c.request) {
+	if wait > 0 && c.decides && canShowForm(c.request) {
 		got, err := q.ask(ctx, 0)
 		if err != nil || got.Status != sandboxmcp.ApprovalPending {
 			return answer{body: got}, err
@@ -88,7 +88,7 @@ func (s *Server) formBack(ctx context.Context, c *call, q question) (answer, err
 // decide carries out a person's answer r to the question d. If the form was dismissed, or r
 // is not a valid answer, the question stays open.
 func (s *Server) decide(ctx context.Context, c *call, q question, d sandboxmcp.AccessDecision, r *mcp.ElicitResult) (answer, error) {
-	person := sandboxmcp.Caller{Namespace: c.who.Namespace, Actor: formActor}
+	person := sandboxmcp.Caller{Namespace: c.who.Namespace, Actor: s.formActor(c)}
 	switch ok := r != nil; {
 	case ok && r.Action == "decline":
 		d.Deny = true

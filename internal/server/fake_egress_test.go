@@ -14,6 +14,7 @@ type fakeGate struct {
 	gateMu  sync.Mutex
 	asks    []sandboxmcp.EgressAsk
 	decided []sandboxmcp.AccessDecision
+	persons []sandboxmcp.Caller       // who decided
 	status  sandboxmcp.ApprovalStatus // of the question; empty: nobody has asked
 	changed chan struct{}
 }
@@ -85,7 +86,7 @@ func (f *fakeGate) DecideEgress(_ context.Context, c sandboxmcp.Caller, d sandbo
 	}
 	f.gateMu.Lock()
 	defer f.gateMu.Unlock()
-	f.decided = append(f.decided, d)
+	f.decided, f.persons = append(f.decided, d), append(f.persons, c)
 	if f.status != sandboxmcp.ApprovalPending {
 		return sandboxmcp.AccessAnswer{}, sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "it was denied")
 	}

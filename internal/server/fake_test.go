@@ -57,7 +57,7 @@ func newFake() *fake {
 // stranger fails a call of a caller that is not the one of the pipe, of a form, or
 // of a link.
 func stranger(c sandboxmcp.Caller) error {
-	if strings.HasPrefix(c.Actor, "http") || c.Namespace == "team" && slices.Contains([]string{"mcp", "mcp form"}, c.Actor) {
+	if strings.HasPrefix(strings.TrimPrefix(c.Actor, "mcp form of "), "http") || c.Namespace == "team" && slices.Contains([]string{"mcp", "mcp form"}, c.Actor) {
 		return nil
 	}
 	return fmt.Errorf("got caller %+v, want that of the server", c)

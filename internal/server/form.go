@@ -21,8 +21,14 @@ import (
 // formName is the name of the single question of a form.
 const formName = "approve"
 
-// formActor is the actor in audit entries of answers to a form.
-const formActor = "mcp form"
+// formActor is the actor in audit entries of answers to a form. Over HTTP it names the client, which is one of
+// several.
+func (s *Server) formActor(c *call) string {
+	if !s.http {
+		return "mcp form"
+	}
+	return "mcp form of " + c.who.Actor
+}
 
 // formLife is how long a form can be answered. The question may stay open longer.
 const formLife = 5 * time.Minute
@@ -182,6 +188,8 @@ func (f *forms) redeem(c *call) (formState, error) {
 	switch {
 	case err != nil:
 		return st, err
+	case !c.decides:
+		return bad("this caller cannot answer")
 	case st.Namespace != c.who.Namespace || st.Principal != c.principal():
 		return bad("it was shown to another")
 	case st.Call != digest:

@@ -199,7 +199,9 @@ func (e *endpoint) own(session, principal string) {
 // also within a session.
 func (s *Server) identityOf(ctx context.Context, extra *mcp.RequestExtra) (sandboxmcp.Identity, error) {
 	if !s.http {
-		return s.identity, nil
+		id := s.identity
+		id.Forms = true // the client is a program of the server's user, which has started the server
+		return id, nil
 	}
 	if extra != nil && extra.TokenInfo != nil {
 		if id, ok := extra.TokenInfo.Extra[identityField].(sandboxmcp.Identity); ok {

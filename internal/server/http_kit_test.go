@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
-// web is a server over HTTP with the keys ka of team-a and kb of team-b and team-c.
+// web is a server over HTTP with the keys ka of team-a, kb of team-b and team-c, and ko of an operator.
 type web struct {
 	t      testing.TB
 	url    string
@@ -39,6 +39,7 @@ func openWeb(t testing.TB, f *fake) *web {
 	d := door.New(door.Config{Own: "home", Rules: door.Rules{Keys: []door.Key{
 		{Secret: sandboxmcp.NewSecret("ka"), Namespaces: []sandboxmcp.Namespace{"team-a"}},
 		{Secret: sandboxmcp.NewSecret("kb"), Namespaces: []sandboxmcp.Namespace{"team-b", "team-c"}},
+		{Secret: sandboxmcp.NewSecret("ko"), Operator: true},
 	}}}, s.HTTP(ctx))
 	stop := listen.Serve(ctx, l, listen.Served{Handler: d, Connected: door.Connected})
 	w := &web{t: t, url: "http://" + l.Addr().String(), server: s, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
@@ -55,6 +56,7 @@ type peer struct {
 	next    int
 	notes   []map[string]any // notifications of the last call
 	headers map[string]string
+	can     map[string]any // capabilities, if the version has no handshake
 }
 
 // modernPeer returns a client of the version without a handshake.
@@ -128,6 +130,9 @@ func (p *peer) begin(ctx context.Context, method string, params map[string]any) 
 		}
 		meta["io.modelcontextprotocol/protocolVersion"] = p.version
 		meta["io.modelcontextprotocol/clientCapabilities"] = map[string]any{}
+		if p.can != nil {
+			meta["io.modelcontextprotocol/clientCapabilities"] = p.can
+		}
 		params["_meta"] = meta
 		p.headers = map[string]string{"Mcp-Method": method}
 		for _, field := range []string{"name", "uri"} {

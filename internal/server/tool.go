@@ -43,6 +43,7 @@ type call struct {
 	args    arguments
 	who     sandboxmcp.Caller
 	peer    string // names the client; see [door.Principal]
+	decides bool   // an answer of the client to a form counts as a person's
 	request *mcp.CallToolRequest
 }
 
@@ -175,7 +176,7 @@ func (c *checker) call(id sandboxmcp.Identity, req *mcp.CallToolRequest) (*call,
 	if err != nil {
 		return nil, err
 	}
-	return &call{args: args, who: who, peer: door.Principal(id), request: req}, nil
+	return &call{args: args, who: who, peer: door.Principal(id), decides: id.Decides(), request: req}, nil
 }
 
 func (s *Server) callTool(ctx context.Context, t tool, c *call, room *bytes.Buffer) (outcome, error) {

@@ -27,8 +27,8 @@ import (
 
 // Bounds of a request.
 const (
-	maxBody      = 4 << 20 // bytes of a page, decompressed
-	maxHead      = 256 << 10
+	maxBody      = 4 << 20  // bytes of a page, decompressed
+	maxHead      = 64 << 10 // bytes of the head of an answer, which take fifty times as much when parsed
 	maxRedirects = 10
 	maxTime      = 25 * time.Second
 	dialTime     = 10 * time.Second
