@@ -357,7 +357,18 @@ func manyRules(rules map[string]rule) {
 		rules[name] = rule{[]clause{{[]test{anyBit(2, ^uint32(operationsAtOnce-1))}, Refuse(errE2BIG)}}, Allow}
 	}
 	rules["semget"] = rule{[]clause{{[]test{anyBit(1, ^uint32(semaphoresAtOnce-1))}, Refuse(errEINVAL)}}, Allow}
+	rules["futex"] = rule{[]clause{{[]test{masked(1, futexOperation, waitToRequeue)}, Refuse(errENOSYS)}, {[]test{masked(1, futexOperation, requeueToPI)}, Refuse(errENOSYS)}}, Allow}
 }
+
+// Operations of futex that move waiting threads to a lock with priority inheritance (FUTEX_WAIT_REQUEUE_PI,
+// FUTEX_CMP_REQUEUE_PI, linux/futex.h). One call moves any number of them. For each the kernel walks the chain
+// of threads that wait for each other, up to 1024, and its processor does nothing else meanwhile. The C libraries do
+// not use these operations (glibc up to 2.24 did). ENOSYS is the answer of a kernel without them.
+const (
+	waitToRequeue  = 11
+	requeueToPI    = 12
+	futexOperation = 0x7f // the bits without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
+)
 
 // A call that waits for manyFiles files or more is a notice. A call waits for a file once for each time that it
 // names the file. What makes the file ready wakes all of these waits at once, with interrupts off. No memory
