@@ -205,6 +205,7 @@ var laws = []law{
 	{"LocksAreCounted", locksAreCounted},
 	{"ConnectionsAreCounted", connectionsAreCounted},
 	{"PortsAreCounted", portsAreCounted},
+	{"WaitingSendersAreCounted", waitingSendersAreCounted},
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},

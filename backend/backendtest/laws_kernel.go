@@ -91,6 +91,23 @@ func portsAreCounted(t *testing.T, s *suite) {
 	s.endedFor(t, x, p, "UDP sockets of one port")
 }
 
+// waitingSendersAreCounted: any number of Unix sockets can wait to send to one, and a message that is taken from
+// it wakes all of them. A sandbox with many such sockets is ended (D28).
+func waitingSendersAreCounted(t *testing.T, s *suite) {
+	if !s.full() {
+		s.lacks(t, "a network namespace of its own")
+	}
+	x := s.open(t)
+	s.interlock(t, x)
+	p := x.python(t, "d28-waiting-senders.py")
+	p.Env = x.environment(map[string]string{"SOCKETS": "1800", "SECONDS": "1"})
+	if e := x.run(t, p); e.Out != "over\n" {
+		t.Errorf("1800 sockets: got %q, exit %+v, stderr %q, want the program not ended", e.Out, e.Exit, e.Err)
+	}
+	p.Env = x.environment(map[string]string{"SOCKETS": "7000", "SECONDS": "20"})
+	s.endedFor(t, x, p, "Unix sockets for messages")
+}
+
 // killsAreCounted: the kernel writes a line to the host's log for each process that the memory
 // limit ends. A sandbox in which that happens too often is ended (D21).
 func killsAreCounted(t *testing.T, s *suite) {
