@@ -223,6 +223,7 @@ func (s *script) places(p plan) (ptmx int) {
 	// Reading the list of locks keeps every process of the host from locking a file. The mount is
 	// read-only, as the one of the empty file is.
 	s.mount(emptyPlace, bounds.LockList, "none", unix.MS_BIND, "")
+	s.mount(kernelPlace, "/proc/sys", "none", unix.MS_BIND, "")
 	for i, there := range p.lists {
 		if there {
 			s.mount(ptysPlace, "/proc/"+bounds.HostLists[i], "none", unix.MS_BIND, "") // nothing is mounted there yet
