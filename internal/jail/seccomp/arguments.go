@@ -29,10 +29,11 @@ const (
 
 // sealShrink in the flags of F_ADD_SEALS keeps a file in memory from getting shorter. The server makes such
 // files empty, to end killed programs that are in a call which copies to them. EPERM is the answer of a file
-// that has no seals.
+// that has no seals. For a file with execute permission, F_SEAL_EXEC sets that seal, too.
 const (
 	fcntlAddSeals = 1033
 	sealShrink    = 2
+	sealExec      = 0x20
 )
 
 // fileAsync in the flags of F_SETFL has the kernel send a signal when a file becomes ready.
@@ -48,7 +49,7 @@ const (
 func fcntlRule() rule {
 	return rule{[]clause{
 		{[]test{equal(1, fcntlSetFlags), anyBit(2, fileAsync)}, Refuse(errEINVAL)},
-		{[]test{equal(1, fcntlAddSeals), anyBit(2, sealShrink)}, Refuse(errEPERM)},
+		{[]test{equal(1, fcntlAddSeals), anyBit(2, sealShrink|sealExec)}, Refuse(errEPERM)},
 		{[]test{oneOf(1, fcntlAllowed)}, Allow},
 		{[]test{oneOf(1, []uint32{fcntlSetLease, fcntlNotify, fcntlSetPipe})}, Refuse(errEPERM)},
 	}, Refuse(errEINVAL)}

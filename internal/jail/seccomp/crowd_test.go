@@ -30,6 +30,18 @@ func checkVerdicts(t *testing.T, cases []verdict) {
 	}
 }
 
+// TestFilesInMemoryStayEmptiable: no program sets a seal that keeps a file in memory from getting shorter, also not
+// by F_SEAL_EXEC, which sets it, too.
+func TestFilesInMemoryStayEmptiable(t *testing.T) {
+	const addSeals = 1033
+	none, refused := seccomp.Variant{}, seccomp.Refuse(1)
+	checkVerdicts(t, []verdict{
+		{none, "fcntl", [6]uint64{0, addSeals, 2}, refused},
+		{none, "fcntl", [6]uint64{0, addSeals, 0x20}, refused},
+		{none, "fcntl", [6]uint64{0, addSeals, 0x1d}, seccomp.Allow},
+	})
+}
+
 // TestVerdictsOnWhatManyTasksDo: work that grows with the square of the tasks waits for init, or is refused.
 func TestVerdictsOnWhatManyTasksDo(t *testing.T) {
 	const high = 1 << 32

@@ -232,7 +232,7 @@ func decideFcntl(command, value uint32) Verdict {
 	switch {
 	case command == 4 && value>>13%2 == 1:
 		return Refuse(errEINVAL)
-	case command == 1033 && value>>1%2 == 1:
+	case command == 1033 && (value>>1%2 == 1 || value>>5%2 == 1):
 		return Refuse(errEPERM)
 	case command <= 11, 15 <= command && command <= 17:
 		return Allow

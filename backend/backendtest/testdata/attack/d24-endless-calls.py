@@ -12,6 +12,8 @@
 # expect moved-waits: ENOSYS
 # expect wait-to-move: ENOSYS
 # expect moved-plainly: ok
+# expect kept: EPERM
+# expect kept-by-exec: EPERM
 # expect allocated: ok
 # expect many-datagrams: ENOSYS
 # expect few-datagrams: ok
@@ -23,6 +25,8 @@
 # bare many-waits: EINVAL
 # bare moved-waits: ok
 # bare moved-plainly: ok
+# bare kept: EBADF
+# bare kept-by-exec: EBADF
 # bare allocated: ok
 # bare many-datagrams: ok
 # bare few-datagrams: ok
@@ -96,6 +100,9 @@ def moved(operation, wake):
 attempt("moved-waits", moved(12 | 128, 1))  # FUTEX_CMP_REQUEUE_PI_PRIVATE
 attempt("wait-to-move", lambda: call("futex", 0, 11 | 128, 0, 0, 0, 0))  # FUTEX_WAIT_REQUEUE_PI_PRIVATE
 attempt("moved-plainly", moved(4 | 128, 1))  # FUTEX_CMP_REQUEUE_PRIVATE
+
+attempt("kept", lambda: call("fcntl", -1, 1033, 2))  # F_ADD_SEALS, F_SEAL_SHRINK: the server empties such files
+attempt("kept-by-exec", lambda: call("fcntl", -1, 1033, 0x20))  # F_SEAL_EXEC, which sets F_SEAL_SHRINK, too
 
 
 def datagrams(number):
