@@ -206,6 +206,7 @@ var laws = []law{
 	{"ConnectionsAreCounted", connectionsAreCounted},
 	{"PortsAreCounted", portsAreCounted},
 	{"WaitingSendersAreCounted", waitingSendersAreCounted},
+	{"SocketsAreCounted", socketsAreCounted},
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},

@@ -108,6 +108,23 @@ func waitingSendersAreCounted(t *testing.T, s *suite) {
 	s.endedFor(t, x, p, "Unix sockets for messages")
 }
 
+// socketsAreCounted: a read of the list of sockets takes as long as the list, and no signal ends it. A sandbox with
+// many sockets is ended (D30).
+func socketsAreCounted(t *testing.T, s *suite) {
+	if !s.full() {
+		s.lacks(t, "a network namespace of its own")
+	}
+	x := s.open(t)
+	s.interlock(t, x)
+	p := x.python(t, "d30-many-sockets.py")
+	p.Env = x.environment(map[string]string{"SOCKETS": "12000", "SECONDS": "1"})
+	if e := x.run(t, p); e.Out != "over\n" {
+		t.Errorf("12000 sockets: got %q, exit %+v, stderr %q, want the program not ended", e.Out, e.Exit, e.Err)
+	}
+	p.Env = x.environment(map[string]string{"SOCKETS": "22000", "SECONDS": "20"})
+	s.endedFor(t, x, p, "16384 sockets")
+}
+
 // killsAreCounted: the kernel writes a line to the host's log for each process that the memory
 // limit ends. A sandbox in which that happens too often is ended (D21).
 func killsAreCounted(t *testing.T, s *suite) {

@@ -172,6 +172,7 @@ var lacksElsewhere = map[string]string{
 	"ConnectionsAreCounted":               "as before",
 	"PortsAreCounted":                     "as before",
 	"WaitingSendersAreCounted":            "as before",
+	"SocketsAreCounted":                   "as before",
 	"udp":                                 "datagrams that nothing reads are memory that the kernel does not count; weak says so",
 	"undone":                              "as before",
 	"corked":                              "as before",

@@ -33,6 +33,7 @@ var lacks = map[string]string{
 	"ConnectionsAreCounted":             "as before",
 	"PortsAreCounted":                   "as before",
 	"WaitingSendersAreCounted":          "as before",
+	"SocketsAreCounted":                 "as before",
 	"KillsAreCounted":                   "as before",
 	"Networks":                          "tier L1 has none elsewhere; TestEgress reaches hosts by the proxy",
 	"a12-release-agent.sh":              "the runtime shows the container's own control groups, read-only",

@@ -11,13 +11,21 @@ import (
 // is taken from it wakes all of them, with interrupts off. Before Linux 5.15 the kernel counts streams with them.
 const maxWaiting = 4096
 
-// overUnix returns a description of the Unix sockets of which the sandbox holds too many, or "". A sandbox can
-// make them without a notice, unlike network sockets.
+// maxSockets is how many sockets of all families a sandbox may have. No signal ends a read of /proc/net/unix before
+// the kernel has written the list up to the read's offset, and each task can be in such a read.
+const maxSockets = 16384
+
+// overUnix returns a description of the sockets of which the sandbox holds too many, or "". A sandbox can make
+// Unix sockets without a notice, unlike network sockets.
 func (s *Target) overUnix() string {
 	if s.Plain { // its network namespace is the host's, and its programs cannot make sockets
 		return ""
 	}
-	if usedSockets(s.readNet("sockstat")) > maxWaiting && ofProtocol(s.readNet("protocols"), "UNIX") > maxWaiting {
+	used := usedSockets(s.readNet("sockstat"))
+	switch {
+	case used > maxSockets:
+		return fmt.Sprintf("more than %d sockets", maxSockets)
+	case used > maxWaiting && ofProtocol(s.readNet("protocols"), "UNIX") > maxWaiting:
 		return fmt.Sprintf("more than %d Unix sockets for messages", maxWaiting)
 	}
 	return ""
