@@ -205,6 +205,8 @@ var laws = []law{
 	{"LocksAreCounted", locksAreCounted},
 	{"ConnectionsAreCounted", connectionsAreCounted},
 	{"PortsAreCounted", portsAreCounted},
+	{"WaitingSendersAreCounted", waitingSendersAreCounted},
+	{"SocketsAreCounted", socketsAreCounted},
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},

@@ -90,6 +90,40 @@ func portsAreCounted(t *testing.T, s *suite) {
 	s.endedFor(t, x, p, "UDP sockets of one port")
 }
 
+// waitingSendersAreCounted: any number of Unix sockets can wait to send to one, and a message that is taken from
+// it wakes all of them. A sandbox with many such sockets is ended (D28).
+func waitingSendersAreCounted(t *testing.T, s *suite) {
+	if !s.full() {
+		s.lacks(t, "a network namespace of its own")
+	}
+	x := s.open(t)
+	s.interlock(t, x)
+	p := x.python(t, "d28-waiting-senders.py")
+	p.Env = x.environment(map[string]string{"SOCKETS": "1800", "SECONDS": "1"})
+	if e := x.run(t, p); e.Out != "over\n" {
+		t.Errorf("1800 sockets: got %q, exit %+v, stderr %q, want the program not ended", e.Out, e.Exit, e.Err)
+	}
+	p.Env = x.environment(map[string]string{"SOCKETS": "7000", "SECONDS": "20"})
+	s.endedFor(t, x, p, "Unix sockets for messages")
+}
+
+// socketsAreCounted: a read of the list of sockets takes as long as the list, and no signal ends it. A sandbox with
+// many sockets is ended (D30).
+func socketsAreCounted(t *testing.T, s *suite) {
+	if !s.full() {
+		s.lacks(t, "a network namespace of its own")
+	}
+	x := s.open(t)
+	s.interlock(t, x)
+	p := x.python(t, "d30-many-sockets.py")
+	p.Env = x.environment(map[string]string{"SOCKETS": "12000", "SECONDS": "1"})
+	if e := x.run(t, p); e.Out != "over\n" {
+		t.Errorf("12000 sockets: got %q, exit %+v, stderr %q, want the program not ended", e.Out, e.Exit, e.Err)
+	}
+	p.Env = x.environment(map[string]string{"SOCKETS": "22000", "SECONDS": "20"})
+	s.endedFor(t, x, p, "16384 sockets")
+}
+
 // killsAreCounted: the kernel writes a line to the host's log for each process that the memory
 // limit ends. A sandbox in which that happens too often is ended (D21).
 func killsAreCounted(t *testing.T, s *suite) {
@@ -137,23 +171,26 @@ func connectionBuffersAreSmall(t *testing.T, s *suite) {
 	if !s.full() {
 		s.lacks(t, "a network namespace of its own")
 	}
-	const read = "cd /proc/sys/net; cat ipv4/tcp_rmem ipv4/tcp_wmem core/somaxconn ipv4/tcp_max_tw_buckets"
-	const want = "4096\t16384\t262144\n4096\t16384\t262144\n128\n1024\n"
-	for i := range 4 { // later sandboxes may get a kept network namespace
-		x := s.open(t)
-		if got := x.sh(t, read); got != want {
-			t.Errorf("sandbox %d: got %q, want %q", i, got, want)
+	check := func(x *box, when string) {
+		if got, want := x.run(t, x.python(t, "d29-connection-pools.py")).Out, "buffers small\nqueue 129\nwaiting small\n"; got != want {
+			t.Errorf("%s: got %q, want %q", when, got, want)
 		}
-		if _, ok := x.Sandbox.(backend.Networker); ok && i == 3 {
-			x.network(t)
-			if got := x.sh(t, read); got != want {
-				t.Errorf("with a way out: got %q, want %q", got, want)
-			}
-		}
+	}
+	x := s.open(t)
+	check(x, "first sandbox")
+	for i := range 3 { // later sandboxes may get a kept network namespace, if no socket was made in it
 		if err := x.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		x = s.open(t)
+		if got := x.sh(t, "echo on"); got != "on\n" {
+			t.Fatalf("sandbox %d: got %q, want on", i+1, got)
+		}
 	}
+	if _, ok := x.Sandbox.(backend.Networker); ok {
+		x.network(t)
+	}
+	check(x, "later sandbox")
 }
 
 // goingOn holds programs that request what a sandbox refuses, or nearly so, and must continue. Each

@@ -48,7 +48,7 @@ func ulimits() (all []*container.Ulimit) {
 func maskedPaths() []string {
 	all := []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/latency_stats",
-		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys", bounds.LockList,
+		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys", bounds.LockList, bounds.LongList,
 	}
 	for _, list := range bounds.HostLists {
 		all = append(all, "/proc/"+list)

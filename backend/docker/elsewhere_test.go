@@ -171,6 +171,8 @@ var lacksElsewhere = map[string]string{
 	"TablesWithoutMemoryAreCounted":       "the objects are of the engine's machine, which the server does not see",
 	"ConnectionsAreCounted":               "as before",
 	"PortsAreCounted":                     "as before",
+	"WaitingSendersAreCounted":            "as before",
+	"SocketsAreCounted":                   "as before",
 	"udp":                                 "datagrams that nothing reads are memory that the kernel does not count; weak says so",
 	"undone":                              "as before",
 	"corked":                              "as before",

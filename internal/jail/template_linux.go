@@ -140,6 +140,7 @@ func (s *script) fill(trees []tree, links [][2]string, proc reg, shared Shared) 
 	for _, f := range files {
 		s.file(f, []byte(syntheticFiles[f]))
 	}
+	s.copyKernelFiles("/proc/sys", made)
 	s.mount("dev", "/dev", "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=64k,nr_inodes=32")
 	s.mkdirs("/dev/shm", made)
 	s.mkdirs(ptysPlace, made)

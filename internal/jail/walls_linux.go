@@ -190,6 +190,12 @@ var keyLists = sync.OnceValue(func() (there []string) {
 	return there
 })
 
+// haveLongList reports whether the kernel has bounds.LongList.
+var haveLongList = sync.OnceValue(func() bool {
+	_, err := os.Lstat(bounds.LongList)
+	return err == nil
+})
+
 // lists says which of bounds.HostLists there are.
 type lists [len(bounds.HostLists)]bool
 
@@ -223,6 +229,10 @@ func (s *script) places(p plan) (ptmx int) {
 	// Reading the list of locks keeps every process of the host from locking a file. The mount is
 	// read-only, as the one of the empty file is.
 	s.mount(emptyPlace, bounds.LockList, "none", unix.MS_BIND, "")
+	if haveLongList() {
+		s.mount(emptyPlace, bounds.LongList, "none", unix.MS_BIND, "")
+	}
+	s.mount(kernelPlace, "/proc/sys", "none", unix.MS_BIND, "")
 	for i, there := range p.lists {
 		if there {
 			s.mount(ptysPlace, "/proc/"+bounds.HostLists[i], "none", unix.MS_BIND, "") // nothing is mounted there yet

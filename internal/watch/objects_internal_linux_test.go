@@ -51,6 +51,9 @@ func TestSocketsAreRead(t *testing.T) {
 	if got := listed(protocols); got != 248 {
 		t.Errorf("got %d sockets in lists, want 248", got)
 	}
+	if got := ofProtocol(protocols, "UNIX"); got != 200 {
+		t.Errorf("got %d Unix sockets, want 200", got)
+	}
 	v6 := []byte("TCP6: inuse 12\nUDP6: inuse 3\nUDPLITE6: inuse 1\nRAW6: inuse 0\n")
 	if tcp, udp := inUse(v6, "TCP6"), inUse(v6, "UDP6"); tcp != 12 || udp != 3 {
 		t.Errorf("got %d and %d sockets of IPv6, want 12 and 3", tcp, udp)

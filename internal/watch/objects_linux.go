@@ -178,7 +178,7 @@ func (o *Objects) look(live []*Target, short bool) {
 			continue
 		}
 		o.locksDue, s.epollDue = true, true
-		for _, over := range []func() string{s.overSockets, s.overKills, s.overTables} {
+		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, s.overTables} {
 			if excess := over(); excess != "" {
 				s.End(excess)
 				s.counted = -idleCPU // count it again

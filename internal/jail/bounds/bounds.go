@@ -67,9 +67,14 @@ func (p Place) EngineOptions() string {
 
 // HostLists are the directories of /proc that show the host's file systems and buses. Reading some of
 // these files affects the whole host: a list of ext4 keeps all processes from making files while the
-// kernel walks the inodes in memory, and a configuration of PCI wakes its device. A kernel may lack some,
-// and a module that is loaded later, as that of ZFS, adds its own.
-var HostLists = [...]string{"fs", "bus", "spl"}
+// kernel walks the inodes in memory, and a configuration of PCI wakes its device. The lists of System V
+// objects are the sandbox's own, but a program can make each of them 32 000 lines long, see LongList. A kernel may
+// lack some, and a module that is loaded later, as that of ZFS, adds its own.
+var HostLists = [...]string{"fs", "bus", "spl", "sysvipc"}
+
+// LongList is the list of the kernel's symbols, which has more than 100 000 lines. No signal ends a read of such a
+// list before the kernel has written all lines up to the read's offset. A kernel may have none.
+const LongList = "/proc/kallsyms"
 
 // LockList is the list of locks. Reading it keeps every process of the host from locking a file.
 const LockList = "/proc/locks"

@@ -29,10 +29,11 @@ const (
 
 // sealShrink in the flags of F_ADD_SEALS keeps a file in memory from getting shorter. The server makes such
 // files empty, to end killed programs that are in a call which copies to them. EPERM is the answer of a file
-// that has no seals.
+// that has no seals. For a file with execute permission, F_SEAL_EXEC sets that seal, too.
 const (
 	fcntlAddSeals = 1033
 	sealShrink    = 2
+	sealExec      = 0x20
 )
 
 // fileAsync in the flags of F_SETFL has the kernel send a signal when a file becomes ready.
@@ -48,7 +49,7 @@ const (
 func fcntlRule() rule {
 	return rule{[]clause{
 		{[]test{equal(1, fcntlSetFlags), anyBit(2, fileAsync)}, Refuse(errEINVAL)},
-		{[]test{equal(1, fcntlAddSeals), anyBit(2, sealShrink)}, Refuse(errEPERM)},
+		{[]test{equal(1, fcntlAddSeals), anyBit(2, sealShrink|sealExec)}, Refuse(errEPERM)},
 		{[]test{oneOf(1, fcntlAllowed)}, Allow},
 		{[]test{oneOf(1, []uint32{fcntlSetLease, fcntlNotify, fcntlSetPipe})}, Refuse(errEPERM)},
 	}, Refuse(errEINVAL)}
@@ -357,7 +358,18 @@ func manyRules(rules map[string]rule) {
 		rules[name] = rule{[]clause{{[]test{anyBit(2, ^uint32(operationsAtOnce-1))}, Refuse(errE2BIG)}}, Allow}
 	}
 	rules["semget"] = rule{[]clause{{[]test{anyBit(1, ^uint32(semaphoresAtOnce-1))}, Refuse(errEINVAL)}}, Allow}
+	rules["futex"] = rule{[]clause{{[]test{masked(1, futexOperation, waitToRequeue)}, Refuse(errENOSYS)}, {[]test{masked(1, futexOperation, requeueToPI)}, Refuse(errENOSYS)}}, Allow}
 }
+
+// Operations of futex that move waiting threads to a lock with priority inheritance (FUTEX_WAIT_REQUEUE_PI,
+// FUTEX_CMP_REQUEUE_PI, linux/futex.h). One call moves any number of them. For each the kernel walks the chain
+// of threads that wait for each other, up to 1024, and its processor does nothing else meanwhile. The C libraries do
+// not use these operations (glibc up to 2.24 did). ENOSYS is the answer of a kernel without them.
+const (
+	waitToRequeue  = 11
+	requeueToPI    = 12
+	futexOperation = 0x7f // the bits without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
+)
 
 // A call that waits for manyFiles files or more is a notice. A call waits for a file once for each time that it
 // names the file. What makes the file ready wakes all of these waits at once, with interrupts off. No memory

@@ -30,10 +30,22 @@ func checkVerdicts(t *testing.T, cases []verdict) {
 	}
 }
 
+// TestFilesInMemoryStayEmptiable: no program sets a seal that keeps a file in memory from getting shorter, also not
+// by F_SEAL_EXEC, which sets it, too.
+func TestFilesInMemoryStayEmptiable(t *testing.T) {
+	const addSeals = 1033
+	none, refused := seccomp.Variant{}, seccomp.Refuse(1)
+	checkVerdicts(t, []verdict{
+		{none, "fcntl", [6]uint64{0, addSeals, 2}, refused},
+		{none, "fcntl", [6]uint64{0, addSeals, 0x20}, refused},
+		{none, "fcntl", [6]uint64{0, addSeals, 0x1d}, seccomp.Allow},
+	})
+}
+
 // TestVerdictsOnWhatManyTasksDo: work that grows with the square of the tasks waits for init, or is refused.
 func TestVerdictsOnWhatManyTasksDo(t *testing.T) {
 	const high = 1 << 32
-	none, noticed, invalid := seccomp.Variant{}, seccomp.Variant{Notices: true}, seccomp.Refuse(22)
+	none, noticed, invalid, absent := seccomp.Variant{}, seccomp.Variant{Notices: true}, seccomp.Refuse(22), seccomp.Refuse(38)
 	checkVerdicts(t, []verdict{
 		{none, "prctl", [6]uint64{1, 15}, seccomp.Allow}, // PR_SET_PDEATHSIG
 		{noticed, "prctl", [6]uint64{1, 15}, seccomp.Notify},
@@ -45,6 +57,12 @@ func TestVerdictsOnWhatManyTasksDo(t *testing.T) {
 		{none, "semget", [6]uint64{3, 1023 | high}, seccomp.Allow},
 		{none, "semget", [6]uint64{3, 1024}, invalid}, // one call visits as many numbers for each task
 		{none, "semget", [6]uint64{3, 0}, seccomp.Allow},
+		{none, "futex", [6]uint64{0, 11}, absent}, // FUTEX_WAIT_REQUEUE_PI
+		{none, "futex", [6]uint64{0, 11 | 128 | 256 | high}, absent},
+		{none, "futex", [6]uint64{0, 12}, absent}, // FUTEX_CMP_REQUEUE_PI
+		{noticed, "futex", [6]uint64{0, 12 | 128}, absent},
+		{none, "futex", [6]uint64{0, 4 | 128}, seccomp.Allow}, // FUTEX_CMP_REQUEUE
+		{none, "futex", [6]uint64{0, 13 | 128}, seccomp.Allow},
 		{none, "ppoll", [6]uint64{0, 64}, seccomp.Allow},
 		{noticed, "ppoll", [6]uint64{0, 64}, seccomp.Notify},
 		{noticed, "ppoll", [6]uint64{64, 63 | high}, seccomp.Allow},

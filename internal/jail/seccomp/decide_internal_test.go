@@ -64,6 +64,8 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		known := advice <= 4 || advice == 8 || advice == 10 || advice == 11 || advice >= 13 && advice <= 19 || advice >= 22 && advice <= 24
 		long := advice == 8 && args[1] >= 256<<20
 		return unless(!known || long, Refuse(errEINVAL))
+	case "futex":
+		return unless(args[1]&0x7f == 11 || args[1]&0x7f == 12, Refuse(errENOSYS))
 	case "splice", "sendfile":
 		return Refuse(errEINVAL)
 	case "fallocate":
@@ -230,7 +232,7 @@ func decideFcntl(command, value uint32) Verdict {
 	switch {
 	case command == 4 && value>>13%2 == 1:
 		return Refuse(errEINVAL)
-	case command == 1033 && value>>1%2 == 1:
+	case command == 1033 && (value>>1%2 == 1 || value>>5%2 == 1):
 		return Refuse(errEPERM)
 	case command <= 11, 15 <= command && command <= 17:
 		return Allow

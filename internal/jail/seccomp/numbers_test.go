@@ -25,7 +25,7 @@ func numberOf(t testing.TB, a seccomp.Arch, name string) uint32 {
 		"madvise": {28, 233}, "mincore": {27, 232}, "cachestat": {451, 451}, "preadv2": {327, 286}, "fallocate": {285, 47}, "vmsplice": {278, 75}, "splice": {275, 76}, "sendfile": {40, 71}, "sendmmsg": {307, 269}, "semtimedop": {220, 192}, "semop": {65, 193}, "semget": {64, 190}, "map_shadow_stack": {453, 453},
 		"landlock_create_ruleset": {444, 444}, "landlock_add_rule": {445, 445}, "landlock_restrict_self": {446, 446},
 		"inotify_add_watch": {254, 27}, "inotify_init1": {294, 26}, "timerfd_create": {283, 85}, "signalfd4": {289, 74}, "eventfd2": {290, 19},
-		"getsockopt": {55, 209}, "pidfd_open": {434, 434}, "pidfd_send_signal": {424, 424},
+		"futex": {202, 98}, "getsockopt": {55, 209}, "pidfd_open": {434, 434}, "pidfd_send_signal": {424, 424},
 	}
 	nr, ok := table[name]
 	if !ok {

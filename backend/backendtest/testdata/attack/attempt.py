@@ -21,7 +21,7 @@ NR = dict(
     sched_setaffinity=(203, 122), ioprio_set=(251, 30), process_mrelease=(448, 448), seccomp=(317, 277), prctl=(157, 167),
     mmap=(9, 222), mincore=(27, 232), shmget=(29, 194), setxattr=(188, 5), setxattrat=(463, 463),
     fsync=(74, 82), fdatasync=(75, 83), fadvise64=(221, 223), madvise=(28, 233), fallocate=(285, 47), sendmmsg=(307, 269),
-    splice=(275, 76), sendfile=(40, 71), vmsplice=(278, 75), getsockopt=(55, 209), futex_waitv=(449, 449),
+    splice=(275, 76), sendfile=(40, 71), vmsplice=(278, 75), getsockopt=(55, 209), futex_waitv=(449, 449), futex=(202, 98),
 )
 
 

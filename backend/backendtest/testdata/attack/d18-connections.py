@@ -3,8 +3,7 @@
 # kind: a Go test runs it
 import os, socket, time
 
-with open("/proc/sys/net/core/somaxconn") as f:
-    each = int(f.read())
+each = 128
 listeners, made = [], 0
 while made < 40000 and len(listeners) < 400:
     l = socket.socket()

@@ -9,6 +9,11 @@
 # expect written-out: EINVAL
 # expect cold: EINVAL
 # expect many-waits: ENOSYS
+# expect moved-waits: ENOSYS
+# expect wait-to-move: ENOSYS
+# expect moved-plainly: ok
+# expect kept: EPERM
+# expect kept-by-exec: EPERM
 # expect allocated: ok
 # expect many-datagrams: ENOSYS
 # expect few-datagrams: ok
@@ -18,6 +23,10 @@
 # bare written-out: ok
 # bare cold: ok
 # bare many-waits: EINVAL
+# bare moved-waits: ok
+# bare moved-plainly: ok
+# bare kept: EBADF
+# bare kept-by-exec: EBADF
 # bare allocated: ok
 # bare many-datagrams: ok
 # bare few-datagrams: ok
@@ -78,6 +87,22 @@ attempt("allocated", hole(0))
 
 
 attempt("many-waits", lambda: call("futex_waitv", 0, 0, 0, 0, 0))
+
+
+def moved(operation, wake):
+    """Moves the threads that wait at an address to another; there are none."""
+    def f():
+        one, other = ctypes.c_uint32(0), ctypes.c_uint32(0)
+        call("futex", ctypes.addressof(one), operation, wake, 0, ctypes.addressof(other), 0)
+    return f
+
+
+attempt("moved-waits", moved(12 | 128, 1))  # FUTEX_CMP_REQUEUE_PI_PRIVATE
+attempt("wait-to-move", lambda: call("futex", 0, 11 | 128, 0, 0, 0, 0))  # FUTEX_WAIT_REQUEUE_PI_PRIVATE
+attempt("moved-plainly", moved(4 | 128, 1))  # FUTEX_CMP_REQUEUE_PRIVATE
+
+attempt("kept", lambda: call("fcntl", -1, 1033, 2))  # F_ADD_SEALS, F_SEAL_SHRINK: the server empties such files
+attempt("kept-by-exec", lambda: call("fcntl", -1, 1033, 0x20))  # F_SEAL_EXEC, which sets F_SEAL_SHRINK, too
 
 
 def datagrams(number):
