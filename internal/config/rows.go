@@ -190,7 +190,7 @@ func hostRows(c *Config) []row {
 
 func vaultRows(c *Config) []row {
 	return []row{
-		{key: "vault", env: "SANDBOXMCP_VAULT", def: "sealed", into: choice(&c.Vault, "sealed", "memory", "env"), doc: "Where secrets are stored: encrypted in the state directory (sealed), in the memory of one server, or in variables SANDBOXMCP_SECRET_{NAMESPACE}_{KEY} of the server's environment (env). In a variable's name, NAMESPACE is in upper case, with _ for every character that is not a letter or digit."},
+		{key: "vault", env: "SANDBOXMCP_VAULT", def: "sealed", into: choice(&c.Vault, "sealed", "memory", "env"), doc: "Where secrets are stored: encrypted in the state directory (sealed), in the memory of one server, or in variables SANDBOXMCP_SECRET_{NAMESPACE}_{KEY} of the server's environment (env). In a variable's name, NAMESPACE is in upper case, with _ for every character that is not a letter or digit. Only namespaces that namespace or api_keys name have secrets there."},
 		{key: "vault_key", env: "SANDBOXMCP_VAULT_KEY", def: "file", into: choice(&c.VaultKey, "file", "keyring"), doc: "Where the key of the sealed vault is stored: in the file vault.key of the state directory, or in the keyring of the desktop session."},
 		{key: "vault_inject", env: "SANDBOXMCP_VAULT_INJECT", def: "all", into: choice(&c.VaultInject, "all", "named", "none"), doc: "Which secrets of its namespace a run gets as environment variables: all, those that its env names as secret://KEY, or none. Runs of the sandbox_* tools get none."},
 		{key: "allow_secret_artifacts", env: "SANDBOXMCP_ALLOW_SECRET_ARTIFACTS", def: "false", into: boolean(&c.AllowSecretArtifacts), doc: "True: returns files that contain a secret, unchanged. False: leaves them out. Both are listed in metadata."},
