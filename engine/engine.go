@@ -116,6 +116,7 @@ type Config struct {
 	HostAllowed     []string      // commands of the host that need no approval
 	HostBlocked     []string      // commands of the host that are always refused
 	HostRoots       []string      // directories of the host file tools
+	SettingsFile    string        // the file of the settings, which the host file tools refuse; empty: none
 	Workspace       string        // directory of the host that sandboxes see at /workspace; empty: none
 	Packages        string        // what becomes of packages in no list: "allow" (default), "ask" or "deny"
 	PackagesAllow   []string      // packages that need no question; if Packages is "allow", no others are installed
