@@ -340,7 +340,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	//nolint:contextcheck // sessions live as long as the engine
-	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
+	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Known: cfg.Namespaces, Now: cfg.Now, Expired: e.expired})
 	e.copies = session.NewCopies(e.copiesConfig())
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
 	return nil

@@ -287,7 +287,7 @@ func toolRows(t *Tools) []row {
 		{key: "sandbox_cpu_limit", env: "SANDBOX_CPU_LIMIT", def: "1.0", into: cores(&t.CPULimit, 1024), doc: "CPU cores of a run of these tools, at least 0.01. Not set: max_cpu_cores."},
 		{key: "sandbox_exec_timeout_s", env: "SANDBOX_EXEC_TIMEOUT_S", def: "60", into: number(&t.ExecTimeoutSeconds, 0, 3600), doc: "Wall-clock seconds of a run of these tools. Not set: timeout_seconds."},
 		{key: "sandbox_session_ttl_m", env: "SANDBOX_SESSION_TTL_M", def: "30", into: number(&t.SessionTTLMinutes, 0, 525600), doc: "A session ends after this many minutes without use."},
-		{key: "sandbox_max_sessions", env: "SANDBOX_MAX_SESSIONS", def: "10", into: integer(&t.MaxSessions, 1, 10000), doc: "How many sessions may be open."},
+		{key: "sandbox_max_sessions", env: "SANDBOX_MAX_SESSIONS", def: "10", into: integer(&t.MaxSessions, 1, 10000), doc: "How many sessions may be open. A namespace that has some leaves a place for each namespace of api_keys that has none; at most half of all are kept so."},
 		{key: "sandbox_cleanup_interval_m", env: "SANDBOX_CLEANUP_INTERVAL_M", def: "5", into: number(&t.CleanupMinutes, 0, 1440), doc: "Accepted for compatibility, without effect: a session ends as soon as its time is up."},
 		{key: "sandbox_max_upload_bytes", env: "SANDBOX_MAX_UPLOAD_BYTES", def: "52428800", into: integer(&t.MaxUploadBytes, 1, int64(1<<34)), doc: "Largest uploaded file in bytes."},
 		{key: "sandbox_max_artifact_read_bytes", env: "SANDBOX_MAX_ARTIFACT_READ_BYTES", def: "10485760", into: integer(&t.MaxArtifactReadBytes, 1, int64(1<<30)), doc: "Largest artifact that one answer returns, in bytes."},
