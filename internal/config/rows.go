@@ -202,8 +202,8 @@ func packageRows(c *Config) []row {
 	return []row{
 		{key: "packages", env: "SANDBOXMCP_PACKAGES", def: "allow", into: choice(&c.Packages, "allow", "ask", "deny"), doc: "Whether packages may be installed into sandboxes: all (allow), those that a person approves (ask), or none (deny)."},
 		{key: "packages_min_age_days", env: "SANDBOXMCP_PACKAGES_MIN_AGE_DAYS", def: "0", into: integer(&c.PackagesMinAgeDays, 0, 3650), doc: "How many days a release must have been public before it is installed."},
-		{key: "packages_allow", env: "SANDBOXMCP_PACKAGES_ALLOW", into: list(&c.PackagesAllow, wordOK, "names of packages"), doc: "Packages that need no approval; * matches any part of a name, and python: or node: in front limits the language. If it is not empty and packages is allow, no others are installed."},
-		{key: "packages_deny", env: "SANDBOXMCP_PACKAGES_DENY", into: list(&c.PackagesDeny, wordOK, "names of packages"), doc: "Packages that are never installed, in the form of packages_allow."},
+		{key: "packages_allow", env: "SANDBOXMCP_PACKAGES_ALLOW", into: list(&c.PackagesAllow, wordOK, "names of packages"), doc: "Packages that need no approval; * matches any part of a name, and python: or node: in front limits the language. Names of npm have to be in the same case. If it is not empty and packages is allow, no others are installed."},
+		{key: "packages_deny", env: "SANDBOXMCP_PACKAGES_DENY", into: list(&c.PackagesDeny, wordOK, "names of packages"), doc: "Packages that are never installed, in the form of packages_allow, in any case of letters."},
 	}
 }
 
