@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -118,6 +121,57 @@ func TestFilesThatGrowAreListedWithinTheBudget(t *testing.T) {
 	if most := int64(256<<20 + 5000); grown.bytes > most {
 		t.Errorf("got %d bytes read, want at most %d", grown.bytes, most)
 	}
+}
+
+// TestASessionIsListedByOneCallAtATime: a list may hash 256 MiB, and a caller may ask for any number of
+// lists at once.
+func TestASessionIsListedByOneCallAtATime(t *testing.T) {
+	var now, most atomic.Int32
+	f := &fake{onFiles: func(x backend.Files) backend.Files { return slowFiles{x, &now, &most} }}
+	e := open(t, f)
+	ids := []sandboxmcp.SessionID{create(t, e, sandboxmcp.SessionSpec{}), create(t, e, sandboxmcp.SessionSpec{})}
+	var lists sync.WaitGroup
+	for i := range 20 {
+		lists.Go(func() {
+			if _, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, ids[i%2]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	lists.Wait()
+	if n := most.Load(); n != 2 {
+		t.Errorf("%d lists of two sessions were made at once, want 2", n)
+	}
+	stuck, release := context.WithCancel(t.Context())
+	now.Store(-1000) // the next list waits for its caller
+	lists.Go(func() { _, _ = e.SessionFiles(stuck, sandboxmcp.Caller{}, ids[0]) })
+	eventually(t, "a list is stuck", func() bool { return now.Load() == -999 })
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := e.SessionFiles(over, sandboxmcp.Caller{}, ids[0])
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+	release()
+	lists.Wait()
+}
+
+// slowFiles are listed slowly, or, if now is negative, not before their caller has gone.
+type slowFiles struct {
+	backend.Files
+
+	now, most *atomic.Int32
+}
+
+func (f slowFiles) List(ctx context.Context, _ string, _ int) ([]backend.FileInfo, bool, error) {
+	n := f.now.Add(1)
+	defer f.now.Add(-1)
+	if n < 0 {
+		<-ctx.Done()
+		return nil, false, ctx.Err()
+	}
+	for m := f.most.Load(); n > m && !f.most.CompareAndSwap(m, n); m = f.most.Load() {
+	}
+	time.Sleep(20 * time.Millisecond)
+	return nil, false, nil
 }
 
 // growingFiles are 5 000 files that are longer than they say.

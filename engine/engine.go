@@ -116,6 +116,7 @@ type Config struct {
 	HostAllowed     []string      // commands of the host that need no approval
 	HostBlocked     []string      // commands of the host that are always refused
 	HostRoots       []string      // directories of the host file tools
+	SettingsFile    string        // the file of the settings, which the host file tools refuse; empty: none
 	Workspace       string        // directory of the host that sandboxes see at /workspace; empty: none
 	Packages        string        // what becomes of packages in no list: "allow" (default), "ask" or "deny"
 	PackagesAllow   []string      // packages that need no question; if Packages is "allow", no others are installed
@@ -340,7 +341,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	//nolint:contextcheck // sessions live as long as the engine
-	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
+	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Known: cfg.Namespaces, Now: cfg.Now, Expired: e.expired})
 	e.copies = session.NewCopies(e.copiesConfig())
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
 	return nil

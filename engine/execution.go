@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"time"
 
@@ -122,14 +123,22 @@ func (e *Engine) begin(ctx context.Context, o order) (*execution, error) {
 // not ended hold together. Nobody waits for them, so a caller could start any number.
 const maxInput = 256 << 20
 
-// roomForInputLocked refuses a background run with queue_full if others hold too much. e.mu
-// is held.
+// roomForInputLocked refuses a background run with queue_full if others hold too much, or if those of
+// its namespace would hold more than they leave to others. e.mu is held.
 func (e *Engine) roomForInputLocked(x *execution) error {
-	held, own := 0, len(x.req.Code)+len(x.req.Stdin)
+	held, same, own := 0, 0, len(x.req.Code)+len(x.req.Stdin)
 	for _, other := range e.live {
 		if other.background {
-			held += len(other.req.Code) + len(other.req.Stdin)
+			size := len(other.req.Code) + len(other.req.Stdin)
+			held += size
+			if other.who.Namespace == x.who.Namespace {
+				same += size
+			}
 		}
+	}
+	if same > 0 && same+own > maxInput-held {
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "background runs of this namespace hold %d MiB of programs and input; with the %d MiB of this one they would hold more than is left for others", same>>20, own>>20).
+			WithHint("ask again when some have ended, or put large input into a session's file").With("retry_after_seconds", 2)
 	}
 	if held > 0 && held+own > maxInput {
 		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "background runs hold %d MiB of programs and input; with the %d MiB of this one they would hold more than %d MiB", held>>20, own>>20, maxInput>>20).
@@ -238,10 +247,7 @@ func (e *Engine) finish(x *execution) {
 	delete(e.live, x.req.ID)
 	e.endJobLocked(x)
 	if x.background && x.err != nil {
-		e.ended = append(e.ended, x.remains())
-		if len(e.ended) > maxEnded {
-			e.ended = e.ended[1:]
-		}
+		e.keepErrorLocked(x.remains())
 	}
 	e.mu.Unlock()
 	close(x.done)
@@ -259,7 +265,17 @@ func (x *execution) flush(ctx context.Context) {
 	x.run.Flush(ctx)
 }
 
+// maxEnded is the number of background runs that ended in an error whose errors are kept.
 const maxEnded = 256
+
+// keepErrorLocked keeps what is left of a background run that failed. e.mu is held.
+func (e *Engine) keepErrorLocked(x *execution) {
+	if len(e.ended) >= maxEnded {
+		i := oldestOfMost(e.ended, func(x *execution) (sandboxmcp.Namespace, bool) { return x.who.Namespace, true })
+		e.ended = slices.Delete(e.ended, i, i+1)
+	}
+	e.ended = append(e.ended, x)
+}
 
 // validate checks everything about a request that needs no sandbox, and completes it.
 func (e *Engine) validate(ctx context.Context, x *execution) error {

@@ -9,10 +9,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
-// checkWorkspace refuses a workspace that shows the state directory, with its keys, to programs.
-func checkWorkspace(c *config.Config) error {
+// checkWorkspace refuses a workspace that shows keys to programs, such as the state directory with
+// its own, or in which programs could change what this server obeys or proves its record with.
+// settings is the file of the settings.
+func checkWorkspace(c *config.Config, settings string) error {
 	if c.WorkspacePath == "" {
 		if c.WorkspaceMode == "rw" {
 			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "workspace_mode is rw and workspace_path is not set").WithHint("set workspace_path to the directory that programs may change")
@@ -27,15 +31,43 @@ func checkWorkspace(c *config.Config) error {
 		return refuse("it is not there")
 	}
 	c.WorkspacePath = real
-	for _, own := range []string{c.StateDir, c.SQLitePath} {
-		if known, err := filepath.EvalSymlinks(own); err == nil {
-			own = known
-		}
-		if rel, err := filepath.Rel(real, own); own != "" && own != ":memory:" && err == nil && filepath.IsLocal(rel) {
-			return refuse("the state directory is in it")
+	shown := map[string]string{
+		c.StateDir: "the state directory", c.SQLitePath: "the database", c.KeysFrom: "the directory of keys_from",
+	}
+	if c.KeysFrom != "" { // its files may be links
+		shown[filepath.Join(c.KeysFrom, sign.PrivateFile)] = "a key of keys_from"
+		shown[filepath.Join(c.KeysFrom, vault.KeyFile)] = "a key of keys_from"
+	}
+	if c.WorkspaceMode == "rw" {
+		shown[settings], shown[c.AuditCheckpointFile] = "the file of the settings", "audit_checkpoint_file"
+	}
+	for own, what := range shown {
+		if own != "" && own != ":memory:" && isIn(real, own) {
+			return refuse(what + " is in it")
 		}
 	}
 	return nil
+}
+
+// isIn reports whether a path, or what it links to, is in a directory. The directory has no links.
+func isIn(dir, path string) bool {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return true
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil { // it does not exist yet
+		real = path
+		if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			real = filepath.Join(parent, filepath.Base(path))
+		}
+	}
+	for _, p := range []string{path, real} {
+		if rel, err := filepath.Rel(dir, p); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
 }
 
 // openHost makes what the host tools use.
@@ -45,9 +77,23 @@ func (e *Engine) openHost() error {
 	if c.SQLitePath != "" && c.SQLitePath != ":memory:" {
 		own = append(own, c.SQLitePath)
 	}
+	if c.KeysFrom != "" {
+		own = append(own, c.KeysFrom)
+	}
+	var obeyed []string
+	for _, file := range []string{c.SettingsFile, c.AuditCheckpointFile} {
+		if file == "" {
+			continue
+		}
+		abs, err := filepath.Abs(file)
+		if err != nil {
+			return err
+		}
+		obeyed = append(obeyed, abs)
+	}
 	var err error
 	e.host, err = host.New(host.Config{
-		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own,
+		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own, Obeyed: obeyed,
 		Store: e.store, Audit: e.audit, Invocation: c.Invocation, Notices: c.Notices, Now: c.Now, Logger: c.Logger,
 	})
 	return err

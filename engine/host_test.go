@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 )
 
 // TestTheWorkspaceIsShownReadOnly: sandboxes see the directory, also what the host adds to it
@@ -97,6 +99,90 @@ func TestTheWorkspaceDoesNotShowTheState(t *testing.T) {
 	}
 	if err == nil {
 		_ = e.Close()
+	}
+}
+
+// TestTheWorkspaceShowsNoKeysAndNothingObeyed: programs would read the keys, or write the settings that the
+// next start obeys.
+func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode  string
+		value func(in string) map[string]any
+		file  string
+		fine  bool
+	}{
+		"Keys":       {"ro", func(in string) map[string]any { return map[string]any{"keys_from": in + "/keys"} }, "", false},
+		"LinkedKey":  {"ro", func(in string) map[string]any { return map[string]any{"keys_from": filepath.Dir(in) + "/linked"} }, "", false},
+		"Settings":   {"rw", nil, "/settings.yaml", false},
+		"LinkedFile": {"rw", nil, "/../linked/settings.yaml", false},
+		"Checkpoints": {"rw", func(in string) map[string]any {
+			return map[string]any{"audit_checkpoint_file": in + "/new/checkpoints"}
+		}, "", false},
+		"ReadOnly": {"ro", nil, "/settings.yaml", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			dir := filepath.Join(top, "work")
+			for _, d := range []string{"/work/keys", "/work/new", "/linked"} {
+				if err := os.MkdirAll(top+d, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(dir+"/settings.yaml", []byte("max_queued: 7\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for link, target := range map[string]string{"signing.key": dir + "/keys/signing.key", "settings.yaml": dir + "/settings.yaml"} {
+				if err := os.Symlink(target, filepath.Join(top, "linked", link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := sign.Open(dir + "/keys"); err != nil {
+				t.Fatal(err)
+			}
+			values := map[string]any{}
+			if c.value != nil {
+				values = c.value(dir)
+			}
+			values["workspace_path"], values["workspace_mode"] = dir, c.mode
+			file := ""
+			if c.file != "" {
+				file = filepath.Clean(dir + c.file)
+			}
+			e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, File: file, Env: []string{"SANDBOXMCP_STATE_DIR=" + top + "/state"}}})
+			if (err == nil) != c.fine || err != nil && (sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument || !strings.Contains(err.Error(), "is in it")) {
+				t.Errorf("got %v, want it to be fine: %v", err, c.fine)
+			}
+			if err == nil {
+				_ = e.Close()
+			}
+		})
+	}
+}
+
+// TestHostFilesAreNotWhatTheServerObeys: a written settings file would open host commands to all at the
+// next start.
+func TestHostFilesAreNotWhatTheServerObeys(t *testing.T) {
+	root := t.TempDir()
+	paths := map[string]string{}
+	for _, name := range []string{"settings.yaml", "checkpoints", "keys/other", "notes"} {
+		paths[name] = filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(paths[name]), 0o700), os.WriteFile(paths[name], []byte("old"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := sign.Open(filepath.Join(root, "keys")); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, &fake{}, func(c *engine.Config) {
+		c.HostAccess, c.HostRoots = true, []string{root}
+		c.SettingsFile, c.AuditCheckpointFile, c.KeysFrom = paths["settings.yaml"], paths["checkpoints"], filepath.Join(root, "keys")
+		c.StateDir = filepath.Join(t.TempDir(), "state")
+	})
+	for name, path := range paths {
+		_, err := e.WriteHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostWrite{Path: path, Content: "new", Overwrite: true})
+		if denied := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostPathDenied; denied == (name == "notes") {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 

@@ -17,11 +17,11 @@ type job struct {
 	x    *execution     // nil: it has ended
 }
 
-// addJobLocked lists a background run. It drops the oldest runs that have ended if there are too
-// many. The caller holds e.mu.
+// addJobLocked lists a background run. If there are too many, it drops the oldest run that has ended
+// of the namespace that has most of those. The caller holds e.mu.
 func (e *Engine) addJobLocked(x *execution) {
 	for len(e.jobs) >= maxJobs {
-		i := slices.IndexFunc(e.jobs, func(j *job) bool { return j.x == nil })
+		i := oldestOfMost(e.jobs, func(j *job) (sandboxmcp.Namespace, bool) { return j.info.Namespace, j.x == nil })
 		if i < 0 {
 			break
 		}
@@ -30,6 +30,22 @@ func (e *Engine) addJobLocked(x *execution) {
 	e.jobs = append(e.jobs, &job{x: x, info: sandboxmcp.Job{
 		ID: x.req.ID, Language: x.req.Language, SessionID: x.req.SessionID, Namespace: x.who.Namespace, SubmittedAt: x.received.UTC(),
 	}})
+}
+
+// oldestOfMost returns the index of the first element of the namespace that has most elements, and
+// -1 if no element counts. What one namespace does so pushes out its own before that of others.
+func oldestOfMost[T any](all []T, of func(T) (ns sandboxmcp.Namespace, counts bool)) int {
+	each, most := map[sandboxmcp.Namespace]int{}, 0
+	for _, one := range all {
+		if ns, ok := of(one); ok {
+			each[ns]++
+			most = max(most, each[ns])
+		}
+	}
+	return slices.IndexFunc(all, func(one T) bool {
+		ns, ok := of(one)
+		return ok && each[ns] == most
+	})
 }
 
 // endJobLocked notes how a background run has ended. The caller holds e.mu.

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -74,6 +75,39 @@ func TestKeysAreAdoptedTogether(t *testing.T) {
 			}
 			if _, err := os.Stat(filepath.Join(state, keys[1-i])); err == nil {
 				t.Errorf("%s was copied beside another %s, want neither", keys[1-i], other)
+			}
+		}
+	}
+}
+
+// TestAHalfCopiedKeyIsCompleted: a start that is killed between two steps leaves an empty file or the
+// beginning of a key.
+func TestAHalfCopiedKeyIsCompleted(t *testing.T) {
+	from := t.TempDir()
+	donor := open(t, &fake{}, func(c *engine.Config) { c.StateDir = from })
+	if err := errors.Join(donor.AddSecret(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SecretSpec{Key: "TOKEN", Value: sandboxmcp.NewSecret("hunter22hunter")}), donor.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"signing.key", "vault.key"} {
+		whole, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{0, 30, len(whole) - 1} {
+			state := filepath.Join(t.TempDir(), "state")
+			if err := errors.Join(os.Mkdir(state, 0o700), os.WriteFile(filepath.Join(state, name), whole[:n], 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			e, err := engine.New(t.Context(), engine.Config{StateDir: state, KeysFrom: from, Backends: []backend.Backend{&fake{}}})
+			if err != nil {
+				t.Errorf("%d bytes of %s: %v", n, name, err)
+				continue
+			}
+			if err = e.Close(); err != nil {
+				t.Error(err)
+			}
+			if got, err := os.ReadFile(filepath.Join(state, name)); err != nil || !bytes.Equal(got, whole) {
+				t.Errorf("%d bytes of %s became %d, %v; want the whole %d", n, name, len(got), err, len(whole))
 			}
 		}
 	}

@@ -115,10 +115,11 @@ func TestBackgroundRunsHoldSoMuchInput(t *testing.T) {
 	}
 	_, err = e.Start(t.Context(), sandboxmcp.Caller{Namespace: "other"}, large())
 	wantCode(t, err, sandboxmcp.CodeQueueFull)
-	small := start(t, e, "", "small")
-	for _, id := range []sandboxmcp.RequestID{small.RequestID, first.RequestID} {
-		_, _ = e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: id, Cancel: true})
-	}
+	_, err = e.Start(t.Context(), sandboxmcp.Caller{}, shell("more than it leaves to others"))
+	wantCode(t, err, sandboxmcp.CodeQueueFull)
+	small := start(t, e, "other", "small")
+	_, _ = e.Lookup(t.Context(), sandboxmcp.Caller{Namespace: "other"}, sandboxmcp.Lookup{RequestID: small.RequestID, Cancel: true})
+	_, _ = e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: first.RequestID, Cancel: true})
 	eventually(t, "there is room again", func() bool {
 		again, err := e.Start(t.Context(), sandboxmcp.Caller{}, large())
 		if err == nil {

@@ -88,7 +88,7 @@ func (e *Engine) apply(next Config, rules host.Rules) {
 	e.web.SetAllow(next.WebAllow)
 	e.packages.SetPolicy(packagePolicy(next.Packages, next.PackagesAllow, next.PackagesDeny, next.PackagesMinAge))
 	e.asks.SetApprovals(next.Packages == string(packages.Ask))
-	e.sessions.SetMax(next.MaxSessions)
+	e.sessions.SetBounds(next.MaxSessions, next.Namespaces)
 	e.copies.SetBytes(e.copiesConfig().Bytes)
 	e.keeper.SetBounds(next.KeepFor, next.KeepBytes)
 }

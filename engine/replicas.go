@@ -85,20 +85,23 @@ func checkSigningKey(text []byte) error {
 	return err
 }
 
-// adoptKey writes a key into a file that does not exist, and reports whether it made the file. An existing file has to
-// contain that key.
+// adoptKey writes a key into a file that does not exist, and reports whether it wrote the file. An existing file has to
+// contain that key. If it has only the beginning of it, a start was killed as it wrote the key, and the rest is written.
 func adoptKey(want []byte, path string) (made bool, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		got, failed := plainfile.Read(path, maxKeys)
-		if failed == nil && !bytes.Equal(got, want) {
-			failed = fmt.Errorf("%s is another one", path)
+		if failed != nil || bytes.Equal(got, want) {
+			return false, failed
 		}
-		return false, failed
+		if !bytes.HasPrefix(want, got) {
+			return false, fmt.Errorf("%s is another one", path)
+		}
+		f, err = os.OpenFile(path, os.O_WRONLY, 0)
 	}
 	if err != nil {
 		return false, err
 	}
 	_, err = f.Write(want)
-	return true, errors.Join(err, f.Close())
+	return true, errors.Join(err, f.Sync(), f.Close())
 }

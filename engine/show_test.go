@@ -20,9 +20,15 @@ type warming struct {
 	expected atomic.Int32
 }
 
-func (*warming) Prepare(context.Context)                                 {}
-func (*warming) Warm(context.Context, []backend.Tree)                    {}
-func (w *warming) Expect(context.Context, backend.Spec, backend.Process) { w.expected.Add(1) }
+func (*warming) Prepare(context.Context)              {}
+func (*warming) Warm(context.Context, []backend.Tree) {}
+
+func (w *warming) Expect(context.Context, backend.Spec, backend.Process) <-chan struct{} {
+	w.expected.Add(1)
+	none := make(chan struct{})
+	close(none)
+	return none
+}
 
 // TestStateIsNeverShown: an interpreter that needs a directory which holds the state directory
 // is refused, and no sandbox is built for it.

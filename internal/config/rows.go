@@ -190,7 +190,7 @@ func hostRows(c *Config) []row {
 
 func vaultRows(c *Config) []row {
 	return []row{
-		{key: "vault", env: "SANDBOXMCP_VAULT", def: "sealed", into: choice(&c.Vault, "sealed", "memory", "env"), doc: "Where secrets are stored: encrypted in the state directory (sealed), in the memory of one server, or in variables SANDBOXMCP_SECRET_{NAMESPACE}_{KEY} of the server's environment (env). In a variable's name, NAMESPACE is in upper case, with _ for every character that is not a letter or digit."},
+		{key: "vault", env: "SANDBOXMCP_VAULT", def: "sealed", into: choice(&c.Vault, "sealed", "memory", "env"), doc: "Where secrets are stored: encrypted in the state directory (sealed), in the memory of one server, or in variables SANDBOXMCP_SECRET_{NAMESPACE}_{KEY} of the server's environment (env). In a variable's name, NAMESPACE is in upper case, with _ for every character that is not a letter or digit. Only namespaces that namespace or api_keys name have secrets there."},
 		{key: "vault_key", env: "SANDBOXMCP_VAULT_KEY", def: "file", into: choice(&c.VaultKey, "file", "keyring"), doc: "Where the key of the sealed vault is stored: in the file vault.key of the state directory, or in the keyring of the desktop session."},
 		{key: "vault_inject", env: "SANDBOXMCP_VAULT_INJECT", def: "all", into: choice(&c.VaultInject, "all", "named", "none"), doc: "Which secrets of its namespace a run gets as environment variables: all, those that its env names as secret://KEY, or none. Runs of the sandbox_* tools get none."},
 		{key: "allow_secret_artifacts", env: "SANDBOXMCP_ALLOW_SECRET_ARTIFACTS", def: "false", into: boolean(&c.AllowSecretArtifacts), doc: "True: returns files that contain a secret, unchanged. False: leaves them out. Both are listed in metadata."},
@@ -202,8 +202,8 @@ func packageRows(c *Config) []row {
 	return []row{
 		{key: "packages", env: "SANDBOXMCP_PACKAGES", def: "allow", into: choice(&c.Packages, "allow", "ask", "deny"), doc: "Whether packages may be installed into sandboxes: all (allow), those that a person approves (ask), or none (deny)."},
 		{key: "packages_min_age_days", env: "SANDBOXMCP_PACKAGES_MIN_AGE_DAYS", def: "0", into: integer(&c.PackagesMinAgeDays, 0, 3650), doc: "How many days a release must have been public before it is installed."},
-		{key: "packages_allow", env: "SANDBOXMCP_PACKAGES_ALLOW", into: list(&c.PackagesAllow, wordOK, "names of packages"), doc: "Packages that need no approval; * matches any part of a name, and python: or node: in front limits the language. If it is not empty and packages is allow, no others are installed."},
-		{key: "packages_deny", env: "SANDBOXMCP_PACKAGES_DENY", into: list(&c.PackagesDeny, wordOK, "names of packages"), doc: "Packages that are never installed, in the form of packages_allow."},
+		{key: "packages_allow", env: "SANDBOXMCP_PACKAGES_ALLOW", into: list(&c.PackagesAllow, wordOK, "names of packages"), doc: "Packages that need no approval; * matches any part of a name, and python: or node: in front limits the language. Names of npm have to be in the same case. If it is not empty and packages is allow, no others are installed."},
+		{key: "packages_deny", env: "SANDBOXMCP_PACKAGES_DENY", into: list(&c.PackagesDeny, wordOK, "names of packages"), doc: "Packages that are never installed, in the form of packages_allow, in any case of letters."},
 	}
 }
 
@@ -287,7 +287,7 @@ func toolRows(t *Tools) []row {
 		{key: "sandbox_cpu_limit", env: "SANDBOX_CPU_LIMIT", def: "1.0", into: cores(&t.CPULimit, 1024), doc: "CPU cores of a run of these tools, at least 0.01. Not set: max_cpu_cores."},
 		{key: "sandbox_exec_timeout_s", env: "SANDBOX_EXEC_TIMEOUT_S", def: "60", into: number(&t.ExecTimeoutSeconds, 0, 3600), doc: "Wall-clock seconds of a run of these tools. Not set: timeout_seconds."},
 		{key: "sandbox_session_ttl_m", env: "SANDBOX_SESSION_TTL_M", def: "30", into: number(&t.SessionTTLMinutes, 0, 525600), doc: "A session ends after this many minutes without use."},
-		{key: "sandbox_max_sessions", env: "SANDBOX_MAX_SESSIONS", def: "10", into: integer(&t.MaxSessions, 1, 10000), doc: "How many sessions may be open."},
+		{key: "sandbox_max_sessions", env: "SANDBOX_MAX_SESSIONS", def: "10", into: integer(&t.MaxSessions, 1, 10000), doc: "How many sessions may be open. A namespace that has some leaves a place for each namespace of api_keys that has none; at most half of all are kept so."},
 		{key: "sandbox_cleanup_interval_m", env: "SANDBOX_CLEANUP_INTERVAL_M", def: "5", into: number(&t.CleanupMinutes, 0, 1440), doc: "Accepted for compatibility, without effect: a session ends as soon as its time is up."},
 		{key: "sandbox_max_upload_bytes", env: "SANDBOX_MAX_UPLOAD_BYTES", def: "52428800", into: integer(&t.MaxUploadBytes, 1, int64(1<<34)), doc: "Largest uploaded file in bytes."},
 		{key: "sandbox_max_artifact_read_bytes", env: "SANDBOX_MAX_ARTIFACT_READ_BYTES", def: "10485760", into: integer(&t.MaxArtifactReadBytes, 1, int64(1<<30)), doc: "Largest artifact that one answer returns, in bytes."},

@@ -145,6 +145,7 @@ func (l *Library) look() (map[string][]Set, error) {
 	table, err := l.readActive()
 	if err != nil {
 		l.sets, l.fault = nil, err
+		l.forgetLocked(err)
 		l.log.Warn("package sets are not used", "error", err)
 		return nil, err
 	}
@@ -156,6 +157,7 @@ func (l *Library) look() (map[string][]Set, error) {
 			}
 			if err != nil {
 				l.fault = errors.Join(l.fault, err)
+				l.forgetLocked(err)
 				l.log.Warn("package set is not used", "set", name, "error", err)
 				continue
 			}
@@ -163,6 +165,13 @@ func (l *Library) look() (map[string][]Set, error) {
 		}
 	}
 	return l.sets, nil
+}
+
+// forgetLocked has the sets read again at the next look if err may pass. The caller holds l.mu.
+func (l *Library) forgetLocked(err error) {
+	if passing(err) {
+		l.seen = fileID{}
+	}
 }
 
 // All returns every usable active set. The error says why other active sets are not usable.

@@ -3,8 +3,10 @@ package environment
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // Preloader says which modules of package sets may be imported ahead, in a sandbox that runs no
@@ -25,7 +27,7 @@ type known struct {
 }
 
 const (
-	_       int32 = iota // not known
+	unknown int32 = iota // not hashed, or the last hashing failed for a reason that may pass
 	whole                // every file had its recorded hash
 	changed              // one had not
 )
@@ -77,9 +79,20 @@ func (p *Preloader) check(ctx context.Context, s Set, k *known, loaded bool) err
 	switch {
 	case err == nil:
 		k.state.Store(whole)
+	case passing(err):
+		k.state.Store(unknown)
+		p.library.log.Warn("the files of a package set cannot be hashed now", "set", s.Name, "error", err)
 	case ctx.Err() == nil:
 		k.state.Store(changed)
 		p.library.log.Warn("nothing of a package set is imported ahead", "set", s.Name, "error", err)
 	}
 	return err
+}
+
+// passing reports whether an error says nothing about the files: the machine could not read them.
+func passing(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return ok && slices.Contains([]syscall.Errno{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.EAGAIN, syscall.EINTR, syscall.ESTALE,
+	}, errno)
 }

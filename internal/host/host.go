@@ -30,6 +30,7 @@ type Config struct {
 	Roots       []string // directories of the file tools
 	Workspace   string   // directory that files are copied into; empty: none
 	Own         []string // files and directories of this program, which are always refused
+	Obeyed      []string // files of the operator with settings or proofs, which the file tools refuse; commands may read them
 
 	Store      *store.Store
 	Audit      *audit.Log
@@ -77,7 +78,7 @@ func New(c Config) (*Host, error) {
 		w := newTree(c.Workspace)
 		h.Files.workspace = &w
 	}
-	for _, own := range c.Own {
+	for _, own := range slices.Concat(c.Own, c.Obeyed) {
 		h.Files.closed = append(h.Files.closed, newTree(own).real)
 	}
 	return h, nil

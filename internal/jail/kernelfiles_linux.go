@@ -30,16 +30,16 @@ var kernelValues = [...][2]string{
 
 // copyKernelFiles makes kernelPlace in the template. procSys is /proc/sys of the host.
 func (s *script) copyKernelFiles(procSys string, made map[string]bool) {
-	write := func(name, text string) {
+	write := func(name string, text []byte) {
 		s.mkdirs(path.Join(kernelPlace, path.Dir(name)), made)
 		s.file(path.Join(kernelPlace, name), text)
 	}
 	for _, f := range kernelFiles {
 		if b, err := os.ReadFile(path.Join(procSys, f)); err == nil {
-			write(f, string(b))
+			write(f, b)
 		}
 	}
 	for _, f := range kernelValues {
-		write(f[0], f[1])
+		write(f[0], []byte(f[1]))
 	}
 }

@@ -14,10 +14,10 @@ import (
 
 // decide returns what the policy says of a name, and the rule.
 func (p Policy) decide(lang sandboxmcp.Language, name string) (d Decision, rule string) {
-	if rule = match(p.Deny, lang, name); rule != "" {
+	if rule = match(p.Deny, lang, name, true); rule != "" {
 		return Deny, "the packages_deny list has " + sandboxmcp.Quote(rule)
 	}
-	if rule = match(p.Allow, lang, name); rule != "" {
+	if rule = match(p.Allow, lang, name, false); rule != "" {
 		return Allow, "the packages_allow list has " + sandboxmcp.Quote(rule)
 	}
 	if p.Default == Deny {
@@ -26,12 +26,16 @@ func (p Policy) decide(lang sandboxmcp.Language, name string) (d Decision, rule 
 	return p.Default, "the setting packages is " + string(p.Default)
 }
 
-// match returns the first pattern that matches a name, or "".
-func match(patterns []string, lang sandboxmcp.Language, name string) string {
+// match returns the first pattern that matches a name, or "". npm has packages whose names differ only in
+// case, which anyCase takes for one.
+func match(patterns []string, lang sandboxmcp.Language, name string, anyCase bool) string {
 	for _, text := range patterns {
-		pattern := strings.ToLower(strings.TrimSpace(text))
+		pattern := strings.TrimSpace(text)
+		if anyCase || lang == sandboxmcp.Python {
+			pattern, name = strings.ToLower(pattern), strings.ToLower(name)
+		}
 		if kind, rest, ok := strings.Cut(pattern, ":"); ok {
-			if kind != string(lang) {
+			if !strings.EqualFold(kind, string(lang)) {
 				continue
 			}
 			pattern = rest
@@ -41,7 +45,7 @@ func match(patterns []string, lang sandboxmcp.Language, name string) string {
 		}
 		// * matches any part of a name, also the slash after a scope.
 		flat := strings.NewReplacer("/", "\x00", "[", `\[`, "?", `\?`, `\`, `\\`)
-		if ok, err := path.Match(flat.Replace(pattern), strings.ReplaceAll(strings.ToLower(name), "/", "\x00")); err == nil && ok {
+		if ok, err := path.Match(flat.Replace(pattern), strings.ReplaceAll(name, "/", "\x00")); err == nil && ok {
 			return text
 		}
 	}

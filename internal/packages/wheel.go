@@ -53,20 +53,21 @@ func (u *unpacker) wheel(b *blob, p pin, one *Installed) error {
 		if err := checkName(name); err != nil {
 			return err
 		}
-		if m := e.Mode(); m.Type() != 0 && !m.IsDir() {
+		dir := strings.HasSuffix(e.Name, "/")
+		if m := e.Mode(); m.Type() != 0 && !(dir && m.IsDir()) {
 			return unfit("its file %s is a link or no regular file", sandboxmcp.Quote(name))
 		}
-		if e.Mode().IsDir() || strings.HasSuffix(e.Name, "/") {
+		if dir {
 			continue
 		}
 		if err := bd.claim(name); err != nil {
 			return err
 		}
-		if dir, _, ok := strings.Cut(name, "/"); ok && strings.HasSuffix(dir, ".dist-info") {
-			if info != "" && info != dir {
+		if top := infoOf(placeOf(name), ".dist-info"); top != "" {
+			if info != "" && info != top {
 				return unfit("it has two .dist-info directories")
 			}
-			info = dir
+			info = top
 		}
 	}
 	w := &wheelReader{unpacker: u, zip: z, budget: bd, pin: p, info: info}
@@ -77,6 +78,30 @@ func (u *unpacker) wheel(b *blob, p pin, one *Installed) error {
 		return err
 	}
 	return w.unpack()
+}
+
+// infoOf returns the first part of a path if Python's importlib.metadata takes it for metadata of
+// the kind, and else "". It takes the package's name from the part before the first "-", whatever
+// the case of the kind is.
+func infoOf(name, kind string) string {
+	first, _, _ := strings.Cut(name, "/")
+	if strings.HasSuffix(strings.ToLower(first), kind) {
+		return first
+	}
+	return ""
+}
+
+// placeOf returns the path that a file of a wheel gets in a tree, and "" if it gets none.
+func placeOf(name string) string {
+	dir, rest, ok := strings.Cut(name, "/")
+	if !ok || !strings.HasSuffix(dir, ".data") {
+		return name
+	}
+	kind, file, _ := strings.Cut(rest, "/")
+	if kind != "purelib" && kind != "platlib" {
+		return ""
+	}
+	return file
 }
 
 type wheelReader struct {
@@ -128,6 +153,9 @@ func (w *wheelReader) readInfo(one *Installed) error {
 	}
 	if environment.Normal(head.Get("Name")) != w.pin.pkg || !sameVersion(head.Get("Version"), w.pin.version) {
 		return unfit("its metadata is that of %s %s", clean(head.Get("Name")), clean(head.Get("Version")))
+	}
+	if name, _, _ := strings.Cut(w.info, "-"); environment.Normal(name) != w.pin.pkg {
+		return unfit("its metadata is in %s, which is not that of %s", sandboxmcp.Quote(w.info), w.pin.pkg)
 	}
 	one.License = licenseOf(head)
 	return nil
@@ -232,16 +260,18 @@ func (w *wheelReader) unpack() error {
 
 // place writes a file to its place, or only reads it if it has none.
 func (w *wheelReader) place(e *zip.File, r io.Reader) error {
-	name := e.Name
-	if dir, rest, ok := strings.Cut(name, "/"); ok && strings.HasSuffix(dir, ".data") {
-		kind, file, _ := strings.Cut(rest, "/")
-		if kind != "purelib" && kind != "platlib" || file == "" {
-			return w.copy(w.budget, io.Discard, r)
-		}
-		name = file
+	name := placeOf(e.Name)
+	if name == "" {
+		return w.copy(w.budget, io.Discard, r)
+	}
+	if name != e.Name {
 		if err := w.budget.claim(name); err != nil {
 			return err
 		}
+	}
+	if infoOf(name, ".egg-info") != "" {
+		w.warn("%s of %s is left out: it would be metadata of another package", clean(name), w.pin.pkg)
+		return w.copy(w.budget, io.Discard, r)
 	}
 	if atStart(w.pin.pkg, name) {
 		w.warn("%s of %s is left out: it would run at the start of every program", clean(name), w.pin.pkg)

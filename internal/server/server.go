@@ -136,7 +136,6 @@ func New(c Config) *Server {
 		decoding:    make(chan struct{}, 1),
 		load:        newLoad(),
 		forms:       newForms(),
-		watches:     watches{runs: map[sandboxmcp.RequestID]bool{}},
 		subscribers: subscribers{of: map[*mcp.ServerSession]map[string]subscription{}, followed: map[sandboxmcp.Namespace]context.CancelFunc{}, telling: map[telling]int{}},
 	}
 	if s.notes == nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -15,34 +16,59 @@ const (
 	maxWatches = 64          // runs that are watched at the same time
 )
 
-// watches follow the runs whose resources clients have subscribed to.
+// watches follow the runs whose resources clients have subscribed to. The zero value watches none.
 type watches struct {
 	mu   sync.Mutex
-	runs map[sandboxmcp.RequestID]bool
+	runs map[sandboxmcp.RequestID]sandboxmcp.Namespace
+	each map[sandboxmcp.Namespace]int // runs of each namespace that has some
 }
 
 // has reports whether a run is watched.
 func (w *watches) has(id sandboxmcp.RequestID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.runs[id]
+	_, ok := w.runs[id]
+	return ok
 }
 
-// begin registers a run. It returns false if the run is watched already, or too many are.
-func (w *watches) begin(id sandboxmcp.RequestID) bool {
+// begin registers a run. It returns false if the run is watched already, or if the namespace has as
+// many as there are places left: a watch lasts as long as its run, and one namespace must not take
+// all places.
+func (w *watches) begin(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.runs[id] || len(w.runs) >= maxWatches {
+	if _, ok := w.runs[id]; ok || w.each[ns] >= maxWatches-len(w.runs) {
 		return false
 	}
-	w.runs[id] = true
+	if w.runs == nil {
+		w.runs, w.each = map[sandboxmcp.RequestID]sandboxmcp.Namespace{}, map[sandboxmcp.Namespace]int{}
+	}
+	w.runs[id] = ns
+	w.each[ns]++
 	return true
 }
 
 func (w *watches) end(id sandboxmcp.RequestID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	ns, ok := w.runs[id]
+	if !ok {
+		return
+	}
 	delete(w.runs, id)
+	if w.each[ns]--; w.each[ns] <= 0 {
+		delete(w.each, ns)
+	}
+}
+
+// seen is what a watch keeps of a run. The output itself may be large.
+type seen struct {
+	stdout, stderr uint64
+	results        int
+}
+
+func see(seed maphash.Seed, r *sandboxmcp.Result) seen {
+	return seen{maphash.String(seed, r.Stdout), maphash.String(seed, r.Stderr), len(r.Results)}
 }
 
 // subscribe answers resources/subscribe. Clients are told when the output of a running request has
@@ -83,9 +109,11 @@ func (s *Server) watchRun(ctx context.Context, who sandboxmcp.Caller, id sandbox
 		return
 	}
 	r, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: request})
-	if err != nil || r.Status != sandboxmcp.StatusRunning || !s.watches.begin(request) {
+	if err != nil || r.Status != sandboxmcp.StatusRunning || !s.watches.begin(who.Namespace, request) {
 		return
 	}
+	seed := maphash.MakeSeed()
+	first := see(seed, &r)
 	root, ok := ctx.Value(rootKey{}).(context.Context) //nolint:contextcheck // the watch outlives the call
 	if !ok {
 		root = context.WithoutCancel(ctx)
@@ -93,7 +121,7 @@ func (s *Server) watchRun(ctx context.Context, who sandboxmcp.Caller, id sandbox
 	go func() {
 		defer s.watches.end(request)
 		defer s.recovered("watch of a run")
-		s.watch(root, who, r)
+		s.watch(root, who, request, seed, first)
 	}()
 }
 
@@ -105,23 +133,23 @@ func (s *Server) recovered(what string) {
 }
 
 // watch tells subscribers of the changes of a run until it has ended.
-func (s *Server) watch(ctx context.Context, who sandboxmcp.Caller, last sandboxmcp.Result) {
+func (s *Server) watch(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID, seed maphash.Seed, last seen) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	id := last.RequestID
-	for last.Status == sandboxmcp.StatusRunning {
+	for ended := false; !ended; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		next, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: id})
+		r, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: id})
 		if err != nil {
 			return
 		}
-		ended := next.Status != sandboxmcp.StatusRunning
+		next := see(seed, &r)
+		ended = r.Status != sandboxmcp.StatusRunning
 		for part, changed := range map[string]bool{
-			"stdout": next.Stdout != last.Stdout, "stderr": next.Stderr != last.Stderr, "results": len(next.Results) != len(last.Results), "result": ended,
+			"stdout": next.stdout != last.stdout, "stderr": next.stderr != last.stderr, "results": next.results != last.results, "result": ended,
 		} {
 			if changed {
 				s.tell(ctx, who.Namespace, runURI(id, part))

@@ -238,8 +238,15 @@ func (f Files) unlisted(ctx context.Context, err error) error {
 }
 
 // List returns the regular files directly in the working directory by name, without hidden
-// ones. A file that is too large to hash has no SHA256.
+// ones. A file that is too large to hash has no SHA256. The lists of a session are made one after the
+// other, because each may take the server a second of a processor.
 func (f Files) List(ctx context.Context) ([]sandboxmcp.SessionFile, error) {
+	select {
+	case f.live.listing <- struct{}{}:
+		defer func() { <-f.live.listing }()
+	case <-ctx.Done():
+		return nil, run.Cancelled(ctx)
+	}
 	files := f.live.cfg.Sandbox.Files()
 	entries, more, err := files.List(ctx, ".", maxListed)
 	if err = f.unlisted(ctx, err); err != nil {

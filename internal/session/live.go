@@ -32,7 +32,8 @@ type Live struct {
 	entry *Session
 	walls watched
 
-	writing sync.RWMutex // read lock: a file is being written; write lock: processes are being killed
+	listing chan struct{} // holds an element while files are listed
+	writing sync.RWMutex  // read lock: a file is being written; write lock: processes are being killed
 
 	mu      sync.Mutex
 	running map[sandboxmcp.Language]bool // languages whose interpreter runs; guarded by mu
@@ -46,7 +47,7 @@ type Live struct {
 // NewLive returns what a session that Claim has made holds. The caller hands it to Furnish,
 // as a Room or as a part of one.
 func NewLive(s *Session, cfg LiveConfig) *Live {
-	l := &Live{cfg: cfg, entry: s, running: map[sandboxmcp.Language]bool{}, interps: map[sandboxmcp.Language]*interpreter{}}
+	l := &Live{cfg: cfg, entry: s, listing: make(chan struct{}, 1), running: map[sandboxmcp.Language]bool{}, interps: map[sandboxmcp.Language]*interpreter{}}
 	l.Add(cfg.Program)
 	return l
 }

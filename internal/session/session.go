@@ -31,6 +31,10 @@ type Config struct {
 	Store *store.Store
 	Max   int // sessions at once; at least 1
 
+	// Known are namespaces in use. As long as one of them has no session, a namespace that has some leaves it
+	// a place; at most half of all places are kept so.
+	Known []sandboxmcp.Namespace
+
 	// Address is where the other servers of the database reach this one; empty: they do not. Servers with an
 	// address have one set of session ids: an id of another one is [ElsewhereError].
 	Address string
@@ -108,11 +112,44 @@ func New(ctx context.Context, cfg Config) *Table {
 	return t
 }
 
-// SetMax replaces the largest number of live sessions. Sessions that live already stay.
-func (t *Table) SetMax(n int) {
+// SetBounds replaces the largest number of live sessions, and [Config.Known]. Sessions that live already
+// stay.
+func (t *Table) SetBounds(n int, known []sandboxmcp.Namespace) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.cfg.Max = max(n, 1)
+	t.cfg.Max, t.cfg.Known = max(n, 1), known
+}
+
+// keptLocked returns how many places are kept from a namespace for others. The caller holds t.mu.
+func (t *Table) keptLocked(ns sandboxmcp.Namespace) int {
+	have := map[sandboxmcp.Namespace]bool{}
+	for k := range t.live {
+		have[k.ns] = true
+	}
+	if !have[ns] {
+		return 0
+	}
+	kept := 0
+	for _, other := range t.cfg.Known {
+		if !have[other] {
+			have[other] = true
+			kept++
+		}
+	}
+	return min(kept, t.cfg.Max/2)
+}
+
+// fullError is the error for a session that has no place. The caller holds t.mu.
+func (t *Table) fullError(k key, kept int) error {
+	msg := fmt.Sprintf("there are %d sessions, and at most %d are allowed", len(t.live), t.cfg.Max)
+	if len(t.live) < t.cfg.Max {
+		msg = fmt.Sprintf("there are %d sessions of at most %d, and %d places are kept for namespaces without a session", len(t.live), t.cfg.Max, kept)
+	}
+	if !IsMade(k.id) { // it may be a mistyped one
+		msg = fmt.Sprintf("there is no session %s, and no other one can be made: %s", sandboxmcp.Quote(string(k.id)), msg)
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "%s", msg).
+		WithHint("terminate one that is no longer needed, or ask the operator to raise SANDBOX_MAX_SESSIONS").With("limit", t.cfg.Max).With("sessions", t.idsLocked(k.ns))
 }
 
 // NewID makes an id for a session.
@@ -143,13 +180,8 @@ func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Dur
 		if gone != nil && (!anew || Elsewhere(gone) != "") {
 			return gone
 		}
-		if len(t.live) >= t.cfg.Max {
-			msg := fmt.Sprintf("there are %d sessions, and at most %d are allowed", len(t.live), t.cfg.Max)
-			if !IsMade(info.ID) { // it may be a mistyped one
-				msg = fmt.Sprintf("there is no session %s, and no other one can be made: %s", sandboxmcp.Quote(string(info.ID)), msg)
-			}
-			return sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "%s", msg).
-				WithHint("terminate one that is no longer needed, or ask the operator to raise SANDBOX_MAX_SESSIONS").With("limit", t.cfg.Max).With("sessions", t.idsLocked(info.Namespace))
+		if kept := t.keptLocked(k.ns); len(t.live)+kept >= t.cfg.Max {
+			return t.fullError(k, kept)
 		}
 		s, fresh = &Session{t: t, key: k, info: info, ttl: ttl, busy: true}, true
 		t.live[k] = s

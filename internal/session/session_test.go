@@ -172,6 +172,52 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
+// TestPlacesAreKeptForOthers: one namespace cannot open all sessions while another that is in use has none.
+func TestPlacesAreKeptForOthers(t *testing.T) {
+	k := newKit(t, t.TempDir(), 4)
+	id := func(round, i int) string { return strconv.Itoa(round) + "-" + strconv.Itoa(i) }
+	fill := func(ns sandboxmcp.Namespace, round int) (opened int) {
+		for i := range 8 {
+			made := info(id(round, i))
+			made.Namespace = ns
+			s, fresh, err := k.Claim(t.Context(), made, time.Hour, false)
+			if err != nil {
+				if sandboxmcp.CodeOf(err) != sandboxmcp.CodeMaxSessions {
+					t.Errorf("%s: %v, want max_sessions", ns, err)
+				}
+				return opened
+			}
+			if fresh {
+				_ = s.Furnish(t.Context(), &room{}, made)
+				opened++
+			}
+			s.Release()
+		}
+		return opened
+	}
+	for round, c := range []struct {
+		known []sandboxmcp.Namespace
+		want  map[sandboxmcp.Namespace]int
+	}{
+		{nil, map[sandboxmcp.Namespace]int{"a": 4, "b": 0}},
+		{[]sandboxmcp.Namespace{"a", "a"}, map[sandboxmcp.Namespace]int{"a": 4, "b": 0}},
+		{[]sandboxmcp.Namespace{"a", "b"}, map[sandboxmcp.Namespace]int{"a": 3, "b": 1}},
+		{[]sandboxmcp.Namespace{"b", "c", "d", "e", "f"}, map[sandboxmcp.Namespace]int{"a": 2, "b": 1}},
+	} {
+		k.SetBounds(4, c.known)
+		for _, ns := range []sandboxmcp.Namespace{"a", "b"} {
+			if got := fill(ns, round); got != c.want[ns] {
+				t.Errorf("known %v: %s has %d sessions, want %d", c.known, ns, got, c.want[ns])
+			}
+		}
+		for _, ns := range []sandboxmcp.Namespace{"a", "b"} {
+			for i := range 8 {
+				_, _ = k.Remove(t.Context(), ns, sandboxmcp.SessionID(id(round, i)), true)
+			}
+		}
+	}
+}
+
 // TestCancelledRemovalFreesTheID: a caller that leaves while its session is removed leaves
 // no row behind, which would keep the id until the server ends.
 func TestCancelledRemovalFreesTheID(t *testing.T) {

@@ -208,12 +208,20 @@ func (f keyFile) read() ([]byte, error) {
 // tempPrefix begins the names of temporary files with keys.
 const tempPrefix = ".vault-"
 
-// tidy removes temporary files.
+// isTemp reports whether a name is one that write makes: the prefix and a text of [rand.Text].
+func isTemp(name string) bool {
+	text, ok := strings.CutPrefix(name, tempPrefix)
+	return ok && len(text) == 26 && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'A' || r > 'Z') && (r < '2' || r > '7')
+	})
+}
+
+// tidy removes temporary files. What is not of write stays.
 func (f keyFile) tidy() error {
 	dir := filepath.Dir(string(f))
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), tempPrefix) {
+		if isTemp(e.Name()) && e.Type().IsRegular() {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 		}
 	}

@@ -107,11 +107,26 @@ func (v *Vault) inEnv(ns sandboxmcp.Namespace) (*Set, error) {
 	if set := v.memory[ns]; set != nil {
 		return set, nil
 	}
+	if !slices.Contains(v.cfg.Namespaces, ns) {
+		return &Set{}, v.checkUnnamed(ns)
+	}
 	set, err := v.fromEnv(ns)
 	if err == nil {
 		v.memory[ns] = set
 	}
 	return set, err
+}
+
+// checkUnnamed fails if a variable could be a secret of a namespace that is not in
+// [Config.Namespaces], such as one that a token names. Which other namespaces it could belong to is
+// not known, so it is nobody's.
+func (v *Vault) checkUnnamed(ns sandboxmcp.Namespace) error {
+	part := envPart(ns)
+	if !slices.ContainsFunc(v.cfg.Env, func(kv string) bool { return strings.HasPrefix(kv, part) }) {
+		return nil
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the environment has variables %s…, and no setting names the namespace %s", part, ns).
+		WithHint("name it in namespace or api_keys, or use another SANDBOXMCP_VAULT")
 }
 
 // SetNamespaces replaces [Config.Namespaces]. It fails and changes nothing if a variable could then

@@ -52,7 +52,7 @@ type Config struct {
 	Audit      *audit.Log
 	Volatile   bool                          // the store ends with this process
 	Env        []string                      // KEY=value; Env takes its secrets from it, and Keyring finds the desktop in it
-	Namespaces []sandboxmcp.Namespace        // those known to be in use; for Env
+	Namespaces []sandboxmcp.Namespace        // those that the settings name; for Env, which has no secrets of others
 	Check      func(key, value string) error // may refuse a secret; nil: no further checks
 	Now        func() time.Time              // nil: the machine's clock
 }

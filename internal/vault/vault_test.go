@@ -2,6 +2,7 @@ package vault_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -325,8 +326,13 @@ func TestRotate(t *testing.T) {
 	if err := os.WriteFile(path, append(before, after...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	left := filepath.Join(k.dir, ".vault-LEFT")
-	if err := os.WriteFile(left, before, 0o600); err != nil {
+	left, other := filepath.Join(k.dir, ".vault-"+rand.Text()), filepath.Join(k.dir, ".vault-of-a-person")
+	for _, name := range []string{left, other} {
+		if err := os.WriteFile(name, before, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(k.dir, ".vault-"+rand.Text(), "kept"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	half := open(t, k.dir, nil)
@@ -337,6 +343,9 @@ func TestRotate(t *testing.T) {
 	}
 	if _, err = os.Lstat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file with the old key that a killed process left: got %v, want it gone", err)
+	}
+	if _, err = os.Lstat(other); err != nil {
+		t.Errorf("a file that no write made: got %v, want it left alone", err)
 	}
 	want(t, open(t, k.dir, nil).values(t, "ns"), "A", value, "B", value+"2", "C", value)
 	_, err = open(t, filepath.Join(t.TempDir(), "m"), func(c *vault.Config) { c.Kind = vault.Memory }).Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns"})
@@ -426,6 +435,27 @@ func TestEnv(t *testing.T) {
 			t.Errorf("%s: got %v, want the variable named and no value", name, err)
 		}
 	}
+}
+
+// TestEnvOfUnnamedNamespaces: the secret TOKEN of team-a has the variable of A_TOKEN of team. Which of them
+// is in use is not known if no setting names them, so neither gets it.
+func TestEnvOfUnnamedNamespaces(t *testing.T) {
+	k := open(t, filepath.Join(t.TempDir(), "state"), func(c *vault.Config) {
+		c.Kind, c.Namespaces = vault.Env, []sandboxmcp.Namespace{"ns"}
+		c.Env = []string{"SANDBOXMCP_SECRET_TEAM_A_TOKEN=" + value, "SANDBOXMCP_SECRET_NS_KEY=" + value}
+	})
+	for _, ns := range []sandboxmcp.Namespace{"team-a", "team", "team.a", "TEAM_A", "NS"} {
+		set, err := k.Current(t.Context(), ns)
+		if wantCode(t, err, sandboxmcp.CodeInvalidArgument); err == nil {
+			t.Errorf("%s has %d secrets", ns, len(set.Items))
+		}
+	}
+	want(t, k.values(t, "other"))
+	want(t, k.values(t, "ns"), "KEY", value)
+	if err := k.SetNamespaces([]sandboxmcp.Namespace{"ns", "team-a"}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, k.values(t, "team-a"), "TOKEN", value)
 }
 
 func TestNoPlaceForIt(t *testing.T) {
