@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,14 +85,41 @@ func certificateFile(path string) (string, error) {
 	case os.Geteuid() == 0 && st.Mode().Perm()&0o004 == 0:
 		return "", errors.New("not everybody may read it")
 	}
-	text, err := os.ReadFile(target)
+	private, certificate, err := holds(target)
 	switch {
 	case err != nil:
 		return "", err
-	case bytes.Contains(text, []byte("PRIVATE KEY")):
+	case private:
 		return "", errors.New("it holds a private key")
-	case !bytes.Contains(text, []byte("CERTIFICATE-----")):
+	case !certificate:
 		return "", errors.New("it holds no certificate")
 	}
 	return target, nil
+}
+
+// holds reports whether a file contains a private key or a certificate. It reads the file in pieces,
+// because it is large and new memory is slow.
+func holds(file string) (private, certificate bool, err error) {
+	const key, cert, overlap = "PRIVATE KEY", "CERTIFICATE-----", 16
+	f, err := os.Open(file)
+	if err != nil {
+		return false, false, err
+	}
+	defer func() { _ = f.Close() }()
+	buf := make([]byte, 16<<10)
+	for had, total := 0, 0; total <= maxCertificates; {
+		n, err := f.Read(buf[had:])
+		piece := buf[:had+n]
+		private = private || bytes.Contains(piece, []byte(key))
+		certificate = certificate || bytes.Contains(piece, []byte(cert))
+		if errors.Is(err, io.EOF) {
+			return private, certificate, nil
+		}
+		if err != nil {
+			return false, false, err
+		}
+		total += n
+		had = copy(buf, piece[max(0, len(piece)-overlap):])
+	}
+	return false, false, errors.New("it is very large")
 }

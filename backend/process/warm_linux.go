@@ -113,7 +113,7 @@ func (b *Backend) prepareLocked() {
 		b.noTree = "left out"
 		return
 	}
-	tree, err := cgroup.Open(cgroup.Config{Logger: b.log})
+	tree, err := cgroup.Open(cgroup.Config{Logger: b.log, Spare: !b.cfg.NoPool})
 	if err != nil {
 		b.noTree = err.Error()
 		return
@@ -126,5 +126,8 @@ func (b *Backend) prepareLocked() {
 	b.tree = tree
 	if !b.cfg.NoPool {
 		b.groups = b.newGroupPool()
+		if g := tree.Spare(); g != nil && !b.groups.Put(struct{}{}, g) {
+			_ = b.dropGroup(g)
+		}
 	}
 }

@@ -31,6 +31,10 @@ type Config struct {
 	// an ordinary directory in place of the kernel's file systems.
 	Root string
 
+	// Spare keeps the group of the trial for the caller, see [Tree.Spare]. Version 1 only: on version 2 the
+	// figures of a group cannot be reset.
+	Spare bool
+
 	// Logger logs failed cleanups. Nil: nothing is logged.
 	Logger *slog.Logger
 

@@ -35,6 +35,9 @@ func (*Tree) ChownForEntry(int, int) error { return errors.ErrUnsupported }
 // Sweep fails.
 func (*Tree) Sweep() (int, error) { return 0, errors.ErrUnsupported }
 
+// Spare returns nil.
+func (*Tree) Spare() *Group { return nil }
+
 // Close does nothing.
 func (*Tree) Close() error { return nil }
 

@@ -27,12 +27,14 @@ type Tree struct {
 	log           *slog.Logger
 	leave         func() error // undoes placeInOwn; may be nil
 	freezerBase   string       // version 1: see freezer; "": groups cannot be frozen
+	keepsTrial    bool
 
 	mu        sync.Mutex
 	owner     *owner            // guarded by mu; user whose processes may clone into groups; nil: the server's only
 	groups    map[string]*Group // guarded by mu; nil once closed
 	frozen    *hierarchy        // guarded by mu; version 1: of frozen groups; nil: none was needed yet
 	noFreezer error             // guarded by mu; why there is none
+	spare     *Group            // guarded by mu; see Spare
 }
 
 type owner struct{ uid, gid int }
@@ -48,7 +50,7 @@ type hierarchy struct {
 func (s scene) tree(version int) *Tree {
 	t := &Tree{
 		version: version, root: s.cfg.Root, plain: s.cfg.Root != "", made: s.cfg.TestOnlyMade,
-		log: s.cfg.Logger, groups: map[string]*Group{},
+		log: s.cfg.Logger, groups: map[string]*Group{}, keepsTrial: s.cfg.Spare && version == 1,
 	}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
@@ -121,7 +123,21 @@ func (t *Tree) try() error {
 			err = errors.Join(err, fmt.Errorf("%s was set but does not read back", w))
 		}
 	}
+	if err == nil && t.keepsTrial && !t.noQuota {
+		t.spare = g
+		return nil
+	}
 	return errors.Join(err, g.Remove())
+}
+
+// Spare returns the group of the trial that [Config.Spare] has kept, once. The caller sets its limits and
+// removes it. It returns nil if there is none.
+func (t *Tree) Spare() *Group {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g := t.spare
+	t.spare = nil
+	return g
 }
 
 // Version returns the version of cgroups, 1 or 2.

@@ -199,7 +199,12 @@ func readOwn(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(io.LimitReader(f, cacheBytes))
+	data := make([]byte, info.Size())
+	n, err := io.ReadFull(f, data)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) { // it has become shorter
+		err = nil
+	}
+	return data[:n], err
 }
 
 // writeOwn replaces a file by one that only this user can read.

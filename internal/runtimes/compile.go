@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 )
@@ -33,14 +32,19 @@ type compiler struct {
 
 // Source is a Python program of this product, such as a driver.
 type Source struct {
-	name, text string
-	sum        string // SHA-256 of the name and the text
+	name string
+	text []byte
+	sum  string // SHA-256 of the name and the text
 }
 
-// NewSource makes a Source. name is the file name that tracebacks show.
+// NewSource makes a Source. name is the file name that tracebacks show. The caller must not change
+// text.
 func NewSource(name string, text []byte) Source {
-	sum := sha256.Sum256(slices.Concat([]byte(name), []byte{0}, text))
-	return Source{name, string(text), hex.EncodeToString(sum[:])}
+	h := sha256.New()
+	_, _ = h.Write([]byte(name))
+	_, _ = h.Write([]byte{0})
+	_, _ = h.Write(text)
+	return Source{name, text, hex.EncodeToString(h.Sum(nil))}
 }
 
 // Compiled returns src as compiled by the interpreter at path. Python starts a compiled
@@ -85,7 +89,7 @@ func (s *Set) Compiled(path string, src Source) (code []byte, prepare func(conte
 func (s *Set) compile(ctx context.Context, path string, src Source) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, compileTimeout)
 	defer cancel()
-	a, err := s.probe(ctx, path, "-I", "-S", "-c", compileProbe, src.name, src.text)
+	a, err := s.probe(ctx, path, "-I", "-S", "-c", compileProbe, src.name, string(src.text))
 	if err != nil {
 		return nil, err
 	}
