@@ -37,6 +37,7 @@ type Backend struct {
 	lease    *jail.UIDs
 	tree     *cgroup.Tree
 	noTree   string                              // why there are no cgroups; empty: there are
+	finding  chan foundGroups                    // gets the cgroups; nil: nothing is awaited
 	noFork   error                               // why the last zygote could not be started or forked; nil: it could
 	loaded   bool                                // an attempt to make a snapshot has ended
 	noLoad   error                               // why the last snapshot could not be made; nil: it could
@@ -421,6 +422,8 @@ func (b *Backend) openHall(trees []jail.Tree) (*hall, error) {
 	return plain, nil
 }
 
+var errUnified = errors.New("the control groups are those of version 2")
+
 func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if b.cfg.testOnlyNoNamespaces && mode != jail.ModePlain {
 		return nil, errors.New("left out")
@@ -437,20 +440,34 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if cfg.FirstUID, err = b.firstUIDLocked(); err != nil {
 		return nil, err
 	}
-	if err = b.setFilters(&cfg); err != nil {
-		return nil, err
+	ahead := b.finding != nil && !cgroup.Unified() // groups of version 2 have to be known before a jail is opened
+	if !ahead {
+		b.groupsLocked()
 	}
 	done, err := b.home(&cfg)
 	if err != nil {
 		return nil, err
 	}
+	var filter []byte
+	cfg.Finish = func(c *jail.Config) error {
+		b.groupsLocked()
+		if ahead && b.tree != nil && b.tree.Version() == 2 {
+			return errUnified
+		}
+		err := b.setFilters(c)
+		filter = c.Filter
+		return err
+	}
 	cfg.Builder = b.early
 	j, err := jail.Open(cfg)
 	done()
+	if errors.Is(err, errUnified) { // both versions are mounted
+		return b.tryMode(mode, trees)
+	}
 	if err != nil {
 		return nil, err
 	}
-	h := &hall{Jail: j, policy: policyDigest(cfg.Filter, j)}
+	h := &hall{Jail: j, policy: policyDigest(filter, j)}
 	for _, t := range trees {
 		h.trees = append(h.trees, backend.Tree{Host: t.Host, Inside: t.Inside})
 	}
@@ -529,6 +546,9 @@ func (b *Backend) Close(context.Context) error {
 	live := make([]*sandbox, 0, len(b.live))
 	for s := range b.live {
 		live = append(live, s)
+	}
+	if b.prepared {
+		b.groupsLocked()
 	}
 	tree, l, groups, builder := b.tree, b.lease, b.groups, b.early
 	b.tree, b.lease = nil, nil

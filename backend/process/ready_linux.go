@@ -70,7 +70,7 @@ func (b *Backend) resizes() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.prepareLocked()
+	b.groupsLocked()
 	return b.tree != nil && b.tree.Version() == 1
 }
 

@@ -49,9 +49,17 @@ func (b *Backend) Warm(ctx context.Context, trees []backend.Tree) {
 // first one of its jail.
 func (b *Backend) Expect(ctx context.Context, spec backend.Spec, p backend.Process) <-chan struct{} {
 	starts, started := context.WithCancel(ctx)
-	announced := !spec.Terminal && b.ready.Announce(b.keyOf(spec), func() (*sandbox, bool) { // no ready sandbox has terminals
+	if spec.Terminal { // no ready sandbox has terminals
+		started()
+		return starts.Done()
+	}
+	// The jail is built while the control groups are found, on which the key depends.
+	if h, err := b.hallFor(spec.Trees); err == nil {
+		b.leave(h)
+	}
+	announced := b.ready.Announce(b.keyOf(spec), func() (*sandbox, bool) {
 		defer started()
-		s, err := b.first(ctx, spec, aheadOf(p), started)
+		s, err := b.first(ctx, spec, aheadOf(p))
 		if err != nil {
 			b.log.Debug("no sandbox is made ready", "error", err)
 		}
@@ -64,8 +72,8 @@ func (b *Backend) Expect(ctx context.Context, spec backend.Spec, p backend.Proce
 }
 
 // first builds a ready sandbox. If no jail fits it, first builds the jail, too. Unless p is nil, first
-// starts p in the sandbox and then calls started.
-func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Process, started func()) (*sandbox, error) {
+// starts p in the sandbox.
+func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Process) (*sandbox, error) {
 	h, err := b.hallFor(spec.Trees)
 	if err != nil {
 		return nil, err
@@ -80,11 +88,8 @@ func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Proce
 	}
 	if p != nil && !s.startAhead(*p) { // beside the trial: nothing of a caller runs before that has passed
 		err = errors.New("the process does not start")
-	} else {
-		started()
-		if err = h.try(ctx, s); err != nil {
-			b.drop(h)
-		}
+	} else if err = h.try(ctx, s); err != nil {
+		b.drop(h)
 	}
 	if err != nil {
 		_ = s.end()
@@ -92,7 +97,8 @@ func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Proce
 	return s, err
 }
 
-// prepareLocked finds the cgroups and certificates outside of jails, once, and starts the first jail's builder.
+// prepareLocked finds certificates outside of jails, once, starts the first jail's builder, and begins to find the
+// control groups.
 func (b *Backend) prepareLocked() {
 	if b.prepared {
 		return
@@ -105,28 +111,52 @@ func (b *Backend) prepareLocked() {
 	}
 	b.buildLocked() // while the rest is found
 	b.compileAhead()
+	if b.cfg.testOnlyNoCgroup {
+		b.noTree = "left out"
+	} else {
+		found := make(chan foundGroups, 1)
+		b.finding = found
+		b.builds.Go(func() { b.findGroups(found) })
+	}
 	b.certs, b.shown = b.certificates()
 	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
 		sweepPlain(b.cfg.TempDir)
 	}
-	if b.cfg.testOnlyNoCgroup {
-		b.noTree = "left out"
-		return
-	}
+}
+
+// foundGroups are the control groups of this machine, or why there are none.
+type foundGroups struct {
+	tree *cgroup.Tree
+	err  error
+}
+
+func (b *Backend) findGroups(found chan<- foundGroups) {
 	tree, err := cgroup.Open(cgroup.Config{Logger: b.log, Spare: !b.cfg.NoPool})
+	found <- foundGroups{tree, err}
 	if err != nil {
-		b.noTree = err.Error()
 		return
 	}
-	b.builds.Go(func() {
-		if n, err := tree.Sweep(); n > 0 || err != nil {
-			b.log.Info("control groups of dead servers removed", "count", n, "error", err)
-		}
-	})
-	b.tree = tree
+	if n, err := tree.Sweep(); n > 0 || err != nil {
+		b.log.Info("control groups of dead servers removed", "count", n, "error", err)
+	}
+}
+
+// groupsLocked waits until the control groups are found.
+func (b *Backend) groupsLocked() {
+	b.prepareLocked()
+	if b.finding == nil {
+		return
+	}
+	found := <-b.finding
+	b.finding = nil
+	if found.err != nil {
+		b.noTree = found.err.Error()
+		return
+	}
+	b.tree = found.tree
 	if !b.cfg.NoPool {
 		b.groups = b.newGroupPool()
-		if g := tree.Spare(); g != nil && !b.groups.Put(struct{}{}, g) {
+		if g := b.tree.Spare(); g != nil && !b.groups.Put(struct{}{}, g) {
 			_ = b.dropGroup(g)
 		}
 	}

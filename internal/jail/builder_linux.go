@@ -21,24 +21,19 @@ type Builder struct {
 	taken               atomic.Bool
 }
 
-// StartBuilder starts a builder in the background, with these fields of a Config. The caller gives it to Open or closes
-// it. Both wait for its start.
+// StartBuilder starts a builder, with these fields of a Config. Its namespaces are made in the background. The caller
+// gives it to Open or closes it. Both wait for its start.
 func StartBuilder(mode Mode, firstUID, cgroup int) *Builder {
 	b := &Builder{mode: mode, firstUID: firstUID, cgroup: cgroup, started: make(chan struct{})}
+	goOn := b.begin()
 	go func() {
 		defer close(b.started)
-		ours, theirs, err := pair()
-		if err != nil {
-			b.err = err
-			return
+		if goOn != nil {
+			goOn()
 		}
-		b.control = ours
-		if b.err = b.start(theirs); b.err != nil {
-			b.err = fmt.Errorf("start builder: %w", b.err)
-		}
-		closeAll(theirs)
 		if b.err != nil {
-			closeAll(ours)
+			b.err = fmt.Errorf("start builder: %w", b.err)
+			closeAll(b.control)
 		}
 	}()
 	return b
@@ -77,8 +72,15 @@ func (b *Builder) end() {
 	closeAll(b.control, b.pidfd)
 }
 
-// start starts the builder, with theirs as its control socket.
-func (b *Builder) start(theirs int) (err error) {
+// begin starts the builder, or its launcher. If it returns a function, that goes on with the launcher.
+func (b *Builder) begin() (goOn func()) {
+	ours, theirs, err := pair()
+	if err != nil {
+		b.control, b.err = -1, err
+		return nil
+	}
+	defer closeAll(theirs)
+	b.control = ours
 	l := launch{namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, cgroup: b.cgroup}
 	switch b.mode {
 	case ModeRoot: // the builder's uid 0 is the first host id of the block, never the host's root
@@ -87,11 +89,15 @@ func (b *Builder) start(theirs int) (err error) {
 	case ModeUser:
 		l.uid, l.gid, l.size = idMap{0, os.Geteuid()}, idMap{0, os.Getegid()}, 1
 	case ModePlain, ModeContainer:
-		b.pid, err = l.program(theirs, &b.pidfd)
-		return err
+		b.pid, b.err = l.program(theirs, &b.pidfd)
+		return nil
 	}
-	b.pid, b.pidfd, err = l.start(b.control, theirs)
-	return err
+	launcher, err := l.program(theirs, nil)
+	if err != nil {
+		b.err = err
+		return nil
+	}
+	return func() { b.pid, b.pidfd, b.err = l.launch(launcher, b.control) }
 }
 
 // sealedInit returns a sealed memory file with the program of init/init.c. The

@@ -37,14 +37,15 @@ const (
 // Config describes a jail.
 type Config struct {
 	Mode     Mode
-	FirstUID int    // ModeRoot: first of idsPerBlock host user ids that no other process uses
-	ReadOnly []Tree // what all sandboxes see besides the system's own directories
-	Root     string // directory whose system's directories sandboxes see in place of the host's; needs namespaces. Empty: the host's
-	Shared   Shared // a directory of the host that may change
-	Filter   []byte // seccomp program that every sandbox loads
-	Notices  bool   // Filter makes calls wait for init (seccomp.Variant.Notices); needs HaveNotices
-	Entering []byte // seccomp program of zygotes: what Filter allows, and also setns. Forks of a zygote keep it and add Filter. Empty: the jail has no zygotes
-	Cgroup   int    // directory of the cgroup v2 group that the builder starts in; 0: the server's group
+	FirstUID int                 // ModeRoot: first of idsPerBlock host user ids that no other process uses
+	ReadOnly []Tree              // what all sandboxes see besides the system's own directories
+	Root     string              // directory whose system's directories sandboxes see in place of the host's; needs namespaces. Empty: the host's
+	Shared   Shared              // a directory of the host that may change
+	Finish   func(*Config) error // sets the fields of filters, of which nothing depends before the template is made; nil: they are set
+	Filter   []byte              // seccomp program that every sandbox loads
+	Notices  bool                // Filter makes calls wait for init (seccomp.Variant.Notices); needs HaveNotices
+	Entering []byte              // seccomp program of zygotes: what Filter allows, and also setns. Forks of a zygote keep it and add Filter. Empty: the jail has no zygotes
+	Cgroup   int                 // directory of the cgroup v2 group that the builder starts in; 0: the server's group
 
 	// Builder was started for the jail before the rest of its configuration was known. It is used if it
 	// has the same mode, user ids and group, and once. nil: none.
@@ -185,6 +186,9 @@ func (j *Jail) start() error {
 	j.control, j.pid, j.pidfd, j.spawners = b.control, b.pid, b.pidfd, make(chan int, n)
 	go j.reap()
 	err := j.build(p)
+	if err == nil && j.cfg.Finish != nil {
+		err = j.cfg.Finish(&j.cfg)
+	}
 	if err == nil {
 		err = j.lookAround()
 	}

@@ -30,12 +30,18 @@ const (
 	launchIDs    = 64
 )
 
-// start starts the process. Its control socket is theirs, and ours is the server's end.
+// start starts the process. Its control socket is theirs, which start closes, and ours is the server's end.
 func (l launch) start(ours, theirs int) (pid, pidfd int, err error) {
 	launcher, err := l.program(theirs, nil)
+	closeAll(theirs) // so that the server notices if the launcher ends
 	if err != nil {
 		return 0, -1, err
 	}
+	return l.launch(launcher, ours)
+}
+
+// launch has a launcher start the process.
+func (l launch) launch(launcher, ours int) (pid, pidfd int, err error) {
 	if err = send(ours, l.packet()); err == nil {
 		pid, pidfd, err = launched(ours)
 	}

@@ -14,7 +14,7 @@ func TestLaunchFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll(ours, theirs)
+	defer closeAll(ours)
 	pid, pidfd, err := launch{namespaces: unix.CLONE_NEWUSER}.start(ours, theirs) // maps of no ids
 	if !errors.Is(err, unix.EINVAL) {
 		t.Errorf("got process %d, descriptor %d, %v, want %v", pid, pidfd, err, unix.EINVAL)

@@ -150,7 +150,6 @@ func (h *shared) namespace(uid int) (int, error) {
 	}
 	l := launch{namespaces: unix.CLONE_NEWUSER, uid: idMap{h.uid, uid}, gid: idMap{h.gid, uid}, size: 1, ids: true}
 	pid, pidfd, err := l.start(ours, theirs)
-	closeAll(theirs)
 	if err != nil {
 		closeAll(ours)
 		return -1, fmt.Errorf("make a user namespace: %w", err)
