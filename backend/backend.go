@@ -80,8 +80,8 @@ type Warmer interface {
 
 	// Expect says that the first caller will probably open a sandbox with this Spec and start this
 	// process in it. The backend may build the sandbox and start what p.Prestart says. Expect does not
-	// wait for that, but Open does. The channel is closed when the process starts, when the backend
-	// starts none, and when ctx ends.
+	// wait for that, but Open does. The channel is closed when the walls are read and the process has
+	// started, when the backend starts none, and when ctx ends.
 	Expect(ctx context.Context, spec Spec, p Process) <-chan struct{}
 }
 

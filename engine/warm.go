@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -28,7 +29,7 @@ func (e *Engine) prepare() backend.Warmer {
 
 // warm goes on with what prepare began, in the background. With Config.First it returns when the
 // interpreter starts, because the store opens while that starts and takes less time.
-func (e *Engine) warm(w backend.Warmer) {
+func (e *Engine) warm(ctx context.Context, w backend.Warmer) {
 	if w == nil {
 		return
 	}
@@ -44,6 +45,7 @@ func (e *Engine) warm(w backend.Warmer) {
 	}
 	e.expected = make(chan struct{})
 	starts := make(chan struct{})
+	//nolint:contextcheck // work in the background lives as long as the engine
 	e.work.Go(func() {
 		defer close(starts)
 		s, err := e.expect(w, *e.cfg.First)
@@ -54,9 +56,11 @@ func (e *Engine) warm(w backend.Warmer) {
 		}
 		<-s
 	})
+	ctx, cancel := context.WithTimeout(ctx, headStart)
+	defer cancel()
 	select {
 	case <-starts:
-	case <-time.After(headStart):
+	case <-ctx.Done():
 	}
 }
 

@@ -90,7 +90,7 @@ func (c *codes) prune() error {
 	}
 	age := map[string]int64{}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil {
+		if info, gone := e.Info(); gone == nil {
 			age[e.Name()] = info.ModTime().UnixNano()
 		}
 	}
