@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -76,52 +77,37 @@ func connectionsAreCounted(t *testing.T, s *suite) {
 // portsAreCounted: a datagram to a multicast address goes to all sockets of its port, each in an interrupt.
 // None can be sent to a broadcast address. A sandbox with many UDP sockets of one port is ended (D26).
 func portsAreCounted(t *testing.T, s *suite) {
-	if !s.full() {
-		s.lacks(t, "a network namespace of its own")
-	}
-	x := s.open(t)
-	s.interlock(t, x)
-	p := x.python(t, "d26-one-port.py")
-	p.Env = x.environment(map[string]string{"SOCKETS": "16", "SECONDS": "1"})
-	if e := x.run(t, p); e.Out != "refused\nover\n" {
-		t.Errorf("16 sockets: got %q, exit %+v, stderr %q, want a broadcast refused and the program not ended", e.Out, e.Exit, e.Err)
-	}
-	p.Env = x.environment(map[string]string{"SOCKETS": "400", "SECONDS": "20"})
-	s.endedFor(t, x, p, "UDP sockets of one port")
+	s.socketsEnd(t, "d26-one-port.py", 16, 400, "refused\nover\n", "UDP sockets of one port")
 }
 
 // waitingSendersAreCounted: any number of Unix sockets can wait to send to one, and a message that is taken from
 // it wakes all of them. A sandbox with many such sockets is ended (D28).
 func waitingSendersAreCounted(t *testing.T, s *suite) {
-	if !s.full() {
-		s.lacks(t, "a network namespace of its own")
-	}
-	x := s.open(t)
-	s.interlock(t, x)
-	p := x.python(t, "d28-waiting-senders.py")
-	p.Env = x.environment(map[string]string{"SOCKETS": "1800", "SECONDS": "1"})
-	if e := x.run(t, p); e.Out != "over\n" {
-		t.Errorf("1800 sockets: got %q, exit %+v, stderr %q, want the program not ended", e.Out, e.Exit, e.Err)
-	}
-	p.Env = x.environment(map[string]string{"SOCKETS": "7000", "SECONDS": "20"})
-	s.endedFor(t, x, p, "Unix sockets for messages")
+	s.socketsEnd(t, "d28-waiting-senders.py", 1800, 7000, "over\n", "Unix sockets for messages")
 }
 
 // socketsAreCounted: a read of the list of sockets takes as long as the list, and no signal ends it. A sandbox with
 // many sockets is ended (D30).
 func socketsAreCounted(t *testing.T, s *suite) {
+	s.socketsEnd(t, "d30-many-sockets.py", 12000, 22000, "over\n", "16384 sockets")
+}
+
+// socketsEnd runs a program that makes sockets. With few it must print out, and with many its sandbox must be
+// ended for why.
+func (s *suite) socketsEnd(t *testing.T, program string, few, many int, out, why string) {
+	t.Helper()
 	if !s.full() {
 		s.lacks(t, "a network namespace of its own")
 	}
 	x := s.open(t)
 	s.interlock(t, x)
-	p := x.python(t, "d30-many-sockets.py")
-	p.Env = x.environment(map[string]string{"SOCKETS": "12000", "SECONDS": "1"})
-	if e := x.run(t, p); e.Out != "over\n" {
-		t.Errorf("12000 sockets: got %q, exit %+v, stderr %q, want the program not ended", e.Out, e.Exit, e.Err)
+	p := x.python(t, program)
+	p.Env = x.environment(map[string]string{"SOCKETS": strconv.Itoa(few), "SECONDS": "1"})
+	if e := x.run(t, p); e.Out != out {
+		t.Errorf("%d sockets: got %q, exit %+v, stderr %q, want %q and the program not ended", few, e.Out, e.Exit, e.Err, out)
 	}
-	p.Env = x.environment(map[string]string{"SOCKETS": "22000", "SECONDS": "20"})
-	s.endedFor(t, x, p, "16384 sockets")
+	p.Env = x.environment(map[string]string{"SOCKETS": strconv.Itoa(many), "SECONDS": "20"})
+	s.endedFor(t, x, p, why)
 }
 
 // killsAreCounted: the kernel writes a line to the host's log for each process that the memory

@@ -25,18 +25,7 @@ func (p pairs) Close() error              { return nil }
 // accept has a listener accept a new connection.
 func (p pairs) accept(t *testing.T, l *boundedListener) *boundedConn {
 	t.Helper()
-	ours, theirs := net.Pipe()
-	t.Cleanup(func() { _ = theirs.Close() })
-	p.conns <- ours
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, ok := c.(*boundedConn)
-	if !ok {
-		t.Fatalf("got a %T, want a *boundedConn", c)
-	}
-	return b
+	return p.acceptFrom(t, l, "")
 }
 
 // TestTheIdlestConnectionMakesRoom: it is one of the client with most connections. One
@@ -115,7 +104,10 @@ func (p pairs) acceptFrom(t *testing.T, l *boundedListener, remote string) *boun
 	t.Helper()
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { _ = theirs.Close() })
-	p.conns <- from{ours, remote}
+	if remote != "" {
+		ours = from{ours, remote}
+	}
+	p.conns <- ours
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
