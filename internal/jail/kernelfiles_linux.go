@@ -22,8 +22,11 @@ var kernelFiles = [...]string{
 // of a new namespace.
 func kernelValues() [][2]string {
 	values := [][2]string{
-		{"kernel/hostname", "sandbox"}, {"kernel/ngroups_max", "65536"}, {"kernel/ostype", "Linux"},
-		{"net/core/somaxconn", "128"}, {"net/ipv4/ip_local_port_range", "32768\t60999"},
+		{"kernel/hostname", "sandbox"},
+		{"kernel/ngroups_max", "65536"},
+		{"kernel/ostype", "Linux"},
+		{"net/core/somaxconn", "128"},
+		{"net/ipv4/ip_local_port_range", "32768\t60999"},
 	}
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {

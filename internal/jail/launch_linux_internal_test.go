@@ -60,9 +60,11 @@ func TestLaunchWithoutRoom(t *testing.T) {
 					_, _, err := l.launch(launcher, ours)
 					ended <- err
 				}()
+				late := time.NewTimer(time.Minute)
+				defer late.Stop()
 				select {
 				case err = <-ended:
-				case <-time.After(time.Minute):
+				case <-late.C:
 					t.Fatal("got no answer")
 				}
 			})
