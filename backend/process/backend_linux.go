@@ -454,9 +454,9 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 		if ahead && b.tree != nil && b.tree.Version() == 2 {
 			return errUnified
 		}
-		err := b.setFilters(c)
+		failed := b.setFilters(c)
 		filter = c.Filter
-		return err
+		return failed
 	}
 	cfg.Builder = b.early
 	j, err := jail.Open(cfg)
