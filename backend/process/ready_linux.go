@@ -70,6 +70,9 @@ func (b *Backend) resizes() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
 	b.groupsLocked()
 	return b.tree != nil && b.tree.Version() == 1
 }

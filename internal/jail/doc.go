@@ -31,7 +31,7 @@
 // 32-bit words. Descriptors travel as SCM_RIGHTS. Version 1.
 //
 //	server → launcher  'U' groups+ids flags ids: make a process with these namespaces and ids, and exit (init/launch.c)
-//	launcher → server  'S' 0 pid; descriptor: pidfd; or 'E' errno pid, of a process that ends at once; 0: none
+//	launcher → server  'S' 0 pid; descriptor: pidfd; or 'E' errno pid, of a process that ends; 0: none
 //
 //	server → builder   'B' | spawners<<24, script; descriptors: spawners' sockets, then the script's
 //	builder → server   'R' n results…; descriptors: mount namespaces (attach_linux.go); or 'E' call errno, and the end

@@ -45,16 +45,21 @@ func (l launch) launch(launcher, ours int) (pid, pidfd int, err error) {
 	if err = send(ours, l.packet()); err == nil {
 		pid, pidfd, err = launched(ours)
 	}
-	if err != nil {
-		_ = unix.Kill(launcher, unix.SIGKILL) // it may hang
-	}
-	await(launcher)
 	if err == nil {
+		await(launcher)
 		return pid, pidfd, nil
 	}
-	if pid > 0 { // it was made, and ends without its launcher
+	// The launcher may hang. A process that it has made is in its process group until the server is told of it.
+	_ = unix.Kill(-launcher, unix.SIGKILL)
+	if pid == 0 {
+		pid, pidfd, _ = launched(ours) // what it has told too late
+		closeAll(pidfd)
+	}
+	if pid > 0 {
+		_ = unix.Kill(pid, unix.SIGKILL)
 		await(pid)
 	}
+	await(-launcher)
 	return 0, -1, fmt.Errorf("launcher: %w", err)
 }
 
@@ -69,7 +74,9 @@ func launched(control int) (pid, pidfd int, err error) {
 		if word(answer, 0) == 'S' && len(fds) == 1 {
 			return pid, fds[0], nil
 		}
-		err = syscall.Errno(word(answer, 1))
+		if err = syscall.Errno(word(answer, 1)); word(answer, 0) == 'S' {
+			err = unix.EMFILE // the kernel has dropped the descriptor
+		}
 	}
 	closeAll(fds...)
 	return pid, -1, err
@@ -116,10 +123,10 @@ func (l launch) packet() []byte {
 	return le.AppendUint64(p, below(finite(unix.RLIMIT_SIGPENDING), ownSignals))
 }
 
-// await waits for the end of a child.
+// await waits for the end of a child. With a negative number it waits for all children in that process group.
 func await(pid int) {
 	for {
-		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) && (err != nil || pid > 0) {
 			return
 		}
 	}

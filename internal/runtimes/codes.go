@@ -1,11 +1,14 @@
 package runtimes
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -42,21 +45,30 @@ func newCodes(cacheFile string) *codes {
 	return c
 }
 
-// file is the path of a file with code. It differs for each text and each binary, so a file never
+// file is the path of a file with code. It differs for each text and each binary, so a whole file never
 // becomes wrong.
 func (c *codes) file(id compiled) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d %d %d %s", id.path, id.real.Size, id.real.MTime, id.real.Inode, id.source))
-	return filepath.Join(c.dir, hex.EncodeToString(sum[:])+".pyc")
+	return filepath.Join(c.dir, hex.EncodeToString(sum[:])+".code")
 }
 
-// get returns the code, or nil if none is kept. It ignores a file that another user can write to.
+// Files begin with a checksum: a crash of the machine can leave one in part.
+const checksumSize = 4
+
+func checksum(code []byte) []byte {
+	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(code, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// get returns the code, or nil if none is kept. It ignores a file that is damaged or that another user can write to.
 func (c *codes) get(id compiled) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	code := c.known[id]
 	if code == nil && c.dir != "" {
-		if read, err := readOwn(c.file(id)); err == nil && len(read) > pycHeader {
-			code, c.known[id] = read, read
+		read, err := readOwn(c.file(id))
+		if err == nil && len(read) > checksumSize+pycHeader && bytes.Equal(read[:checksumSize], checksum(read[checksumSize:])) {
+			code = read[checksumSize:]
+			c.known[id] = code
 		}
 	}
 	return code
@@ -76,7 +88,7 @@ func (c *codes) put(id compiled, code []byte) error {
 	if err := os.Mkdir(c.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make a directory for compiled code: %w", err)
 	}
-	if err := writeOwn(c.file(id), code); err != nil {
+	if err := writeOwn(c.file(id), slices.Concat(checksum(code), code)); err != nil {
 		return err
 	}
 	return c.prune()

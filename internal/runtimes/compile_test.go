@@ -131,3 +131,38 @@ func TestCompiledFiles(t *testing.T) {
 		t.Error("a file that others can write to: got its code, want none")
 	}
 }
+
+// TestCompiledFileIsDamaged: a file that a crash of the machine has left in part is not used, and is replaced.
+func TestCompiledFileIsDamaged(t *testing.T) {
+	if _, err := exec.LookPath("/usr/bin/python3"); err != nil {
+		t.Skip("no /usr/bin/python3 here")
+	}
+	cacheFile := filepath.Join(t.TempDir(), "runtimes.json")
+	cfg := runtimes.Config{Path: "/usr/bin", CacheFile: cacheFile}
+	src := runtimes.NewSource("a.py", []byte("print(1)"))
+	_, prepare := resolve(t, cfg).Compiled("/usr/bin/python3", src)
+	prepare(t.Context())
+	all, err := filepath.Glob(filepath.Join(filepath.Dir(cacheFile), "*", "*"))
+	if err != nil || len(all) != 1 {
+		t.Fatalf("got files %q, %v, want one", all, err)
+	}
+	whole, err := os.ReadFile(all[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, text := range map[string][]byte{"Cut": whole[:len(whole)-1], "Zeros": make([]byte, len(whole)), "Short": whole[:3], "Empty": nil} {
+		t.Run(kind, func(t *testing.T) {
+			if err := os.WriteFile(all[0], text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, prepare := resolve(t, cfg).Compiled("/usr/bin/python3", src)
+			if code != nil || prepare == nil {
+				t.Fatalf("got %d bytes of code, want none and a function that compiles", len(code))
+			}
+			prepare(t.Context())
+			if code, _ = resolve(t, cfg).Compiled("/usr/bin/python3", src); code == nil {
+				t.Error("got no code after the file was replaced, want it")
+			}
+		})
+	}
+}

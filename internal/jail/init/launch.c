@@ -39,8 +39,9 @@ static void launch(void) {
 		launched(q);
 	}
 	if (err >= 0) err = map_ids((u32)pid, q->mode, q->uid, q->gid, q->ids);
-	if (err >= 0) err = sys3(SYS_write, go[1], (long)"g", 1);
-	u32 o[3] = {err < 0 ? 'E' : 'S', err < 0 ? (u32)-err : 0, pid > 0 ? (u32)pid : 0};
-	if (tell(CTL, o, sizeof o, &pidfd, pidfd >= 0) < 0 && pidfd >= 0) sys4(SYS_pidfd_send_signal, pidfd, SIGKILL, 0, 0);
-	sys1(SYS_exit_group, 0);
+	u32 o[3] = {'S', 0, (u32)pid};
+	if (err >= 0) err = tell(CTL, o, sizeof o, &pidfd, 1);
+	if (err >= 0) sys3(SYS_write, go[1], (long)"g", 1);    // not before the server knows the process, so that it can always end it
+	else say('E', (u32)-err, pid > 0 ? (u32)pid : 0);
+	sys1(SYS_exit_group, 0);                               // the process that got no 'g' ends
 }
