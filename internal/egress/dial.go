@@ -24,7 +24,7 @@ type BlockedError struct {
 // callers over HTTP read it: they would learn the addresses of the server's network.
 func (e *BlockedError) Error() string {
 	if _, err := netip.ParseAddr(string(e.Host)); err == nil {
-		return string(e.Host) + " is an address that is " + e.What
+		return string(e.Host) + " is " + e.What
 	}
 	return string(e.Host) + " has an address that is " + e.What
 }
