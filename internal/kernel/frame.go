@@ -17,11 +17,12 @@ import (
 // A driver writes frames to the channel: a length of 4 bytes, big-endian, and a JSON
 // object of that length. Its member "type" is the type of the frame.
 //
-//	{"type":"try"}                                        the program may run or may not compile; before start or syntax
+//	{"type":"try"}                                        the program may run or may not compile; before start or syntax; no refusal follows
 //	{"type":"start"}                                      the program was compiled and now starts
-//	{"type":"refused","issues":…}                         Program.Guard refuses the program, which does not start; only before start
+//	{"type":"compiled"}                                   the program was compiled, and packages may be imported before it starts; no refusal and no syntax follows
+//	{"type":"refused","issues":…}                         Program.Guard refuses the program, which does not start; only before try
 //	{"type":"fixed","fixes":[words]}                      names were bound that the program lacks; only before start
-//	{"type":"syntax","name","message","line","col"}       the program was not compiled; only before start
+//	{"type":"syntax","name","message","line","col"}       the program was not compiled; only before start and compiled
 //	{"type":"display","data":{mime: form}}                a value to show
 //	{"type":"error","name","value","traceback":[lines]}   the program ended by an exception; the last frame counts
 //
@@ -42,7 +43,7 @@ const (
 )
 
 // maxOf is the size limit of a frame by its type.
-var maxOf = map[string]int{"ready": 64, "try": 64, "start": 64, "fixed": 4096, "refused": 256 << 10, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame, "done": 256, "install": 16 << 10}
+var maxOf = map[string]int{"ready": 64, "try": 64, "compiled": 64, "start": 64, "fixed": 4096, "refused": 256 << 10, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame, "done": 256, "install": 16 << 10}
 
 // displayTypes are the MIME types that are accepted in a display frame. True means that
 // the value is JSON and not a string.
@@ -54,11 +55,12 @@ var displayTypes = map[string]bool{
 
 // Report is what the driver reported about a program.
 type Report struct {
-	Tried   bool                     // cells only: a part of it may have run before it is known to be compiled
+	Tried   bool                     // a part of it, or a module that it brings, may have run before it is known to be compiled
+	Sound   bool                     // single programs only: it was compiled
 	Started bool                     // the program was compiled, and began
 	Error   *sandboxmcp.ProgramError // the uncaught exception
 	Syntax  *SyntaxError             // why the program was not compiled; never with Started
-	Refused json.RawMessage          // what Program.Guard returned: it has refused the program; never with Started
+	Refused json.RawMessage          // what Program.Guard returned: it has refused the program; never with Started or Tried
 	Fixes   []string                 // names that were bound before the program ran, as "added import json"
 	Results []sandboxmcp.RichResult  // values to show, in order; not nil
 	Cut     bool                     // further values were left out: they are too many or too large
@@ -186,8 +188,10 @@ func (rep *Report) take(w word) sandboxmcp.RichResult {
 		rep.Tried = true
 	case "start":
 		rep.Started, rep.Syntax, rep.Refused = true, nil, nil
+	case "compiled":
+		rep.Tried, rep.Sound = true, true
 	case "refused":
-		if !rep.Started && rep.Refused == nil {
+		if !rep.Started && !rep.Tried && rep.Refused == nil {
 			rep.Refused = w.Issues
 		}
 	case "fixed":
@@ -195,7 +199,7 @@ func (rep *Report) take(w word) sandboxmcp.RichResult {
 			rep.Fixes = slices.DeleteFunc(w.Fixes[:min(len(w.Fixes), maxFixes)], func(f string) bool { return !pynames.IsAdded(f) })
 		}
 	case "syntax":
-		if !rep.Started && rep.Syntax == nil {
+		if !rep.Started && !rep.Sound && rep.Syntax == nil {
 			rep.Syntax = &SyntaxError{Name: cut(w.Name, maxName), Line: max(w.Line, 0), Col: max(w.Col, 0), Message: cut(w.Message, maxText)}
 		}
 	case "error":

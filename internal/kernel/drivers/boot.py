@@ -33,8 +33,8 @@
 # If the server sends a guard, it judges the bytes of the program before anything of the
 # program can run. Directories of the program and of packages are out of sys.path meanwhile:
 # an encoding that the program declares may import modules of the standard library. The
-# server counts a refusal only before the frame "start", so a program that runs cannot
-# change what was said of it.
+# server counts a refusal only before the frame "try", so neither a program that runs nor a
+# module that is imported for it can change what was said of it.
 #
 # A zygote runs this up to "wait", for a program without sets. In a fork, "wait" returns the
 # display and the path of the program, or None if more is different. Then the loop runs a
@@ -114,6 +114,7 @@ def boot():
                 issues = ('{"type":"refused","issues":%s}' % issues).encode("ascii")
                 posix.write(3, len(issues).to_bytes(4, "big") + issues)
                 posix._exit(1)
+            posix.write(3, b'\0\0\0\x0e{"type":"try"}')
             sys.path.insert(0, place)
             code = names = issues = file = place = None
         sets = [place + "/site-packages" for place in sets]
