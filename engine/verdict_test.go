@@ -49,3 +49,21 @@ func TestNoProgramForgesThatItWasNotRun(t *testing.T) {
 		}
 	}
 }
+
+// TestEncodingsAreNotOfTheProgramsDirectory: an encoding that a program declares imports modules of
+// the standard library before the program begins, and none of its directory. The program imports
+// from there.
+func TestEncodingsAreNotOfTheProgramsDirectory(t *testing.T) {
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{Fresh: true})
+	const module = "open('/mnt/data/ran', 'w').write('x')"
+	execute(t, e, in(id, fmt.Sprintf("for name in 'quopri', 'mine': open('/mnt/data/' + name + '.py', 'w').write(%q)", module)))
+	r := in(id, "# coding: quopri\nprint(1)")
+	r.Display = sandboxmcp.DisplayResults
+	if res := execute(t, e, r); res.Status != sandboxmcp.StatusRejected || len(res.Artifacts) > 0 {
+		t.Errorf("the encoding: got %s, %d files; want rejected and none", res.Status, len(res.Artifacts))
+	}
+	stdout(t, e, "[]\n", in(id, "import glob; print(glob.glob('/mnt/data/ran'))"))
+	stdout(t, e, "['/mnt/data/ran'] /mnt/data\n", in(id, "import mine, glob, sys; print(glob.glob('/mnt/data/ran'), sys.path[0])"))
+}

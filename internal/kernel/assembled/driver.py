@@ -87,6 +87,7 @@ def boot():
         return used - bound
 
     def start():
+        sys.path.insert(0, home)
         if channel:
             try:
                 posix.write(3, b'\0\0\0\x10{"type":"start"}')
@@ -186,6 +187,7 @@ def boot():
     except OSError:
         pass
     state.update(display=display, channel=channel, library=library)
+    home = sys.path.pop(0)
     if "begins at once" == "waits for word" and channel:
         try:
             if not posix.read(4, 1):

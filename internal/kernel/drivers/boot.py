@@ -40,6 +40,10 @@
 # display and the path of the program, or None if more is different. Then the loop runs a
 # second time.
 #
+# The program's directory is in sys.path only from the frame "start" on: an encoding that the
+# program declares imports modules, and a file of that directory could say that the program was
+# not compiled.
+#
 # An interpreter that is started ahead of a request waits just before it opens the program. It
 # executes this file with the first of two constants replaced by the second one, in the text or in
 # the compiled form, so that both wait. A program sees the difference only in these constants of the
@@ -69,6 +73,7 @@ def boot():
     "@lacks.py@"
 
     def start():
+        sys.path.insert(0, home)
         if channel:
             try:
                 posix.write(3, b'\0\0\0\x10{"type":"start"}')
@@ -161,6 +166,7 @@ def boot():
     except OSError:
         pass
     state.update(display=display, channel=channel, library=library)
+    home = sys.path.pop(0)
     if "begins at once" == "waits for word" and channel:
         try:
             if not posix.read(4, 1):
