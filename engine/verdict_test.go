@@ -67,3 +67,26 @@ func TestEncodingsAreNotOfTheProgramsDirectory(t *testing.T) {
 	stdout(t, e, "[]\n", in(id, "import glob; print(glob.glob('/mnt/data/ran'))"))
 	stdout(t, e, "['/mnt/data/ran'] /mnt/data\n", in(id, "import mine, glob, sys; print(glob.glob('/mnt/data/ran'), sys.path[0])"))
 }
+
+// TestManyDisplaysEndNoInterpreter: a program may display more values than a result has. Frames
+// beside those of the driver end the interpreter when they are many, because each takes the server's time.
+func TestManyDisplaysEndNoInterpreter(t *testing.T) {
+	e := openReal(t)
+	for language, code := range map[sandboxmcp.Language][2]string{
+		sandboxmcp.Python: {"x = 1\nfor i in range(40000): display(i)", "print(x)"},
+		sandboxmcp.Node:   {"var x = 1; const { display } = require('sandbox'); for (let i = 0; i < 40000; i++) display(i);", "console.log(x)"},
+	} {
+		needs(t, e, language)
+		id := create(t, e, sandboxmcp.SessionSpec{Language: language})
+		if res := execute(t, e, in(id, code[0])); !res.Success || len(res.Results) != 256 || res.Metadata["results_truncated"] != true {
+			t.Errorf("%s: got %s %q, %d values, %v; want success, 256 values and that they are not all", language, res.Status, res.Stderr, len(res.Results), res.Metadata)
+		}
+		stdout(t, e, "1\n", in(id, code[1]))
+	}
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	res := execute(t, e, in(id, `import os
+for i in range(40): os.write(3, b'\0\0\0\x0c{"type":"x"}' * 1000)`))
+	if res.Success || !res.StateLost {
+		t.Errorf("40,000 frames beside the driver's: got %s, want the interpreter ended", res.Status)
+	}
+}

@@ -35,6 +35,7 @@ const (
 	MaxFrame   = 1 << 20       // bytes of one frame
 	MaxReport  = 8 << 20       // bytes of the display frames of a run
 	maxRead    = 2 * MaxReport // bytes of all frames of a program
+	leastFrame = 1 << 10       // bytes that a frame counts for at least, because each takes the server's time; a driver sends few small ones
 	maxResults = 256
 	maxName    = 256
 	maxText    = 64 << 10 // bytes of an error's value, a syntax message, a traceback
@@ -79,7 +80,7 @@ type SyntaxError struct {
 // Read reads a channel to end of file. After an invalid frame it discards the rest, so
 // that the program can go on writing; the frames before it count. Read holds at most
 // MaxFrame bytes of input at a time. It accepts at most MaxReport bytes of display frames,
-// and twice as many of all frames. It calls show for each value to show, as it arrives;
+// and twice as many of all frames, of which each counts for leastFrame or more. It calls show for each value to show, as it arrives;
 // show may be nil, because the values are in the Report, too. The error is ErrUnread if
 // the channel could not be read to end of file.
 func Read(channel io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
@@ -95,7 +96,7 @@ func Read(channel io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
 		if err != nil {
 			return rep, unread(err)
 		}
-		left -= w.size
+		left -= max(w.size, leastFrame)
 		if v := rep.takeWithin(&room, w); v != nil && show != nil {
 			show(v)
 		}

@@ -173,6 +173,10 @@ func TestReadIsBounded(t *testing.T) {
 	if rep, _ := kernel.Read(small, nil); len(rep.Results) != 256 || small.n != 0 {
 		t.Errorf("%d results, want 256", len(rep.Results))
 	}
+	many := strings.Repeat(frame(`{"type":"x"}`), 20000) + frame(`{"type":"error","name":"E"}`)
+	if rep, _ := kernel.Read(strings.NewReader(many), nil); rep.Error != nil || !rep.Cut {
+		t.Error("got a frame behind 20,000 small ones, want it left out")
+	}
 	least := uint64(1 << 62) // what else the process does counts, too
 	for range 5 {
 		var before, after runtime.MemStats
