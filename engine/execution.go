@@ -57,6 +57,7 @@ type execution struct {
 	run     *run.Run               // nil: it has not begun to run; set with the engine's mu held
 	files   note.Files             // that it has left
 	gone    bool                   // its sandbox ended with it, and so did its files
+	guarded bool                   // its interpreter checks the program before it opens it; see guardOf
 
 	received, admitted time.Time
 

@@ -77,7 +77,11 @@ func (e *Engine) parse(ctx context.Context, i *installation) (err error) {
 	if i.specs, err = packages.Parse(i.language, i.names); err != nil {
 		return err
 	}
-	return e.plainName(ctx, i.who.Namespace, "the name of a package", strings.Join(i.names, " "))
+	masks, err := e.masks(ctx, i.who.Namespace, i.session) // programs of the session ask, too
+	if err != nil {
+		return err
+	}
+	return masks.Plain("the name of a package", strings.Join(i.names, " "))
 }
 
 // Install installs packages into a live session, or for all later runs of the namespace. pip or

@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -47,4 +49,26 @@ func TestInstallFromACell(t *testing.T) {
 		}
 	}
 	stdout(t, e, "two, part\n", in(one, "print(demo.says)"))
+}
+
+// TestNoCellInstallsASecret: also none that only programs of its session still have.
+func TestNoCellInstallsASecret(t *testing.T) {
+	x := newIndex(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	e := x.open(t, at(dir))
+	needs(t, e, sandboxmcp.Python)
+	addSecret(t, e, "TOKEN", secret)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	execute(t, e, in(id, "import os; kept = os.environ['TOKEN']"))
+	if err := e.DeleteSecret(t.Context(), sandboxmcp.Caller{}, "TOKEN"); err != nil {
+		t.Fatal(err)
+	}
+	if res := execute(t, e, in(id, "%pip install {kept}")); res.Success || !strings.Contains(res.Stderr, "the name of a package holds the secret TOKEN") {
+		t.Errorf("got %s %q, want it refused", res.Status, res.Stderr)
+	}
+	for _, row := range rows(t, dir, "default") {
+		if text := fmt.Sprintf("%+v", row); strings.Contains(text, secret) {
+			t.Errorf("the record has the secret: %s", text)
+		}
+	}
 }

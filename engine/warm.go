@@ -97,7 +97,9 @@ func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan s
 
 // planned returns how the program of a request is started.
 func (e *Engine) planned(x *execution, interp interpreter.Interpreter) (backend.Process, error) {
-	p, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ(), e.guardOf(x))
+	check := e.guardOf(x)
+	x.guarded = check != ""
+	p, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ(), check)
 	p.Stdin = x.req.Stdin
 	p.Program = append(p.Program, x.extras...)
 	return p, err

@@ -4,20 +4,53 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
+	"reflect"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 )
 
-// Failure returns err with secrets masked in its message, hint and cause.
+// Failure returns err with secrets masked in its message, hint, fields and cause.
 func Failure(m *redact.Masker, err *sandboxmcp.Error) *sandboxmcp.Error {
 	if err == nil || m == nil {
 		return err
 	}
 	masked := *err
 	masked.Message, masked.Hint, masked.Err = m.Text(err.Message), m.Text(err.Hint), Cause(m, err.Err)
+	masked.Fields = maps.Clone(err.Fields)
+	for name, v := range masked.Fields {
+		if v != nil {
+			masked.Fields[name] = field(m, reflect.ValueOf(v)).Interface()
+		}
+	}
 	return &masked
+}
+
+// field returns a copy of a field of an error with secrets masked in its texts. A value of another
+// kind than texts, lists and structs of them has no words of a program and stays as it is.
+func field(m *redact.Masker, v reflect.Value) reflect.Value {
+	switch v.Kind() { //nolint:exhaustive // the others are in the comment
+	case reflect.String:
+		return reflect.ValueOf(m.Text(v.String())).Convert(v.Type())
+	case reflect.Slice:
+		list := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		for i := range v.Len() {
+			list.Index(i).Set(field(m, v.Index(i)))
+		}
+		return list
+	case reflect.Struct:
+		row := reflect.New(v.Type()).Elem()
+		row.Set(v)
+		for i := range v.NumField() {
+			if row.Field(i).CanSet() {
+				row.Field(i).Set(field(m, v.Field(i)))
+			}
+		}
+		return row
+	}
+	return v
 }
 
 // maskedError is a cause with secrets masked in its text, for the log. Causes contain file names,

@@ -17,11 +17,12 @@ import (
 // A driver writes frames to the channel: a length of 4 bytes, big-endian, and a JSON
 // object of that length. Its member "type" is the type of the frame.
 //
-//	{"type":"try"}                                        the program may run or may not compile; before start or syntax
+//	{"type":"try"}                                        the program may run or may not compile; before start or syntax; no refusal follows
 //	{"type":"start"}                                      the program was compiled and now starts
-//	{"type":"refused","issues":…}                         Program.Guard refuses the program, which does not start; only before start
+//	{"type":"compiled"}                                   the program was compiled, and packages may be imported before it starts; no refusal and no syntax follows
+//	{"type":"refused","issues":…}                         Program.Guard refuses the program, which does not start; only before try
 //	{"type":"fixed","fixes":[words]}                      names were bound that the program lacks; only before start
-//	{"type":"syntax","name","message","line","col"}       the program was not compiled; only before start
+//	{"type":"syntax","name","message","line","col"}       the program was not compiled; only before start and compiled
 //	{"type":"display","data":{mime: form}}                a value to show
 //	{"type":"error","name","value","traceback":[lines]}   the program ended by an exception; the last frame counts
 //
@@ -34,6 +35,7 @@ const (
 	MaxFrame   = 1 << 20       // bytes of one frame
 	MaxReport  = 8 << 20       // bytes of the display frames of a run
 	maxRead    = 2 * MaxReport // bytes of all frames of a program
+	leastFrame = 1 << 10       // bytes that a frame counts for at least, because each takes the server's time; a driver sends few small ones
 	maxResults = 256
 	maxName    = 256
 	maxText    = 64 << 10 // bytes of an error's value, a syntax message, a traceback
@@ -42,7 +44,7 @@ const (
 )
 
 // maxOf is the size limit of a frame by its type.
-var maxOf = map[string]int{"ready": 64, "try": 64, "start": 64, "fixed": 4096, "refused": 256 << 10, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame, "done": 256, "install": 16 << 10}
+var maxOf = map[string]int{"ready": 64, "try": 64, "compiled": 64, "start": 64, "fixed": 4096, "refused": 256 << 10, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame, "done": 256, "install": 16 << 10}
 
 // displayTypes are the MIME types that are accepted in a display frame. True means that
 // the value is JSON and not a string.
@@ -54,11 +56,12 @@ var displayTypes = map[string]bool{
 
 // Report is what the driver reported about a program.
 type Report struct {
-	Tried   bool                     // cells only: a part of it may have run before it is known to be compiled
+	Tried   bool                     // a part of it, or a module that it brings, may have run before it is known to be compiled
+	Sound   bool                     // single programs only: it was compiled
 	Started bool                     // the program was compiled, and began
 	Error   *sandboxmcp.ProgramError // the uncaught exception
 	Syntax  *SyntaxError             // why the program was not compiled; never with Started
-	Refused json.RawMessage          // what Program.Guard returned: it has refused the program; never with Started
+	Refused json.RawMessage          // what Program.Guard returned: it has refused the program; never with Started or Tried
 	Fixes   []string                 // names that were bound before the program ran, as "added import json"
 	Results []sandboxmcp.RichResult  // values to show, in order; not nil
 	Cut     bool                     // further values were left out: they are too many or too large
@@ -77,7 +80,7 @@ type SyntaxError struct {
 // Read reads a channel to end of file. After an invalid frame it discards the rest, so
 // that the program can go on writing; the frames before it count. Read holds at most
 // MaxFrame bytes of input at a time. It accepts at most MaxReport bytes of display frames,
-// and twice as many of all frames. It calls show for each value to show, as it arrives;
+// and twice as many of all frames, of which each counts for leastFrame or more. It calls show for each value to show, as it arrives;
 // show may be nil, because the values are in the Report, too. The error is ErrUnread if
 // the channel could not be read to end of file.
 func Read(channel io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
@@ -93,7 +96,7 @@ func Read(channel io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
 		if err != nil {
 			return rep, unread(err)
 		}
-		left -= w.size
+		left -= max(w.size, leastFrame)
 		if v := rep.takeWithin(&room, w); v != nil && show != nil {
 			show(v)
 		}
@@ -186,8 +189,10 @@ func (rep *Report) take(w word) sandboxmcp.RichResult {
 		rep.Tried = true
 	case "start":
 		rep.Started, rep.Syntax, rep.Refused = true, nil, nil
+	case "compiled":
+		rep.Tried, rep.Sound = true, true
 	case "refused":
-		if !rep.Started && rep.Refused == nil {
+		if !rep.Started && !rep.Tried && rep.Refused == nil {
 			rep.Refused = w.Issues
 		}
 	case "fixed":
@@ -195,7 +200,7 @@ func (rep *Report) take(w word) sandboxmcp.RichResult {
 			rep.Fixes = slices.DeleteFunc(w.Fixes[:min(len(w.Fixes), maxFixes)], func(f string) bool { return !pynames.IsAdded(f) })
 		}
 	case "syntax":
-		if !rep.Started && rep.Syntax == nil {
+		if !rep.Started && !rep.Sound && rep.Syntax == nil {
 			rep.Syntax = &SyntaxError{Name: cut(w.Name, maxName), Line: max(w.Line, 0), Col: max(w.Col, 0), Message: cut(w.Message, maxText)}
 		}
 	case "error":

@@ -281,7 +281,8 @@ func (i *Interpreter) listen(l *listener) {
 
 // maxUnasked bounds the bytes of frames that arrive while no Execute waits for a cell. A
 // correct driver needs less. maxAsked bounds them while Execute waits, because the server
-// spends time to read them; a correct driver sends one display frame beyond MaxReport.
+// spends time to read them; a correct driver sends one display frame beyond MaxReport. A frame
+// counts for leastFrame or more.
 const (
 	maxUnasked = 2 * MaxReport
 	maxAsked   = 4 * MaxReport
@@ -308,9 +309,9 @@ func (i *Interpreter) read() {
 		}
 		i.mu.Unlock()
 		if asked && ear != nil {
-			answer -= w.size + 4
+			answer -= max(w.size, leastFrame)
 		} else {
-			unasked -= w.size + 4
+			unasked -= max(w.size, leastFrame)
 		}
 		if unasked < 0 || answer < 0 {
 			return

@@ -113,6 +113,9 @@ func TestRead(t *testing.T) {
 		"unknown type":        {frame(`{"type":"later"}`) + frame(start), begun},
 		"syntax":              {frame(`{"type":"syntax","name":"SyntaxError","line":3,"col":-1,"message":"m"}`), kernel.Report{Results: []sandboxmcp.RichResult{}, Syntax: &kernel.SyntaxError{Name: "SyntaxError", Line: 3, Message: "m"}}},
 		"syntax after start":  {frame(start) + frame(`{"type":"syntax","line":3}`), begun},
+		"refused":             {frame(`{"type":"refused","issues":[]}`), kernel.Report{Results: []sandboxmcp.RichResult{}, Refused: json.RawMessage(`[]`)}},
+		"refused after try":   {frame(`{"type":"try"}`) + frame(`{"type":"refused","issues":[]}`), kernel.Report{Tried: true, Results: []sandboxmcp.RichResult{}}},
+		"once it is compiled": {frame(`{"type":"compiled"}`) + frame(`{"type":"refused","issues":[]}`) + frame(`{"type":"syntax"}`), kernel.Report{Tried: true, Sound: true, Results: []sandboxmcp.RichResult{}}},
 		"truncated head":      {frame(start) + "\x00\x00", begun},
 		"truncated body":      {frame(start) + "\x00\x00\x10\x00abc", begun},
 		"giant":               {frame(start) + "\xff\xff\xff\xff" + frame(`{"type":"error"}`), begun},
@@ -169,6 +172,10 @@ func TestReadIsBounded(t *testing.T) {
 	small := &endless{frame: frame(`{"type":"display","data":{"text/plain":""}}`), n: 10000}
 	if rep, _ := kernel.Read(small, nil); len(rep.Results) != 256 || small.n != 0 {
 		t.Errorf("%d results, want 256", len(rep.Results))
+	}
+	many := strings.Repeat(frame(`{"type":"x"}`), 20000) + frame(`{"type":"error","name":"E"}`)
+	if rep, _ := kernel.Read(strings.NewReader(many), nil); rep.Error != nil || !rep.Cut {
+		t.Error("got a frame behind 20,000 small ones, want it left out")
 	}
 	least := uint64(1 << 62) // what else the process does counts, too
 	for range 5 {

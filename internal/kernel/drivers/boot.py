@@ -33,12 +33,16 @@
 # If the server sends a guard, it judges the bytes of the program before anything of the
 # program can run. Directories of the program and of packages are out of sys.path meanwhile:
 # an encoding that the program declares may import modules of the standard library. The
-# server counts a refusal only before the frame "start", so a program that runs cannot
-# change what was said of it.
+# server counts a refusal only before the frame "try", so neither a program that runs nor a
+# module that is imported for it can change what was said of it.
 #
 # A zygote runs this up to "wait", for a program without sets. In a fork, "wait" returns the
 # display and the path of the program, or None if more is different. Then the loop runs a
 # second time.
+#
+# The program's directory is in sys.path only from the frame "start" on: an encoding that the
+# program declares imports modules, and a file of that directory could say that the program was
+# not compiled.
 #
 # An interpreter that is started ahead of a request waits just before it opens the program. It
 # executes this file with the first of two constants replaced by the second one, in the text or in
@@ -69,6 +73,7 @@ def boot():
     "@lacks.py@"
 
     def start():
+        sys.path.insert(0, home)
         if channel:
             try:
                 posix.write(3, b'\0\0\0\x10{"type":"start"}')
@@ -114,6 +119,7 @@ def boot():
                 issues = ('{"type":"refused","issues":%s}' % issues).encode("ascii")
                 posix.write(3, len(issues).to_bytes(4, "big") + issues)
                 posix._exit(1)
+            posix.write(3, b'\0\0\0\x0e{"type":"try"}')
             sys.path.insert(0, place)
             code = names = issues = file = place = None
         sets = [place + "/site-packages" for place in sets]
@@ -160,6 +166,7 @@ def boot():
     except OSError:
         pass
     state.update(display=display, channel=channel, library=library)
+    home = sys.path.pop(0)
     if "begins at once" == "waits for word" and channel:
         try:
             if not posix.read(4, 1):

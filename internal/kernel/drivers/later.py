@@ -46,9 +46,9 @@ def shows():
 
 
 def show_data(data):
-    room = state.setdefault("room", 8 << 20)
-    if data and room >= 0:  # else the last frame was too much: the server has left it out, and says so
-        state["room"] = room - len(data)
+    room, count = state.setdefault("room", 8 << 20), state.setdefault("count", 0)
+    if data and room >= 0 and count <= 256:  # else the last frame was too much: the server has left it out, and says so
+        state["room"], state["count"] = room - len(data), count + 1
         send('{"type":"display","data":%s}' % data)
 
 

@@ -39,6 +39,7 @@ class Now:
     display = "none"
     problem = None       # the exception that ended the cell
     room = 0             # bytes that the cell may still display
+    count = 0            # display frames of the cell
     handler = default_int_handler  # the program's handler of SIGINT
     handlers = {}        # the program's handlers of HELD signals
     held = set()         # signals that arrived between cells
@@ -146,9 +147,10 @@ def show(data):
         if len(waiting) < 8:
             waiting.append(data)
         return
-    if now.room < 0:  # the last frame was too much: the server has left it out, and says so
+    if now.room < 0 or now.count > 256:  # the last frame was too much: the server has left it out, and says so
         return
     now.room -= len(data)
+    now.count += 1
     if not send("display", ',"data":' + data) and now.id is None:
         waiting.append(data)  # called by a thread, and the cell has just ended
 
@@ -330,7 +332,7 @@ def run(code, last):
 def perform():
     """Runs the cell. An interrupt may end this function at any point; conclude does the rest."""
     cell, now.cell = now.cell, None
-    now.problem, now.room, now.display, now.ends = None, 8 << 20, cell["display"], []
+    now.problem, now.room, now.count, now.display, now.ends = None, 8 << 20, 0, cell["display"], []
     text, name = cell["code"], "<cell %d>" % now.id
     if "adapt.py" in parts:
         displayed.clear()

@@ -36,6 +36,7 @@ const sleeps = require('timers/promises');
 const LINGER = 1000; // ms
 const MAX_FRAME = 1 << 20;
 const MAX_SHOWN = 8 << 20; // bytes of a cell's displays
+const MAX_VALUES = 256; // displays of a cell that count
 const really = { exit: process.reallyExit.bind(process), setTimeout, setInterval, clearTimeout, clearInterval };
 const EXIT = Symbol('exit');
 process.execArgv.length = 0;
@@ -43,6 +44,7 @@ process.execArgv.length = 0;
 let cell = null; // the current cell
 let cells = 0; // number of cells so far
 let showable = MAX_SHOWN; // bytes that the cell may still display
+let displays = 0; // displays of the cell
 let last = 0; // id of the latest cell
 
 // The channel.
@@ -51,8 +53,9 @@ function send(frame) {
   const body = Buffer.from(JSON.stringify(frame));
   if (body.length > MAX_FRAME) return false;
   if (frame.type === 'display') {
-    if (showable < 0) return true; // the last frame was too much: the server has left it out, and says so
+    if (showable < 0 || displays > MAX_VALUES) return true; // the last frame was too much: the server has left it out, and says so
     showable -= body.length;
+    displays++;
   }
   const data = Buffer.alloc(4 + body.length);
   data.writeUInt32BE(body.length, 0);
@@ -429,6 +432,7 @@ function begin(m) {
   cell = { id: m.id, display: m.display, exit: undefined, settled: false, since: 0, env: [], sleeps: new Set() };
   last = m.id;
   showable = MAX_SHOWN;
+  displays = 0;
   Atomics.store(shared, 2, 0);
   Atomics.store(shared, 1, 1);
   unpark();

@@ -37,7 +37,13 @@ def counts_bytes(value):
 
 
 def mend(text, found):
-    """Binds the names that the program lacks, and says so on the channel."""
+    """Binds the names that the program lacks, and says so on the channel. That may run code of packages, which cannot
+    say after "compiled" that the program was not compiled."""
+    if channel:
+        try:
+            posix.write(3, b'\0\0\0\x13{"type":"compiled"}')
+        except OSError:
+            pass
     names = {"__name__": "sandboxmcp", "__builtins__": __builtins__}
     exec(compile(fix, driver, "exec"), names)
     done = names["bind"](compile(text, path, "exec", 0x400, True), found, main)
