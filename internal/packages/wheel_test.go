@@ -53,7 +53,7 @@ func TestEggInfoIsLeftOut(t *testing.T) {
 	x.wheel(t, "one", "1.0", entry{name: "one.py"}, entry{name: "two.egg-info/PKG-INFO", text: "Name: two\n"},
 		entry{name: "three.EGG-INFO", text: "Name: three\n"}, entry{name: "one-1.0.data/purelib/four.egg-info/PKG-INFO"},
 		entry{name: "one/tests/five.egg-info/PKG-INFO"})
-	cfg := x.config(t)
+	cfg := cleaned(t, x.config(t))
 	g := opened(t, packages.New(cfg), parse(t, sandboxmcp.Python, "one"))
 	tree, err := g.Install(t.Context(), report(t, g, "one"))
 	if err != nil {

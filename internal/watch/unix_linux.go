@@ -2,6 +2,7 @@ package watch
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strconv"
 )
@@ -24,7 +25,8 @@ func (s *Target) overUnix() string {
 	used := usedSockets(s.readNet("sockstat"))
 	switch {
 	case used > maxSockets:
-		return fmt.Sprintf("more than %d sockets", maxSockets)
+		// Connections may have become too many since they were counted, which says more.
+		return cmp.Or(s.overSockets(), fmt.Sprintf("more than %d sockets", maxSockets))
 	case used > maxWaiting && ofProtocol(s.readNet("protocols"), "UNIX") > maxWaiting:
 		return fmt.Sprintf("more than %d Unix sockets for messages", maxWaiting)
 	}
