@@ -58,8 +58,8 @@ func TestTooManyConnectionsEndTheRun(t *testing.T) {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
 			res := execute(t, e, sandboxmcp.Request{Code: testkit.Hostile(t, "holds-connections.py"), Language: sandboxmcp.Python, Env: map[string]string{"FAMILY": family, "ADDRESS": address}})
-			if exceeded, _ := res.Metadata["exceeded"].(string); res.Status != sandboxmcp.StatusOutOfMemory || !strings.Contains(exceeded, "TCP connections") {
-				t.Errorf("got %s, exceeded %q, stderr %q; want %s and TCP connections named", res.Status, exceeded, res.Stderr, sandboxmcp.StatusOutOfMemory)
+			if exceeded, _ := res.Metadata["exceeded"].(string); res.Status != sandboxmcp.StatusOutOfMemory || !strings.Contains(exceeded, "connections") { // their number, or what they may hold
+				t.Errorf("got %s, exceeded %q, stderr %q; want %s and connections named", res.Status, exceeded, res.Stderr, sandboxmcp.StatusOutOfMemory)
 			}
 		})
 	}
