@@ -77,24 +77,24 @@ func connectionsAreCounted(t *testing.T, s *suite) {
 // portsAreCounted: a datagram to a multicast address goes to all sockets of its port, each in an interrupt.
 // None can be sent to a broadcast address. A sandbox with many UDP sockets of one port is ended (D26).
 func portsAreCounted(t *testing.T, s *suite) {
-	s.socketsEnd(t, "d26-one-port.py", 16, 400, "refused\nover\n", "UDP sockets of one port")
+	s.socketsEnd(t, "d26-one-port.py", [2]int{16, 400}, "refused\nover\n", "UDP sockets of one port")
 }
 
 // waitingSendersAreCounted: any number of Unix sockets can wait to send to one, and a message that is taken from
 // it wakes all of them. A sandbox with many such sockets is ended (D28).
 func waitingSendersAreCounted(t *testing.T, s *suite) {
-	s.socketsEnd(t, "d28-waiting-senders.py", 1800, 7000, "over\n", "Unix sockets for messages")
+	s.socketsEnd(t, "d28-waiting-senders.py", [2]int{1800, 7000}, "over\n", "Unix sockets for messages")
 }
 
 // socketsAreCounted: a read of the list of sockets takes as long as the list, and no signal ends it. A sandbox with
 // many sockets is ended (D30).
 func socketsAreCounted(t *testing.T, s *suite) {
-	s.socketsEnd(t, "d30-many-sockets.py", 12000, 22000, "over\n", "16384 sockets")
+	s.socketsEnd(t, "d30-many-sockets.py", [2]int{12000, 22000}, "over\n", "16384 sockets")
 }
 
-// socketsEnd runs a program that makes sockets. With few it must print out, and with many its sandbox must be
-// ended for why.
-func (s *suite) socketsEnd(t *testing.T, program string, few, many int, out, why string) {
+// socketsEnd runs a program that makes sockets. With the first number of them it must print out, and with the second
+// its sandbox must be ended for why.
+func (s *suite) socketsEnd(t *testing.T, program string, sockets [2]int, out, why string) {
 	t.Helper()
 	if !s.full() {
 		s.lacks(t, "a network namespace of its own")
@@ -102,11 +102,11 @@ func (s *suite) socketsEnd(t *testing.T, program string, few, many int, out, why
 	x := s.open(t)
 	s.interlock(t, x)
 	p := x.python(t, program)
-	p.Env = x.environment(map[string]string{"SOCKETS": strconv.Itoa(few), "SECONDS": "1"})
+	p.Env = x.environment(map[string]string{"SOCKETS": strconv.Itoa(sockets[0]), "SECONDS": "1"})
 	if e := x.run(t, p); e.Out != out {
-		t.Errorf("%d sockets: got %q, exit %+v, stderr %q, want %q and the program not ended", few, e.Out, e.Exit, e.Err, out)
+		t.Errorf("%d sockets: got %q, exit %+v, stderr %q, want %q and the program not ended", sockets[0], e.Out, e.Exit, e.Err, out)
 	}
-	p.Env = x.environment(map[string]string{"SOCKETS": strconv.Itoa(many), "SECONDS": "20"})
+	p.Env = x.environment(map[string]string{"SOCKETS": strconv.Itoa(sockets[1]), "SECONDS": "20"})
 	s.endedFor(t, x, p, why)
 }
 
