@@ -269,7 +269,7 @@ func (x *execution) flush(ctx context.Context) {
 // maxEnded is the number of background runs that ended in an error whose errors are kept.
 const maxEnded = 256
 
-// keepErrorLocked keeps what is left of a background run that failed. e.mu is held.
+// keepErrorLocked keeps the error of a background run that failed. The caller holds e.mu.
 func (e *Engine) keepErrorLocked(x *execution) {
 	if len(e.ended) >= maxEnded {
 		i := oldestOfMost(e.ended, func(x *execution) (sandboxmcp.Namespace, bool) { return x.who.Namespace, true })

@@ -51,8 +51,8 @@ func TestFirstRequestFindsItsInterpreter(t *testing.T) {
 	}
 }
 
-// TestFirstInAnOpenDirectory: what is prepared for the first request keeps files in the state directory, and the
-// engine still accepts an empty one that others may read.
+// TestFirstInAnOpenDirectory: the search for the first interpreter writes a file to the state directory before the
+// store opens. The engine still accepts an empty state directory that other users may read.
 func TestFirstInAnOpenDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// TestFirstThatNeverComes: what was prepared for a first request ends with the engine, whenever that is closed.
+// TestFirstThatNeverComes: the engine prepares a sandbox and an interpreter for a first request. Close ends both, at
+// any time.
 func TestFirstThatNeverComes(t *testing.T) {
 	before := backendtest.Count(t)
 	r := sandboxmcp.Request{Code: "print(1)", Language: sandboxmcp.Python}

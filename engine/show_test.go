@@ -62,7 +62,7 @@ func TestStateIsNeverShown(t *testing.T) {
 			if n, _ := f.starts(); n != 0 || len(f.seen()) != 0 {
 				t.Errorf("got %d programs started, calls of the backend %v; want none", n, f.seen())
 			}
-			if err := e.Close(); err != nil || told.expected.Load() != 0 { // Close waits for what is done ahead
+			if err := e.Close(); err != nil || told.expected.Load() != 0 { // Close waits for the preparation
 				t.Errorf("Close: got %v, and %d requests that the backend was told of ahead; want none", err, told.expected.Load())
 			}
 		})

@@ -131,7 +131,7 @@ func (t *Tree) try() error {
 }
 
 // Spare returns the group of the trial that [Config.Spare] has kept, once. The caller sets its limits and
-// removes it. It returns nil if there is none.
+// removes it. If no group was kept, Spare returns nil.
 func (t *Tree) Spare() *Group {
 	t.mu.Lock()
 	defer t.mu.Unlock()

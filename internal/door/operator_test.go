@@ -60,8 +60,8 @@ func TestOnlyTheKeyOfAnOperatorHoldsEveryNamespace(t *testing.T) {
 	}
 }
 
-// TestWhoseAnswersCount: an operator decides. Who has another key, a token or none at all may be a program that
-// answers for itself. That a client of the server's own user decides is tested where users are known.
+// TestWhoseAnswersCount: an operator decides. A client with another key, with a token or without both may be a program
+// that approves its own request. Another test shows that a client of the server's user decides.
 func TestWhoseAnswersCount(t *testing.T) {
 	keys := door.Rules{Keys: []door.Key{key("team-key", "team"), {Secret: sandboxmcp.NewSecret("operator-key"), Operator: true}}}
 	for name, c := range map[string]struct {

@@ -124,8 +124,8 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// TestOddQuestionsAreTold: what is refused for its form or its kind is in the report, too, because it may be meant
-// to carry data.
+// TestOddQuestionsAreTold: the report has a DNS question that is refused for its form or kind, because such a question
+// may carry data.
 func TestOddQuestionsAreTold(t *testing.T) {
 	b := newBox(t, setup{open: []string{"api.kit.test"}})
 	for _, msg := range [][]byte{

@@ -39,7 +39,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestRefusalsTellNoAddress: a name may be one of the server's network, whose addresses are nobody's business.
+// TestRefusalsTellNoAddress: a refusal does not show the address of a name, because callers would learn the addresses
+// of the server's network.
 func TestRefusalsTellNoAddress(t *testing.T) {
 	err := check("db.corp.example", "10.20.30.40:80")
 	if err == nil || strings.Contains(err.Error(), "10.20.30.40") || !strings.Contains(err.Error(), "db.corp.example has an address that is private") {
