@@ -21,6 +21,7 @@ type Group struct {
 	mu      sync.Mutex
 	limits  Limits  // guarded by mu; set and read back
 	quota   string  // guarded by mu; expected content of the quota file
+	period  bool    // guarded by mu; version 1: the period is quotaPeriod
 	lifted  float64 // guarded by mu; the limit in cores that LiftQuota removed; 0: none
 	yields  bool    // guarded by mu; Yield was called
 	before  figures // guarded by mu; at the last Set

@@ -64,11 +64,13 @@ func (g *Group) setQuota1(cores float64) error {
 		g.quota = "-1"
 		return h.set(g.path("cpu.cfs_quota_us"), g.quota)
 	}
-	period := g.path("cpu.cfs_period_us")
-	if got := h.number(period, ""); got != quotaPeriod { // the period of a new group
-		if err := h.set(period, strconv.Itoa(quotaPeriod)); err != nil {
-			return err
+	if period := g.path("cpu.cfs_period_us"); !g.period {
+		if got := h.number(period, ""); got != quotaPeriod { // the period of a new group
+			if err := h.set(period, strconv.Itoa(quotaPeriod)); err != nil {
+				return err
+			}
 		}
+		g.period = true
 	}
 	want := quotaOf(cores)
 	err := h.set(g.path("cpu.cfs_quota_us"), strconv.FormatInt(want, 10))
@@ -101,8 +103,23 @@ func (g *Group) quotaAbove(want int64, refused error) (int64, error) {
 	return most, nil
 }
 
-// clear1 removes and makes the group of the task controller, because its peak cannot be
-// reset. The removal fails if a process is left.
+// leastTasks is the number of tasks of a sandbox that runs one program: init and the program. A peak up to it
+// tells nothing of a later use, because each has at least as many.
+const leastTasks = 2
+
+// untouched1 reports whether a group of the task controller has no process, and its peak is of no
+// consequence for a later use.
+func (h *hierarchy) untouched1(group string) bool {
+	peak, err := h.read(group + "/pids.peak")
+	if err != nil || numberIn(peak, "") > leastTasks {
+		return false
+	}
+	now, err := h.read(group + "/pids.current")
+	return err == nil && now == "0"
+}
+
+// clear1 removes and makes the group of the task controller if its peak says more than that a program ran,
+// because the peak cannot be reset. The removal fails if a process is left.
 func (g *Group) clear1() error {
 	if g.removed {
 		return errors.New("the group was removed")
@@ -114,13 +131,16 @@ func (g *Group) clear1() error {
 	if n := g.tree.inUse1(g.name); n > leftover {
 		return fmt.Errorf("%d bytes of memory are in use", n)
 	}
+	// Make Set write the quota even if it is unchanged. The write resets what the last use
+	// has consumed of the current period.
+	g.limits.CPUCores = -1
+	if h.untouched1(g.name) {
+		return nil
+	}
 	if err := h.remove(g.name); err != nil {
 		return err
 	}
 	g.limits.MaxTasks = 0
-	// Make Set write the quota even if it is unchanged. The write resets what the last use
-	// has consumed of the current period.
-	g.limits.CPUCores = -1
 	return h.make(g.name)
 }
 
