@@ -58,7 +58,7 @@ func Compile(p Policy, a Arch) ([]byte, error) {
 		return nil, err
 	}
 	g := graph{}
-	calls := g.numbers(leavesOf(table, p.rulesOf(a)))
+	calls := g.numbers(leavesOf(table, p.partOf(p.rulesOf(a), a), p.variant.Part))
 	prog, err := layoutBy(g.node(node{word: offAudit, mask: all32, op: opEqual, k: a.AuditValue(), yes: calls, no: g.verdict(KillProcess)}), p.variant.Scratch)
 	if err == nil {
 		err = check(prog)
@@ -82,8 +82,8 @@ type leaf struct {
 }
 
 // leavesOf returns leaves for all 32-bit numbers. Gaps, numbers above the table, the x32
-// table and -1 get ENOSYS.
-func leavesOf(table []number, rules map[string]rule) []leaf {
+// table and -1 get ENOSYS. Rest allows what it has no rule for.
+func leavesOf(table []number, rules map[string]rule, part Part) []leaf {
 	byNumber := map[uint32]rule{}
 	for _, n := range table {
 		if r, ok := rules[n.name]; ok {
@@ -96,6 +96,9 @@ func leavesOf(table []number, rules map[string]rule) []leaf {
 	}
 	slices.Sort(nrs)
 	absent := rule{otherwise: Refuse(errENOSYS)}
+	if part == Rest {
+		absent.otherwise = Allow
+	}
 	leaves := []leaf{{0, absent}}
 	for _, nr := range slices.Compact(nrs) {
 		r, ok := byNumber[nr]

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/bpf"
@@ -13,8 +14,9 @@ import (
 
 var arches = []seccomp.Arch{seccomp.AMD64, seccomp.ARM64}
 
-// machine runs a compiled filter on an interpreter that is not ours.
-type machine struct{ vm *bpf.VM }
+// machine runs compiled filters, in the order in which they are loaded, on an interpreter that is not ours. Of
+// several verdicts it returns the strictest, as the kernel does; of several errors that of the last filter.
+type machine struct{ vms []*bpf.VM }
 
 func newMachine(t testing.TB, prog []byte) machine {
 	t.Helper()
@@ -33,7 +35,7 @@ func newMachine(t testing.TB, prog []byte) machine {
 	if err != nil {
 		t.Fatalf("the filter as a program: got %v, want nil", err)
 	}
-	return machine{vm}
+	return machine{[]*bpf.VM{vm}}
 }
 
 // run lays the call out as struct seccomp_data of a little-endian machine, each
@@ -48,11 +50,17 @@ func (m machine) run(t testing.TB, c seccomp.Call) seccomp.Verdict {
 		be.PutUint32(b[16+8*i:], uint32(a))
 		be.PutUint32(b[20+8*i:], uint32(a>>32))
 	}
-	v, err := m.vm.Run(b[:])
-	if err != nil {
-		t.Fatalf("run %+v: got %v, want a verdict", c, err)
+	strictest := seccomp.Allow
+	for _, vm := range slices.Backward(m.vms) {
+		n, err := vm.Run(b[:])
+		if err != nil {
+			t.Fatalf("run %+v: got %v, want a verdict", c, err)
+		}
+		if v := seccomp.Verdict(uint32(n)); int32(v)>>16 < int32(strictest)>>16 {
+			strictest = v
+		}
 	}
-	return seccomp.Verdict(uint32(v))
+	return strictest
 }
 
 // edges are values at which a check of arguments may go wrong: what the rules
@@ -60,7 +68,7 @@ func (m machine) run(t testing.TB, c seccomp.Call) seccomp.Verdict {
 func edges() []uint64 {
 	low := []uint64{
 		0, 1, 2, 3, 6, 7, 9, 10, 11, 13, 15, 16, 17, 18, 21, 26, 31, 32, 33, 34, 35, 38, 40, 41, 132, 136, 262,
-		0x540d, 0x540e, 0x5411, 0x5412, 0x5413, 0x541c, 0x541d, 0x541e, 0x80045200, 0x80045430, 0x80005412,
+		0x540d, 0x540e, 0x5411, 0x5412, 0x5413, 0x541c, 0x541d, 0x541e, 0x80045200, 0x80045430, 0x80005412, 0x8914,
 		0x3d0f00, 0x1200011, 0x4111, 0x80003, 0x80803, 0x80002, 0x80802, 0x800 | 10, 0xfffffff3, 0xfffffffa,
 		0x7fffffff, 0xfffffffe, 0xffffffff,
 	}
@@ -132,7 +140,7 @@ func TestFilterDecidesAsThePolicy(t *testing.T) {
 func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 	values := edges()
 	for _, a := range arches {
-		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}, {NoIPv6: true}, {HostFiles: true}, {Scratch: true}} {
+		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}, {NoIPv6: true}, {HostFiles: true}, {Scratch: true}, {Notices: true}} {
 			p, m := seccomp.New(v), compiled(t, v, a)
 			same := func(c seccomp.Call) {
 				if got, want := m.run(t, c), p.Decide(a, c); got != want {
@@ -157,7 +165,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 				}
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
-				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
+				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 263, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
 				"getsockopt": {1, 0, 1, 6, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "ppoll": {0, 63, 64, 1 << 31, 63 | 1<<32}, "pselect6": {0, 63, 64, 1 << 31, 63 | 1<<32}, "prctl": {0, 1, 9, 15, 21, 35, 36, 37, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
 			}
 			for name, first := range two {

@@ -132,6 +132,9 @@ type Variant struct {
 	// AllowSetns is for the product's own fork server, which enters sandboxes and loads
 	// their filter. A user's code must never run under it without a further filter.
 	AllowSetns bool
+
+	// Part says what the filter has of the policy. The zero value is all of it.
+	Part Part
 }
 
 // Policy decides on every system call. The zero value is that of the zero Variant.

@@ -5,14 +5,17 @@ import (
 	"slices"
 )
 
-// usual are the variants that most machines need: with and without control groups, each for the
-// programs of a sandbox and for processes that enter it. Their filters are compiled ahead, by
-// tools/usualfilters, because compiling two takes as long as building a sandbox.
+// usual are the variants that most machines need: what all processes of a jail have; with and without
+// control groups, what the programs of a sandbox and the processes that enter it have besides; and the whole
+// of it, for containers. Their filters are compiled ahead, by tools/usualfilters, because compiling two takes
+// as long as building a sandbox.
 var usual = [...]Variant{
+	{Part: Common},
+	{Part: Rest, Notices: true},
+	{Part: Rest, AllowSetns: true},
+	{Part: Rest, NoSharedMemory: true, NoSetAffinity: true, Notices: true},
+	{Part: Rest, NoSharedMemory: true, NoSetAffinity: true, AllowSetns: true},
 	{Notices: true},
-	{AllowSetns: true},
-	{NoSharedMemory: true, NoSetAffinity: true, Notices: true},
-	{NoSharedMemory: true, NoSetAffinity: true, AllowSetns: true},
 }
 
 // Filter returns the filter that Compile would return. For the usual variants and this program's

@@ -22,7 +22,7 @@ func TestUsualFilters(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("usual_%s.bin differs from what CompileUsual returns; run make generate", a)
 		}
-		for _, v := range variants() {
+		for _, v := range append(variants(), seccomp.Variant{Part: seccomp.Common}, seccomp.Variant{Part: seccomp.Rest, Notices: true}, seccomp.Variant{Part: seccomp.Rest, AllowSetns: true}) {
 			want, err := seccomp.Compile(seccomp.New(v), a)
 			if err != nil {
 				t.Fatal(err)
