@@ -88,6 +88,7 @@ func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan s
 	if interp.Shows(e.cfg.StateDir) != "" { // open refuses it
 		return nil, errors.New("its interpreter needs the state directory to be shown")
 	}
+	e.work.Go(func() { w.Warm(e.ctx, interp.Trees) }) // while the rest of the request is planned
 	p, err := e.planned(x, interp)
 	if err != nil {
 		return nil, err

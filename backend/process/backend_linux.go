@@ -445,6 +445,9 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 		b.groupsLocked()
 	}
 	done, err := b.home(&cfg)
+	if err == nil {
+		err = b.common(&cfg)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -455,7 +458,7 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 			return errUnified
 		}
 		failed := b.setFilters(c)
-		filter = c.Filter
+		filter = slices.Concat(c.Common, c.Filter)
 		return failed
 	}
 	cfg.Builder = b.early

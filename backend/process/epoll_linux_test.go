@@ -92,7 +92,7 @@ time.sleep(5)
 	for name, way := range map[string]struct {
 		forked  bool
 		filters string // a fork has that of its zygote, too
-	}{"Forked": {true, "['2']\n"}, "Executed": {false, "['1']\n"}} {
+	}{"Forked": {true, "['3']\n"}, "Executed": {false, "['2']\n"}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend()(t)
 			defer func() { _ = b.Close(t.Context()) }()

@@ -34,7 +34,12 @@ func filterOf(v seccomp.Variant) ([]byte, error) {
 
 // variantOf returns the variant of sandboxes of a mode. limited says that control groups limit them.
 func (b *Backend) variantOf(mode jail.Mode, limited bool) seccomp.Variant {
+	part := seccomp.Rest
+	if mode == jail.ModePlain || mode == jail.ModeContainer { // no process that could have the common part makes their sandboxes
+		part = seccomp.Whole
+	}
 	return seccomp.Variant{
+		Part:           part,
 		NoSharedMemory: !limited && mode != jail.ModeContainer,
 		NoSetAffinity:  !limited && mode != jail.ModeContainer,
 		NoSockets:      mode == jail.ModePlain,
@@ -60,6 +65,14 @@ func (b *Backend) setFilters(cfg *jail.Config) (err error) {
 	cfg.Notices = v.Notices
 	if cfg.Mode != jail.ModeContainer { // nothing is forked into containers
 		cfg.Entering, err = filterOf(entering(v))
+	}
+	return err
+}
+
+// common sets the filter that all processes of a jail have, if its mode has one.
+func (b *Backend) common(cfg *jail.Config) (err error) {
+	if b.variantOf(cfg.Mode, true).Part == seccomp.Rest {
+		cfg.Common, err = filterOf(seccomp.Variant{Part: seccomp.Common})
 	}
 	return err
 }

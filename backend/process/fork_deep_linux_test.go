@@ -13,7 +13,7 @@ import (
 
 // known is how a fork differs: its table of descriptors has not grown by those
 // of init, and its interpreter was started as the owner of the user namespaces.
-var known = strings.NewReplacer("status FDSize:\t128", "status FDSize:\t64", "status Seccomp_filters:\t1", "status Seccomp_filters:\t2", "auxv ids [0, 0, 0, 0]", "auxv ids [1000, 1000, 1000, 1000]")
+var known = strings.NewReplacer("status FDSize:\t128", "status FDSize:\t64", "status Seccomp_filters:\t2", "status Seccomp_filters:\t3", "auxv ids [0, 0, 0, 0]", "auxv ids [1000, 1000, 1000, 1000]")
 
 // TestForkIsAsExecutedDeep compares a fork with an executed program by all that
 // the kernel tells of them, and by what every system call does.

@@ -116,7 +116,7 @@ func TestForkIsAsExecuted(t *testing.T) {
 			b := newBackend(change...)(t)
 			defer func() { _ = b.Close(t.Context()) }()
 			// a fork is the third process of its sandbox, and has a smaller table of descriptors and the filter of its zygote, too
-			same := strings.NewReplacer("FDSize:\t128", "FDSize:\t64", "Seccomp_filters:\t1", "Seccomp_filters:\t2", "sees ['2']", "sees ['3']", "[] 2 True", "[] 3 True")
+			same := strings.NewReplacer("FDSize:\t128", "FDSize:\t64", "Seccomp_filters:\t2", "Seccomp_filters:\t3", "sees ['2']", "sees ['3']", "[] 2 True", "[] 3 True")
 			want, wantExit, _, wantIso := ran(t, b, spec("executed"), self)
 			hatched(t, b, spec("warm"))
 			got, gotExit, _, gotIso := ran(t, b, spec("forked"), self)

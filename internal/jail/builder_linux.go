@@ -27,13 +27,18 @@ func StartBuilder(mode Mode, firstUID, cgroup int) *Builder {
 	b := &Builder{mode: mode, firstUID: firstUID, cgroup: cgroup, started: make(chan struct{})}
 	goOn := b.begin()
 	go func() {
-		defer close(b.started)
+		launcher := 0
 		if goOn != nil {
-			goOn()
+			launcher = goOn()
 		}
 		if b.err != nil {
 			b.err = fmt.Errorf("start builder: %w", b.err)
 			closeAll(b.control)
+		}
+		failed := b.err != nil
+		close(b.started)
+		if launcher > 0 && !failed {
+			await(launcher)
 		}
 	}()
 	return b
@@ -72,8 +77,8 @@ func (b *Builder) end() {
 	closeAll(b.control, b.pidfd)
 }
 
-// begin starts the builder, or its launcher. If it returns a function, that goes on with the launcher.
-func (b *Builder) begin() (goOn func()) {
+// begin starts the builder, or its launcher. If it returns a function, that goes on with the launcher, and returns it.
+func (b *Builder) begin() (goOn func() (launcher int)) {
 	ours, theirs, err := pair()
 	if err != nil {
 		b.control, b.err = -1, err
@@ -81,7 +86,7 @@ func (b *Builder) begin() (goOn func()) {
 	}
 	defer closeAll(theirs)
 	b.control = ours
-	l := launch{namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, cgroup: b.cgroup}
+	l := launch{namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, cgroup: b.cgroup}
 	switch b.mode {
 	case ModeRoot: // the builder's uid 0 is the first host id of the block, never the host's root
 		l.uid, l.size, l.ids, l.groups = idMap{0, b.firstUID}, idsPerBlock, true, true
@@ -97,7 +102,10 @@ func (b *Builder) begin() (goOn func()) {
 		b.err = err
 		return nil
 	}
-	return func() { b.pid, b.pidfd, b.err = l.launch(launcher, b.control) }
+	return func() int {
+		b.pid, b.pidfd, b.err = l.launch(launcher, b.control)
+		return launcher
+	}
 }
 
 // sealedInit returns a sealed memory file with the program of init/init.c. The

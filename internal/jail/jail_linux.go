@@ -42,7 +42,8 @@ type Config struct {
 	Root     string              // directory whose system's directories sandboxes see in place of the host's; needs namespaces. Empty: the host's
 	Shared   Shared              // a directory of the host that may change
 	Finish   func(*Config) error // sets the fields of filters, of which nothing depends before the template is made; nil: they are set
-	Filter   []byte              // seccomp program that every sandbox loads
+	Common   []byte              // seccomp program that the builder loads last, and that all other processes of the jail inherit (seccomp.Common); not in ModePlain and ModeContainer. Empty: none
+	Filter   []byte              // seccomp program that every sandbox loads; with Common, only the rest (seccomp.Rest). Likewise Entering
 	Notices  bool                // Filter makes calls wait for init (seccomp.Variant.Notices); needs HaveNotices
 	Entering []byte              // seccomp program of zygotes: what Filter allows, and also setns. Forks of a zygote keep it and add Filter. Empty: the jail has no zygotes
 	Cgroup   int                 // directory of the cgroup v2 group that the builder starts in; 0: the server's group
@@ -130,6 +131,9 @@ func Open(cfg Config) (*Jail, error) {
 	}
 	if cfg.Root != "" && cfg.Mode == ModePlain {
 		return nil, fmt.Errorf("%w: a root file system of its own needs namespaces", ErrUnavailable)
+	}
+	if len(cfg.Common) > 0 && (cfg.Mode == ModePlain || cfg.Mode == ModeContainer) {
+		return nil, errors.New("open jail: nothing loads the common filter in this mode")
 	}
 	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, ids: map[uint32]bool{}, done: make(chan struct{})}
 	if cfg.Keep > 0 && cfg.Mode != ModePlain && cfg.Mode != ModeContainer {
@@ -228,7 +232,11 @@ func (j *Jail) build(plan buildPlan) error {
 		return plan.err
 	}
 	s, passedFDs, sockets, spawners := plan.script, plan.passed, plan.sockets, len(plan.sockets)
-	p, err := s.encode(nil, 'B'|uint32(spawners)<<24)
+	kind := 'B' | uint32(spawners)<<24
+	if j.cfg.Mode == ModeRoot || j.cfg.Mode == ModeUser {
+		kind |= 1 << 16 // a network namespace for the first sandbox
+	}
+	p, err := s.encode(nil, kind)
 	if err == nil && len(passedFDs) > maxPassed {
 		err = fmt.Errorf("%d directories, at most %d", len(passedFDs)-spawners, maxPassed-spawners)
 	}

@@ -37,16 +37,19 @@ func (l launch) start(ours, theirs int) (pid, pidfd int, err error) {
 	if err != nil {
 		return 0, -1, err
 	}
-	return l.launch(launcher, ours)
+	pid, pidfd, err = l.launch(launcher, ours)
+	if err == nil {
+		await(launcher)
+	}
+	return pid, pidfd, err
 }
 
-// launch has a launcher start the process.
+// launch has a launcher start the process. The caller awaits the launcher, which ends at once, unless launch fails.
 func (l launch) launch(launcher, ours int) (pid, pidfd int, err error) {
 	if err = send(ours, l.packet()); err == nil {
 		pid, pidfd, err = launched(ours)
 	}
 	if err == nil {
-		await(launcher)
 		return pid, pidfd, nil
 	}
 	// The launcher may hang. A process that it has made is in its process group until the server is told of it.

@@ -257,7 +257,7 @@ func probeWalls(results []int32, pr probes, abi int) []string {
 	if result(pr.setID) == unix.EPERM {
 		walls = append(walls, WallNoSetID)
 	}
-	if result(pr.vsock) == unix.EAFNOSUPPORT && result(pr.setns) == unix.EPERM {
+	if result(pr.vsock) == unix.EAFNOSUPPORT && result(pr.setns) == unix.EPERM && result(pr.vmsplice) == unix.ENOSYS {
 		walls = append(walls, WallNoVsock)
 	}
 	return walls

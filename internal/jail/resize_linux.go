@@ -30,12 +30,16 @@ func (s *Slot) Lower(l Lowered) error {
 	if err := l.set(pid); err != nil { // before its children are read, so that none comes with the old limits
 		return err
 	}
-	dir := "/proc/" + strconv.Itoa(pid)
-	children, err := os.ReadFile(dir + "/task/" + strconv.Itoa(pid) + "/children")
+	o, err := observe(pid)
 	if err != nil {
 		return fmt.Errorf("lower the limits: %w", err)
 	}
-	for child := range strings.FieldsSeq(string(children)) {
+	defer o.close()
+	children, err := o.read("task/" + strconv.Itoa(pid) + "/children")
+	if err != nil {
+		return fmt.Errorf("lower the limits: %w", err)
+	}
+	for child := range strings.FieldsSeq(children) {
 		var n int
 		if n, err = strconv.Atoi(child); err == nil {
 			err = l.set(n)
@@ -44,11 +48,11 @@ func (s *Slot) Lower(l Lowered) error {
 			return err
 		}
 	}
-	limits, err := os.ReadFile(dir + "/limits")
+	limits, err := o.read("limits")
 	if err != nil {
 		return fmt.Errorf("lower the limits: %w", err)
 	}
-	if l.MaxTasks > 0 && !tasksLimited(string(limits), l.MaxTasks+1) {
+	if l.MaxTasks > 0 && !tasksLimited(limits, l.MaxTasks+1) {
 		return fmt.Errorf("lower the limits: /proc shows another one of tasks than %d", l.MaxTasks+1)
 	}
 	s.mu.Lock()
@@ -57,7 +61,7 @@ func (s *Slot) Lower(l Lowered) error {
 	s.changes++
 	if s.seen != nil { // only the limits have changed
 		now := *s.seen
-		now.limits = string(limits)
+		now.limits = limits
 		s.seen = &now
 	}
 	return nil

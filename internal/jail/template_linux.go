@@ -65,6 +65,7 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 	s.mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	// the builder's own /proc: spawners write id maps through it, and a sandbox may mount a new /proc only if a fully visible one exists
 	s.mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	s.dumpsNothing()
 
 	var trees []tree
 	open := func(path, inside string, attr uint64) {
@@ -100,6 +101,10 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 	s.copyFiles(sys.copies)
 	s.mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
 	s.gallery()
+	if len(cfg.Common) > 0 && !cfg.off[wallCommon] {
+		s.seccomp(cfg.Common, false)
+		s.calls[len(s.calls)-1].flags |= afterwards // while the server prepares a sandbox; on error the jail ends
+	}
 	return s
 }
 

@@ -39,6 +39,7 @@ const (
 	wallNNP      wall = "no_new_privs"
 	wallLandlock wall = "landlock"
 	wallSeccomp  wall = "seccomp"
+	wallCommon   wall = "common seccomp filter"
 	wallRlimits  wall = "rlimits"
 	wallMounts   wall = "mounts"
 	wallDump     wall = "dumpable"
@@ -74,10 +75,11 @@ type plain struct {
 
 // probes holds positions in the output of a script: of each probe's result, and of the
 // descriptors of the Landlock ruleset and of /dev/pts/ptmx. -1 means absent.
-type probes struct{ landlock, vsock, setns, setID, ruleset, ptmx int }
+type probes struct{ landlock, vsock, setns, vmsplice, setID, ruleset, ptmx int }
 
 // none is an invalid descriptor. setns on it fails with EBADF if the process has no filter
-// or only a zygote's. It fails with EPERM under the sandbox's own filter.
+// or only a zygote's. It fails with EPERM under the sandbox's own filter. vmsplice on it fails with EBADF
+// without a filter and under Config.Filter alone if that is only the rest, and with ENOSYS under Config.Common.
 var none = num(uint32(math.MaxUint32))
 
 // Indexes into [Slot.Dirs], in the order in which a script returns them.
@@ -97,7 +99,9 @@ const (
 func wallScript(p plan) (*script, probes) {
 	s := &script{}
 	s.firstOutOfMemory(p.plain != nil || p.container)
-	s.dumpsNothing()
+	if p.plain != nil || p.container { // else inherited from the builder
+		s.dumpsNothing()
+	}
 	if !p.off[wallCaps] && p.plain != nil { // before the switch from the host's root to another user, which drops CAP_SETPCAP
 		s.boundRights()
 	}
@@ -154,6 +158,7 @@ func wallScript(p plan) (*script, probes) {
 func (s *script) filterProbes(pr *probes) {
 	pr.vsock = s.probe("look: vsock", unix.SYS_SOCKET, num(unix.AF_VSOCK), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), num(0))
 	pr.setns = s.probe("look: setns", unix.SYS_SETNS, none, num(0))
+	pr.vmsplice = s.probe("look: vmsplice", unix.SYS_VMSPLICE, none, num(0), num(0), num(0))
 	pr.setID = s.probe("look: set-user-ID", unix.SYS_FCHMOD, none, num(unix.S_ISUID))
 }
 
@@ -335,17 +340,24 @@ func (s *script) open(dirs ...string) {
 	}
 }
 
-const (
-	secureBits = 0x2f // noroot and no_setuid_fixup, both locked; keep_caps off and locked
-	lastCap    = 63
-)
+const secureBits = 0x2f // noroot and no_setuid_fixup, both locked; keep_caps off and locked
+
+// lastCap returns the highest capability of the kernel.
+var lastCap = sync.OnceValue(func() int {
+	for c := 63; c > 0; c-- { // a set has 64 bits
+		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0); err == nil {
+			return c
+		}
+	}
+	return 63
+})
 
 // boundRights empties the capability bounding set and locks the secure bits. Both
 // need CAP_SETPCAP, so this comes before dropRights. The calls may fail; the server
 // reads the resulting sets from /proc.
 func (s *script) boundRights() {
 	s.try("securebits", unix.SYS_PRCTL, num(unix.PR_SET_SECUREBITS), num(secureBits), num(0), num(0), num(0))
-	for c := range lastCap + 1 {
+	for c := range lastCap() + 1 {
 		s.try("drop capability from the bounding set", unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c), num(0), num(0), num(0))
 	}
 }

@@ -22,15 +22,17 @@ func testConfig(t testing.TB) Config {
 	if !ok {
 		t.Skip("no table of system calls for this architecture")
 	}
-	filter, err := seccomp.Compile(seccomp.New(seccomp.Variant{Notices: HaveNotices()}), arch)
-	if err != nil {
-		t.Fatal(err)
+	compiled := func(v seccomp.Variant) []byte {
+		filter, err := seccomp.Filter(v, arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return filter
 	}
-	entering, err := seccomp.Compile(seccomp.New(seccomp.Variant{AllowSetns: true}), arch)
-	if err != nil {
-		t.Fatal(err)
+	cfg := Config{
+		Mode: ModeUser, Notices: HaveNotices(), Spawners: 1, Common: compiled(seccomp.Variant{Part: seccomp.Common}),
+		Filter: compiled(seccomp.Variant{Part: seccomp.Rest, Notices: HaveNotices()}), Entering: compiled(seccomp.Variant{Part: seccomp.Rest, AllowSetns: true}),
 	}
-	cfg := Config{Mode: ModeUser, Filter: filter, Notices: HaveNotices(), Entering: entering, Spawners: 1}
 	if os.Geteuid() == 0 {
 		cfg.Mode, cfg.FirstUID = ModeRoot, 1_940_000_000
 	}
@@ -89,6 +91,7 @@ func TestWallsOff(t *testing.T) {
 		wallNNP:      {WallNNP},
 		wallLandlock: {landlock},
 		wallSeccomp:  {WallSeccomp, WallNoVsock},
+		wallCommon:   {WallSeccomp, WallNoVsock},
 		wallRlimits:  {WallTasks},
 		wallMounts:   {WallQuota},
 		wallDump:     nil, // it shows in nothing that can be read from outside; see TestDumpable

@@ -203,7 +203,6 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 		return nil, fmt.Errorf("start zygote: %s is not in %s", path, programPlace)
 	}
 	s.firstOutOfMemory(false)
-	s.dumpsNothing()
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	s.do("signals of children", unix.SYS_RT_SIGACTION, num(unix.SIGCHLD), s.bytes(make([]byte, 32)), num(0), num(8))
@@ -212,7 +211,7 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	s.file(path, cfg.Text)
 	s.mount("", "/run", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	s.do("chdir /", unix.SYS_CHDIR, s.str("/"))
-	for c := range lastCap + 1 {
+	for c := range lastCap() + 1 {
 		if zygoteRights>>c&1 == 0 {
 			s.try("drop capability from the bounding set", unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c), num(0), num(0), num(0))
 		}

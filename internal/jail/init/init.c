@@ -80,17 +80,29 @@ static char *number(char *p, u32 n) {
 // A script is a list of system calls with their arguments. An argument is a number, an offset of bytes in the packet, a descriptor
 // that came with the packet, or the result of an earlier call.
 enum { NUMBER, BYTES, DESCRIPTOR, RESULT };
-enum { MAY_FAIL = 1 };
+enum { MAY_FAIL = 1, AFTERWARDS = 2 }; // AFTERWARDS: the results are sent before this call
 enum { STORE64 = 0xffffffff, STORE32 = 0xfffffffe, LOAD32 = 0xfffffffd }; // not system calls: store the second argument at the
                                                         // address in the first; load from the address in the first
 struct call { u32 nr, flags; u8 tag[6], keep, pad; ul arg[6]; };
 struct script { u32 kind, ncalls, nresults, nfds; u8 result[32], fd[16]; struct call call[]; };
 
-// run runs a script and sends the results and descriptors that it names. If a call fails, run sends its index and exits.
+// report sends the results and descriptors that a script names.
+static void report(struct script *s) {
+	struct { u32 kind, n; int v[32]; } out = {'R', s->nresults, {0}};
+	int fds[16];
+	for (u32 i = 0; i < s->nresults; i++) out.v[i] = (int)reg[s->result[i]];
+	for (u32 i = 0; i < s->nfds; i++) fds[i] = (int)reg[s->fd[i]];
+	if (tell(CTL, &out, sizeof out, fds, (int)s->nfds) < 0) sys1(SYS_exit_group, 1);
+	for (u32 i = 0; i < s->nfds; i++) sys1(SYS_close, fds[i]);
+}
+
+// run runs a script and sends its results. If a call fails, run sends its index and exits.
 static void run(struct script *s) {
+	int answered = 0;
 	for (u32 i = 0; i < s->ncalls; i++) {
 		struct call *c = &s->call[i];
 		long a[6];
+		if (c->flags & AFTERWARDS && !answered) report(s), answered = 1;
 		for (int k = 0; k < 6; k++)
 			switch (c->tag[k]) {
 			case BYTES: a[k] = (long)(buf + c->arg[k]); break;
@@ -109,12 +121,7 @@ static void run(struct script *s) {
 			sys1(SYS_exit_group, 1);
 		}
 	}
-	struct { u32 kind, n; int v[32]; } out = {'R', s->nresults, {0}};
-	int fds[16];
-	for (u32 i = 0; i < s->nresults; i++) out.v[i] = (int)reg[s->result[i]];
-	for (u32 i = 0; i < s->nfds; i++) fds[i] = (int)reg[s->fd[i]];
-	if (tell(CTL, &out, sizeof out, fds, (int)s->nfds) < 0) sys1(SYS_exit_group, 1);
-	for (u32 i = 0; i < s->nfds; i++) sys1(SYS_close, fds[i]);
+	if (!answered) report(s);
 }
 
 // -- init ---------------------------------------------------------------------------------------------------------------------
@@ -562,7 +569,7 @@ void begin(void) {
 	if (n == -9 /* EBADF */) contained();                  // only a server gives this program a socket
 	if (n == (long)sizeof(struct launch) && ((u32 *)buf)[0] == 'U') launch();
 	if (n < (long)sizeof(struct script)) sys1(SYS_exit_group, 1);
-	int nspawn = (int)buf[3], sock[MAXFD];                // the kind's fourth byte
+	int nspawn = (int)buf[3], net = buf[2], sock[MAXFD];   // the kind's fourth and third byte
 	struct script *s = (struct script *)buf;
 	for (int i = 0; i < nspawn && i < ngot; i++) sock[i] = got.fd[i];
 	run(s);
@@ -571,6 +578,7 @@ void begin(void) {
 		if (pid == 0) {
 			sys3(SYS_dup3, sock[i], CTL, 02000000);
 			sys3(SYS_close_range, CTL + 1, ~0u, 0);
+			if (net && i == 0) fresh_net();                // while the server prepares the first request
 			spawner();
 		}
 	}
