@@ -88,7 +88,16 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	return e, err
 }
 
-func (o Options) open(ctx context.Context) (*Engine, error) {
+func (o Options) open(ctx context.Context) (e *Engine, err error) {
+	var launcher *process.Launcher
+	if o.First != nil { // before the settings are read, because it takes longer
+		launcher = process.StartLauncher()
+		defer func() {
+			if err != nil {
+				launcher.Close()
+			}
+		}()
+	}
 	c, err := o.Settings.load()
 	if err != nil {
 		return nil, err
@@ -102,7 +111,10 @@ func (o Options) open(ctx context.Context) (*Engine, error) {
 		return nil, err
 	}
 	host := processConfig(c, o.Logger, env)
-	host.Eager = o.Server
+	host.Eager, host.Launcher = o.Server, launcher
+	if c.DefaultBackend != process.Name {
+		launcher.Close()
+	}
 	host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json") // remembers which interpreters it found
 	cfg := o.configured(c)
 	if cfg.Objects, err = o.objects(c); err != nil {
@@ -115,8 +127,7 @@ func (o Options) open(ctx context.Context) (*Engine, error) {
 		return nil, err
 	}
 	cfg.Backends = append([]backend.Backend{process.New(host), docker.For(dockerConfig(c, host, env))}, o.Backends...)
-	e, err := New(ctx, cfg)
-	if err == nil {
+	if e, err = New(ctx, cfg); err == nil {
 		e.reloads = &reloads{from: o, last: c}
 	}
 	return e, err
@@ -211,7 +222,7 @@ func dockerCerts(env []string) string {
 }
 
 func dockerConfig(c *config.Config, host process.Config, env []string) docker.Config {
-	host.Root = "" // the image is the root file system
+	host.Root, host.Launcher = "", nil // the image is the root file system
 	return docker.Config{
 		Process: host, Runtime: c.DockerRuntime, Image: c.ContainerImage(), Dir: dockerDir, Idle: c.DefaultBackend != docker.Name, Logger: host.Logger,
 		Host: cmp.Or(c.DockerHost, config.Lookup(env, "DOCKER_HOST")), Certs: dockerCerts(env),

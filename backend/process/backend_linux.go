@@ -45,6 +45,7 @@ type Backend struct {
 	ready    *pool.Pool[poolKey, *sandbox]       // empty sandboxes; nil: none are built in advance
 	halls    []*hall
 	early    *jail.Builder // of the first jail; nil: none was started in advance
+	swept    sync.Once     // control groups of dead servers were removed
 
 	builds     sync.WaitGroup
 	ends       sync.WaitGroup // goroutines that wait for the end of jails
@@ -560,8 +561,10 @@ func (b *Backend) Close(context.Context) error {
 		errs = append(errs, s.end())
 	}
 	builder.Close()
+	b.cfg.Launcher.Close()
 	_ = groups.Close()
 	if tree != nil {
+		b.sweepGroups(tree)
 		errs = append(errs, tree.Close())
 	}
 	l.Release()

@@ -32,6 +32,7 @@ type Config struct {
 	MaxTasks int             // upper bound of the sum of all sandboxes' task limits; 0: a quarter of what the kernel allows
 	Eager    bool            // prepare for a second request after the first one of a kind, and not after the second
 	PoolIdle time.Duration   // empty sandboxes without demand are closed after this time; 0: 5 minutes
+	Launcher *Launcher       // the backend uses or closes it; nil: none was started ahead
 	Logger   *slog.Logger    // nil: none
 
 	Containers Containers // starts a container for each sandbox; nil: sandboxes are jails of this package

@@ -13,6 +13,15 @@ import (
 // Backend is not available on this system: it needs a Linux kernel.
 type Backend struct{ interpreters }
 
+// Launcher is of no use on this system.
+type Launcher struct{}
+
+// StartLauncher returns nil.
+func StartLauncher() *Launcher { return nil }
+
+// Close does nothing.
+func (*Launcher) Close() {}
+
 // New returns a backend that refuses to open sandboxes.
 func New(cfg Config) *Backend { return &Backend{newInterpreters(cfg)} }
 

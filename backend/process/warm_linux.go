@@ -12,6 +12,28 @@ import (
 
 // This file prepares the backend before the first sandbox is opened.
 
+// Launcher is a process that New can use to start the first jail faster.
+type Launcher struct{ process *jail.Launcher }
+
+// StartLauncher starts a launcher in the background, if one is of use. The caller gives it to New, as a part of the
+// Config, or closes it.
+func StartLauncher() *Launcher {
+	if cgroup.Unified() { // see buildLocked
+		return nil
+	}
+	return &Launcher{jail.StartLauncher()}
+}
+
+// Close ends the launcher, unless a backend has used it.
+func (l *Launcher) Close() { l.jail().Close() }
+
+func (l *Launcher) jail() *jail.Launcher {
+	if l == nil {
+		return nil
+	}
+	return l.process
+}
+
 // Prepare finds the control groups and certificates.
 func (b *Backend) Prepare(ctx context.Context) {
 	b.mu.Lock()
@@ -28,7 +50,7 @@ func (b *Backend) buildLocked() {
 		return
 	}
 	if first, err := b.firstUIDLocked(); err == nil {
-		b.early = jail.StartBuilder(strongest(), first, 0)
+		b.early = jail.StartBuilder(strongest(), first, 0, b.cfg.Launcher.jail())
 	}
 }
 
@@ -53,6 +75,13 @@ func (b *Backend) Expect(ctx context.Context, spec backend.Spec, p backend.Proce
 		started()
 		return starts.Done()
 	}
+	b.builds.Go(func() {
+		<-starts.Done()
+		b.mu.Lock()
+		tree := b.tree
+		b.mu.Unlock()
+		b.sweepGroups(tree)
+	})
 	// The jail is built while the control groups are found, on which the key depends.
 	if h, err := b.hallFor(spec.Trees); err == nil {
 		b.leave(h)
@@ -133,12 +162,21 @@ type foundGroups struct {
 func (b *Backend) findGroups(found chan<- foundGroups) {
 	tree, err := cgroup.Open(cgroup.Config{Logger: b.log, Spare: !b.cfg.NoPool})
 	found <- foundGroups{tree, err}
-	if err != nil {
+	if err == nil && b.cfg.Launcher == nil { // else a request waits for what is built now; see Expect
+		b.sweepGroups(tree)
+	}
+}
+
+// sweepGroups removes control groups of dead servers, once. Without groups it does nothing.
+func (b *Backend) sweepGroups(tree *cgroup.Tree) {
+	if tree == nil {
 		return
 	}
-	if n, err := tree.Sweep(); n > 0 || err != nil {
-		b.log.Info("control groups of dead servers removed", "count", n, "error", err)
-	}
+	b.swept.Do(func() {
+		if n, err := tree.Sweep(); n > 0 || err != nil {
+			b.log.Info("control groups of dead servers removed", "count", n, "error", err)
+		}
+	})
 }
 
 // groupsLocked waits until the control groups are found.

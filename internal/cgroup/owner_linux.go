@@ -30,10 +30,17 @@ func ownerName(root string) (string, error) {
 // startTime returns field 22 of a stat file of /proc. The second field is a name in
 // parentheses and may contain any character.
 func startTime(path string) (uint64, error) {
-	text, err := os.ReadFile(path)
+	var buf [4096]byte // the file has a few hundred bytes
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("read %s: %w", path, err)
 	}
+	n, err := unix.Read(fd, buf[:])
+	_ = unix.Close(fd)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	text := buf[:n]
 	_, after, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
 	fields := strings.Fields(after)
 	if len(fields) < 20 {

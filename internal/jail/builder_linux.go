@@ -22,10 +22,11 @@ type Builder struct {
 }
 
 // StartBuilder starts a builder, with these fields of a Config. Its namespaces are made in the background. The caller
-// gives it to Open or closes it. Both wait for its start.
-func StartBuilder(mode Mode, firstUID, cgroup int) *Builder {
+// gives it to Open or closes it. Both wait for its start. A launcher that is not nil is used or closed; cgroup
+// is then 0.
+func StartBuilder(mode Mode, firstUID, cgroup int, launcher *Launcher) *Builder {
 	b := &Builder{mode: mode, firstUID: firstUID, cgroup: cgroup, started: make(chan struct{})}
-	goOn := b.begin()
+	goOn := b.begin(launcher)
 	go func() {
 		launcher := 0
 		if goOn != nil {
@@ -77,15 +78,9 @@ func (b *Builder) end() {
 	closeAll(b.control, b.pidfd)
 }
 
-// begin starts the builder, or its launcher. If it returns a function, that goes on with the launcher, and returns it.
-func (b *Builder) begin() (goOn func() (launcher int)) {
-	ours, theirs, err := pair()
-	if err != nil {
-		b.control, b.err = -1, err
-		return nil
-	}
-	defer closeAll(theirs)
-	b.control = ours
+// begin starts the builder, or its launcher unless it gets one. If it returns a function, that goes on with the launcher,
+// and returns it.
+func (b *Builder) begin(started *Launcher) (goOn func() (launcher int)) {
 	l := launch{namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, cgroup: b.cgroup}
 	switch b.mode {
 	case ModeRoot: // the builder's uid 0 is the first host id of the block, never the host's root
@@ -94,16 +89,20 @@ func (b *Builder) begin() (goOn func() (launcher int)) {
 	case ModeUser:
 		l.uid, l.gid, l.size = idMap{0, os.Geteuid()}, idMap{0, os.Getegid()}, 1
 	case ModePlain, ModeContainer:
-		b.pid, b.err = l.program(theirs, &b.pidfd)
+		started.Close()
+		b.control, b.pid, b.err = l.connected(&b.pidfd)
 		return nil
 	}
-	launcher, err := l.program(theirs, nil)
-	if err != nil {
-		b.err = err
+	control, launcher, ok := started.take()
+	if !ok {
+		control, launcher, b.err = l.connected(nil)
+	}
+	if b.control = control; b.err != nil {
 		return nil
 	}
+	asked := send(control, l.packet()) // at once, because the goroutine may have to wait for a processor
 	return func() int {
-		b.pid, b.pidfd, b.err = l.launch(launcher, b.control)
+		b.pid, b.pidfd, b.err = answered(launcher, control, asked)
 		return launcher
 	}
 }

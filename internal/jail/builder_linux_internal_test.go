@@ -25,7 +25,7 @@ func builders(t *testing.T) (n int) {
 func TestBuilderStartedInAdvance(t *testing.T) {
 	cfg := testConfig(t)
 	before := builders(t)
-	b := StartBuilder(cfg.Mode, cfg.FirstUID, 0)
+	b := StartBuilder(cfg.Mode, cfg.FirstUID, 0, nil)
 	t.Cleanup(b.Close)
 	cfg.Builder = b
 	for want := 1; want <= 2; want++ {
@@ -38,7 +38,7 @@ func TestBuilderStartedInAdvance(t *testing.T) {
 			t.Errorf("got %d builders for %d jails", got, want)
 		}
 	}
-	other := StartBuilder(ModePlain, 0, 0)
+	other := StartBuilder(ModePlain, 0, 0, nil)
 	<-other.started
 	cfg.Builder = other
 	j, err := Open(cfg)
@@ -62,7 +62,7 @@ func TestBuilderStartedInAdvance(t *testing.T) {
 func TestABuilderThatHasEndedIsReplaced(t *testing.T) {
 	cfg := testConfig(t)
 	before := builders(t)
-	cfg.Builder = StartBuilder(cfg.Mode, cfg.FirstUID, 0)
+	cfg.Builder = StartBuilder(cfg.Mode, cfg.FirstUID, 0, nil)
 	<-cfg.Builder.started
 	if err := unix.PidfdSendSignal(cfg.Builder.pidfd, unix.SIGKILL, nil, 0); err != nil {
 		t.Fatal(err)

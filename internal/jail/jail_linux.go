@@ -178,7 +178,7 @@ func (j *Jail) start() error {
 	go func() { planned <- j.plan(n) }() // while the builder starts
 	b := j.cfg.Builder.take(j.cfg)
 	if b == nil {
-		b = StartBuilder(j.cfg.Mode, j.cfg.FirstUID, j.cfg.Cgroup)
+		b = StartBuilder(j.cfg.Mode, j.cfg.FirstUID, j.cfg.Cgroup, nil)
 	}
 	<-b.started
 	p := <-planned

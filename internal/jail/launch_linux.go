@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,56 @@ const (
 	launchIDs    = 64
 )
 
+// Launcher is a process that waits to start the builder of a jail. It can be started before anything of the jail
+// is known.
+type Launcher struct {
+	started      chan struct{} // closed when the fields below are set
+	control, pid int
+	err          error
+	taken        atomic.Bool
+}
+
+// StartLauncher starts a launcher in the background. The caller gives it to StartBuilder or closes it.
+func StartLauncher() *Launcher {
+	l := &Launcher{started: make(chan struct{})}
+	go func() {
+		defer close(l.started)
+		l.control, l.pid, l.err = launch{}.connected(nil)
+	}()
+	return l
+}
+
+// take returns the launcher's control socket and process. ok is false if there is none, or another caller has taken it.
+func (l *Launcher) take() (control, pid int, ok bool) {
+	if l == nil || l.taken.Swap(true) {
+		return -1, 0, false
+	}
+	<-l.started
+	return l.control, l.pid, l.err == nil
+}
+
+// Close ends a launcher that was not used.
+func (l *Launcher) Close() {
+	if control, pid, ok := l.take(); ok {
+		closeAll(control) // it ends at end of file
+		await(pid)
+	}
+}
+
+// connected starts the program and returns the server's end of its control socket.
+func (l launch) connected(pidfd *int) (control, pid int, err error) {
+	ours, theirs, err := pair()
+	if err != nil {
+		return -1, 0, err
+	}
+	defer closeAll(theirs)
+	if pid, err = l.program(theirs, pidfd); err != nil {
+		closeAll(ours)
+		return -1, 0, err
+	}
+	return ours, pid, nil
+}
+
 // start starts the process. Its control socket is theirs, which start closes, and ours is the server's end.
 func (l launch) start(ours, theirs int) (pid, pidfd int, err error) {
 	launcher, err := l.program(theirs, nil)
@@ -46,7 +97,12 @@ func (l launch) start(ours, theirs int) (pid, pidfd int, err error) {
 
 // launch has a launcher start the process. The caller awaits the launcher, which ends at once, unless launch fails.
 func (l launch) launch(launcher, ours int) (pid, pidfd int, err error) {
-	if err = send(ours, l.packet()); err == nil {
+	return answered(launcher, ours, send(ours, l.packet()))
+}
+
+// answered receives the answer of a launcher that was asked with the error asked.
+func answered(launcher, ours int, asked error) (pid, pidfd int, err error) {
+	if err = asked; err == nil {
 		pid, pidfd, err = launched(ours)
 	}
 	if err == nil {

@@ -90,3 +90,21 @@ func withoutDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestALauncherStartsOneBuilder: a launcher that was started ahead makes the builder of a jail, and one that is closed ends.
+func TestALauncherStartsOneBuilder(t *testing.T) {
+	cfg, before := testConfig(t), len(Children("self"))
+	l := StartLauncher()
+	cfg.Builder = StartBuilder(cfg.Mode, cfg.FirstUID, 0, l)
+	l.Close() // has nothing to end
+	whole(t, cfg)
+	unused := StartLauncher()
+	unused.Close()
+	unused.Close()
+	if _, _, ok := unused.take(); ok {
+		t.Error("a closed launcher: got it, want none")
+	}
+	if got := len(Children("self")); got != before {
+		t.Errorf("got %d children, want %d", got, before)
+	}
+}

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -126,11 +127,10 @@ func (j *Jail) lookAround() error {
 	if j.cfg.Mode == ModePlain {
 		return nil
 	}
-	b, err := os.ReadFile("/proc/self/uid_map")
-	if err != nil {
-		return fmt.Errorf("look at ids: %w", err)
+	ids := strings.Fields(string(readLine("/proc/self/uid_map"))) // of several lines only the first ids matter
+	if len(ids) == 0 {
+		return errors.New("look at ids: there is no map")
 	}
-	ids := strings.Fields(string(b))
 	j.zeroIsNobody = len(ids) == 3 && ids[0] == "0" && ids[1] != "0"
 	for _, n := range namespaceWalls {
 		for _, process := range []string{"self", strconv.Itoa(j.pid)} {

@@ -16,7 +16,7 @@ import (
 // UserTasks returns how many tasks the server's user may have, and 0 if the kernel does not limit them,
 // as for root outside of a user namespace.
 func UserTasks() int {
-	if os.Geteuid() == 0 && wholeMap() {
+	if os.Geteuid() == 0 && WholeMap() {
 		return 0
 	}
 	return finite(unix.RLIMIT_NPROC)
@@ -31,11 +31,10 @@ func finite(which int) int {
 	return int(l.Cur)
 }
 
-// wholeMap reports whether this process is in the first user namespace, whose map has all ids.
-func wholeMap() bool {
-	b, err := os.ReadFile("/proc/self/uid_map")
-	f := strings.Fields(string(b))
-	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
+// WholeMap reports whether this process is in the first user namespace, whose map has all ids.
+func WholeMap() bool {
+	f := strings.Fields(string(readLine("/proc/self/uid_map")))
+	return len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
 }
 
 // ownTasks returns the server's part of a limit on its user's tasks. A busy server has some dozens

@@ -11,7 +11,7 @@ import (
 func TestBuildersHaveLowerLimits(t *testing.T) {
 	cfg := testConfig(t)
 	tasks, signals := UserTasks(), finite(unix.RLIMIT_SIGPENDING)
-	b := StartBuilder(cfg.Mode, cfg.FirstUID, 0)
+	b := StartBuilder(cfg.Mode, cfg.FirstUID, 0, nil)
 	<-b.started
 	t.Cleanup(b.Close)
 	if b.err != nil {
