@@ -7,15 +7,17 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/host"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
-// checkWorkspace refuses a workspace that shows keys to programs, such as the state directory with
-// its own, or in which programs could change what this server obeys or proves its record with.
-// settings is the file of the settings.
+// checkWorkspace refuses a workspace that shows keys or records to programs, such as the state
+// directory or a part of it, or in which programs could change what this server obeys or proves its
+// record with. settings is the file of the settings.
 func checkWorkspace(c *config.Config, settings string) error {
 	if c.WorkspacePath == "" {
 		if c.WorkspaceMode == "rw" {
@@ -39,11 +41,33 @@ func checkWorkspace(c *config.Config, settings string) error {
 		shown[filepath.Join(c.KeysFrom, vault.KeyFile)] = "a key of keys_from"
 	}
 	if c.WorkspaceMode == "rw" {
-		shown[settings], shown[c.AuditCheckpointFile] = "the file of the settings", "audit_checkpoint_file"
+		shown[settings], shown[c.AuditCheckpointFile], shown[c.RootFS] = "the file of the settings", "audit_checkpoint_file", "rootfs"
 	}
 	for own, what := range shown {
 		if own != "" && own != ":memory:" && isIn(real, own) {
 			return refuse(what + " is in it")
+		}
+	}
+	return checkOutside(c, refuse)
+}
+
+// checkOutside refuses a workspace in a directory of this server. Programs would see results of all
+// namespaces there, or the proof with which the server's socket is used.
+func checkOutside(c *config.Config, refuse func(why string) error) error {
+	around := map[string]string{c.StateDir: "the state directory", c.KeysFrom: "the directory of keys_from"}
+	if database, err := filepath.EvalSymlinks(c.SQLitePath); err == nil && c.SQLitePath != "" {
+		around[store.NotesDir(database)] = "the directory of the database's newest records"
+	}
+	for own, what := range around {
+		if own == "" {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(own)
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err == nil && isIn(real, c.WorkspacePath) { // a directory that does not exist has nothing in it
+			return refuse("it is in " + what)
 		}
 	}
 	return nil
@@ -68,6 +92,14 @@ func isIn(dir, path string) bool {
 		}
 	}
 	return false
+}
+
+// changeable returns the directory that programs can change; "" if there is none.
+func (c *Config) changeable() string {
+	if !c.WorkspaceRW {
+		return ""
+	}
+	return plainfile.Unlinked(c.Workspace)
 }
 
 // openHost makes what the host tools use.

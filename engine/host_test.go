@@ -102,6 +102,53 @@ func TestTheWorkspaceDoesNotShowTheState(t *testing.T) {
 	}
 }
 
+// TestTheWorkspaceIsNoPartOfTheState: programs would see results of all namespaces in it, or the
+// proof with which the server's socket is used.
+func TestTheWorkspaceIsNoPartOfTheState(t *testing.T) {
+	top := t.TempDir()
+	state, keys, data := top+"/state", top+"/keys", top+"/data"
+	for _, dir := range []string{state + "/run/deep", state + "/blobs", keys + "/inner", data + "/x.db-notes", top + "/statement"} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"/linked": state + "/run", "/again": state, "/data/link.db": data + "/x.db"} {
+		if err := os.Symlink(target, top+link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(data+"/x.db", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sign.Open(keys); err != nil {
+		t.Fatal(err)
+	}
+	for workspace, want := range map[string]string{
+		state + "/run":         "it is in the state directory",
+		state + "/run/deep":    "it is in the state directory",
+		state + "/blobs":       "it is in the state directory",
+		top + "/linked":        "it is in the state directory",
+		keys + "/inner":        "it is in the directory of keys_from",
+		data + "/x.db-notes":   "it is in the directory of the database's newest records",
+		top + "/statement":     "",
+		top + "/keys/../data/": "the database is in it",
+	} {
+		for _, dir := range []string{state, top + "/again"} {
+			values := map[string]any{"workspace_path": workspace, "keys_from": keys, "sqlite_path": data + "/link.db"}
+			e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, Env: []string{"SANDBOXMCP_STATE_DIR=" + dir}}})
+			switch {
+			case err == nil:
+				_ = e.Close()
+				if want != "" {
+					t.Errorf("%s with the state in %s: got no error, want %q", workspace, dir, want)
+				}
+			case want == "" || sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument || !strings.Contains(err.Error(), want):
+				t.Errorf("%s with the state in %s: got %v, want %q", workspace, dir, err, want)
+			}
+		}
+	}
+}
+
 // TestTheWorkspaceShowsNoKeysAndNothingObeyed: programs would read the keys, or write the settings that the
 // next start obeys.
 func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
