@@ -102,6 +102,24 @@ func (c *Config) changeable() string {
 	return plainfile.Unlinked(c.Workspace)
 }
 
+// started lists the directories with what this server starts outside of sandboxes: the interpreters on the PATH,
+// which it asks for their versions, and the libraries of a Python. A model that could write there would execute any
+// program of the host.
+func started(env []string) []string {
+	var all []string
+	for _, dir := range append(filepath.SplitList(lookup(env, "PATH")), lookup(env, "VIRTUAL_ENV")) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		all = append(all, dir)
+		libraries, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "lib*", "python3*"))
+		if err == nil {
+			all = append(all, libraries...)
+		}
+	}
+	return all
+}
+
 // openHost makes what the host tools use.
 func (e *Engine) openHost() error {
 	c := e.cfg
@@ -123,9 +141,13 @@ func (e *Engine) openHost() error {
 		}
 		obeyed = append(obeyed, abs)
 	}
+	var begun []string
+	if c.HostAccess {
+		begun = started(c.ClientEnv)
+	}
 	var err error
 	e.host, err = host.New(host.Config{
-		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own, Obeyed: obeyed,
+		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own, Obeyed: obeyed, Started: begun,
 		Store: e.store, Audit: e.audit, Invocation: c.Invocation, Notices: c.Notices, Now: c.Now, Logger: c.Logger,
 	})
 	return err

@@ -263,3 +263,34 @@ func TestHostCommandsTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// TestHostFilesAreNotWhatTheServerStarts: the server asks the interpreters of the PATH for their versions, outside
+// of sandboxes. A model that could write one would need no approval to execute a program.
+func TestHostFilesAreNotWhatTheServerStarts(t *testing.T) {
+	root, elsewhere := t.TempDir(), t.TempDir()
+	for _, dir := range []string{"env/bin", "env/lib/python3.11/json", "other/bin", "work/src"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(root+"/other/bin", elsewhere+"/bin"); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, &fake{}, func(c *engine.Config) {
+		c.HostAccess, c.HostRoots, c.Workspace = true, []string{root}, root
+		c.ClientEnv = []string{"PATH=" + root + "/env/bin:" + elsewhere + "/bin:/usr/bin", "VIRTUAL_ENV=" + root + "/virtual"}
+		c.StateDir = filepath.Join(t.TempDir(), "state")
+	})
+	for name, denied := range map[string]bool{
+		"env/bin/python3": true, "env/lib/python3.11/json/__init__.py": true, "other/bin/node": true, "virtual/pip.ini": true, "work/pyvenv.cfg": true,
+		"work/src/main.py": false, "env/notes": false,
+	} {
+		_, err := e.WriteHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostWrite{Path: filepath.Join(root, name), Content: "new"})
+		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostPathDenied; got != denied || !denied && err != nil {
+			t.Errorf("%s: got %v, want it denied: %t", name, err, denied)
+		}
+	}
+	if _, err := e.CopyHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCopy{Source: root + "/env/notes", Destination: "env/bin/python"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
+		t.Errorf("a copy into the workspace: got %v, want host_path_denied", err)
+	}
+}
