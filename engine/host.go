@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -42,6 +43,9 @@ func checkWorkspace(c *config.Config, settings string) error {
 	}
 	if c.WorkspaceMode == "rw" {
 		shown[settings], shown[c.AuditCheckpointFile], shown[c.RootFS] = "the file of the settings", "audit_checkpoint_file", "rootfs"
+		if program, err := os.Executable(); err == nil {
+			shown[program] = "this program"
+		}
 	}
 	for own, what := range shown {
 		if own != "" && own != ":memory:" && isIn(real, own) {

@@ -149,6 +149,25 @@ func TestTheWorkspaceIsNoPartOfTheState(t *testing.T) {
 	}
 }
 
+// TestThisProgramIsInNoWorkspaceThatProgramsChange: its next start would execute what a program in a sandbox has
+// put in its place.
+func TestThisProgramIsInNoWorkspaceThatProgramsChange(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[string]bool{"ro": true, "rw": false} {
+		values := map[string]any{"workspace_path": filepath.Dir(program), "workspace_mode": mode}
+		e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, Env: []string{"SANDBOXMCP_STATE_DIR=" + t.TempDir() + "/state"}}})
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "this program is in it") {
+			t.Errorf("%s: got %v, want it to be fine: %t", mode, err, want)
+		}
+		if err == nil {
+			_ = e.Close()
+		}
+	}
+}
+
 // TestTheWorkspaceShowsNoKeysAndNothingObeyed: programs would read the keys, or write the settings that the
 // next start obeys.
 func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
