@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/browser"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/web"
 )
 
@@ -57,7 +58,7 @@ func (e *Engine) browse(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp
 	if err != nil {
 		return v, err
 	}
-	program, err := browser.Find()
+	program, err := browser.Find(func(path string) bool { return plainfile.LeadsInto(e.cfg.changeable(), path) })
 	if err != nil {
 		return v, err
 	}

@@ -118,6 +118,7 @@ type Config struct {
 	HostRoots       []string      // directories of the host file tools
 	SettingsFile    string        // the file of the settings, which the host file tools refuse; empty: none
 	Workspace       string        // directory of the host that sandboxes see at /workspace; empty: none
+	WorkspaceRW     bool          // programs can change Workspace, so nothing in it is obeyed: no configuration of pip and npm, no browser
 	Packages        string        // what becomes of packages in no list: "allow" (default), "ask" or "deny"
 	PackagesAllow   []string      // packages that need no question; if Packages is "allow", no others are installed
 	PackagesDeny    []string      // packages that are never installed

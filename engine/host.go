@@ -2,20 +2,23 @@ package engine
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/host"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
-// checkWorkspace refuses a workspace that shows keys to programs, such as the state directory with
-// its own, or in which programs could change what this server obeys or proves its record with.
-// settings is the file of the settings.
+// checkWorkspace refuses a workspace that shows keys or records to programs, such as the state
+// directory or a part of it, or in which programs could change what this server obeys or proves its
+// record with. settings is the file of the settings.
 func checkWorkspace(c *config.Config, settings string) error {
 	if c.WorkspacePath == "" {
 		if c.WorkspaceMode == "rw" {
@@ -39,11 +42,36 @@ func checkWorkspace(c *config.Config, settings string) error {
 		shown[filepath.Join(c.KeysFrom, vault.KeyFile)] = "a key of keys_from"
 	}
 	if c.WorkspaceMode == "rw" {
-		shown[settings], shown[c.AuditCheckpointFile] = "the file of the settings", "audit_checkpoint_file"
+		shown[settings], shown[c.AuditCheckpointFile], shown[c.RootFS] = "the file of the settings", "audit_checkpoint_file", "rootfs"
+		if program, err := os.Executable(); err == nil {
+			shown[program] = "this program"
+		}
 	}
 	for own, what := range shown {
 		if own != "" && own != ":memory:" && isIn(real, own) {
 			return refuse(what + " is in it")
+		}
+	}
+	return checkOutside(c, refuse)
+}
+
+// checkOutside refuses a workspace in a directory of this server. Programs would see results of all
+// namespaces there, or the proof with which the server's socket is used.
+func checkOutside(c *config.Config, refuse func(why string) error) error {
+	around := map[string]string{c.StateDir: "the state directory", c.KeysFrom: "the directory of keys_from"}
+	if database, err := filepath.EvalSymlinks(c.SQLitePath); err == nil && c.SQLitePath != "" {
+		around[store.NotesDir(database)] = "the directory of the database's newest records"
+	}
+	for own, what := range around {
+		if own == "" {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(own)
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err == nil && isIn(real, c.WorkspacePath) { // a directory that does not exist has nothing in it
+			return refuse("it is in " + what)
 		}
 	}
 	return nil
@@ -70,6 +98,32 @@ func isIn(dir, path string) bool {
 	return false
 }
 
+// changeable returns the directory that programs can change; "" if there is none.
+func (c *Config) changeable() string {
+	if !c.WorkspaceRW {
+		return ""
+	}
+	return plainfile.Unlinked(c.Workspace)
+}
+
+// started lists the directories with what this server starts outside of sandboxes: the interpreters on the PATH,
+// which it asks for their versions, and the libraries of a Python. A model that could write there would execute any
+// program of the host.
+func started(env []string) []string {
+	var all []string
+	for _, dir := range append(filepath.SplitList(lookup(env, "PATH")), lookup(env, "VIRTUAL_ENV")) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		all = append(all, dir)
+		libraries, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "lib*", "python3*"))
+		if err == nil {
+			all = append(all, libraries...)
+		}
+	}
+	return all
+}
+
 // openHost makes what the host tools use.
 func (e *Engine) openHost() error {
 	c := e.cfg
@@ -91,9 +145,13 @@ func (e *Engine) openHost() error {
 		}
 		obeyed = append(obeyed, abs)
 	}
+	var begun []string
+	if c.HostAccess {
+		begun = started(c.ClientEnv)
+	}
 	var err error
 	e.host, err = host.New(host.Config{
-		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own, Obeyed: obeyed,
+		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own, Obeyed: obeyed, Started: begun,
 		Store: e.store, Audit: e.audit, Invocation: c.Invocation, Notices: c.Notices, Now: c.Now, Logger: c.Logger,
 	})
 	return err

@@ -102,6 +102,72 @@ func TestTheWorkspaceDoesNotShowTheState(t *testing.T) {
 	}
 }
 
+// TestTheWorkspaceIsNoPartOfTheState: programs would see results of all namespaces in it, or the
+// proof with which the server's socket is used.
+func TestTheWorkspaceIsNoPartOfTheState(t *testing.T) {
+	top := t.TempDir()
+	state, keys, data := top+"/state", top+"/keys", top+"/data"
+	for _, dir := range []string{state + "/run/deep", state + "/blobs", keys + "/inner", data + "/x.db-notes", top + "/statement"} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"/linked": state + "/run", "/again": state, "/data/link.db": data + "/x.db"} {
+		if err := os.Symlink(target, top+link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(data+"/x.db", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sign.Open(keys); err != nil {
+		t.Fatal(err)
+	}
+	for workspace, want := range map[string]string{
+		state + "/run":         "it is in the state directory",
+		state + "/run/deep":    "it is in the state directory",
+		state + "/blobs":       "it is in the state directory",
+		top + "/linked":        "it is in the state directory",
+		keys + "/inner":        "it is in the directory of keys_from",
+		data + "/x.db-notes":   "it is in the directory of the database's newest records",
+		top + "/statement":     "",
+		top + "/keys/../data/": "the database is in it",
+	} {
+		for _, dir := range []string{state, top + "/again"} {
+			values := map[string]any{"workspace_path": workspace, "keys_from": keys, "sqlite_path": data + "/link.db"}
+			e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, Env: []string{"SANDBOXMCP_STATE_DIR=" + dir}}})
+			switch {
+			case err == nil:
+				_ = e.Close()
+				if want != "" {
+					t.Errorf("%s with the state in %s: got no error, want %q", workspace, dir, want)
+				}
+			case want == "" || sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument || !strings.Contains(err.Error(), want):
+				t.Errorf("%s with the state in %s: got %v, want %q", workspace, dir, err, want)
+			}
+		}
+	}
+}
+
+// TestThisProgramIsInNoWorkspaceThatProgramsChange: its next start would execute what a program in a sandbox has
+// put in its place.
+func TestThisProgramIsInNoWorkspaceThatProgramsChange(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[string]bool{"ro": true, "rw": false} {
+		values := map[string]any{"workspace_path": filepath.Dir(program), "workspace_mode": mode}
+		e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, Env: []string{"SANDBOXMCP_STATE_DIR=" + t.TempDir() + "/state"}}})
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "this program is in it") {
+			t.Errorf("%s: got %v, want it to be fine: %t", mode, err, want)
+		}
+		if err == nil {
+			_ = e.Close()
+		}
+	}
+}
+
 // TestTheWorkspaceShowsNoKeysAndNothingObeyed: programs would read the keys, or write the settings that the
 // next start obeys.
 func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
@@ -214,5 +280,36 @@ func TestHostCommandsTakeTurns(t *testing.T) {
 		if err := <-ends; err == nil {
 			t.Error("a command of a minute has ended")
 		}
+	}
+}
+
+// TestHostFilesAreNotWhatTheServerStarts: the server asks the interpreters of the PATH for their versions, outside
+// of sandboxes. A model that could write one would need no approval to execute a program.
+func TestHostFilesAreNotWhatTheServerStarts(t *testing.T) {
+	root, elsewhere := t.TempDir(), t.TempDir()
+	for _, dir := range []string{"env/bin", "env/lib/python3.11/json", "other/bin", "work/src"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(root+"/other/bin", elsewhere+"/bin"); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, &fake{}, func(c *engine.Config) {
+		c.HostAccess, c.HostRoots, c.Workspace = true, []string{root}, root
+		c.ClientEnv = []string{"PATH=" + root + "/env/bin:" + elsewhere + "/bin:/usr/bin", "VIRTUAL_ENV=" + root + "/virtual"}
+		c.StateDir = filepath.Join(t.TempDir(), "state")
+	})
+	for name, denied := range map[string]bool{
+		"env/bin/python3": true, "env/lib/python3.11/json/__init__.py": true, "other/bin/node": true, "virtual/pip.ini": true, "work/pyvenv.cfg": true,
+		"work/src/main.py": false, "env/notes": false,
+	} {
+		_, err := e.WriteHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostWrite{Path: filepath.Join(root, name), Content: "new"})
+		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostPathDenied; got != denied || !denied && err != nil {
+			t.Errorf("%s: got %v, want it denied: %t", name, err, denied)
+		}
+	}
+	if _, err := e.CopyHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCopy{Source: root + "/env/notes", Destination: "env/bin/python"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
+		t.Errorf("a copy into the workspace: got %v, want host_path_denied", err)
 	}
 }

@@ -25,7 +25,8 @@ func (e *Engine) openPackages() {
 	c := e.cfg
 	e.packages = packages.New(packages.Config{
 		Dir: packages.Dir(e.store.Dir()), Policy: packagePolicy(c.Packages, c.PackagesAllow, c.PackagesDeny, c.PackagesMinAge), Env: c.ClientEnv, Home: lookup(c.ClientEnv, "HOME"), Version: c.Version, Logger: e.log, Spare: e.store.Spare, Now: c.Now,
-		Owners: func(ctx context.Context) (map[string][]string, error) { return e.kept.Owners(ctx) },
+		Owners:     func(ctx context.Context) (map[string][]string, error) { return e.kept.Owners(ctx) },
+		Changeable: c.changeable(),
 	})
 	e.kept = installed.New(e.store, c.Now)
 	e.openPackageGate()

@@ -167,7 +167,7 @@ func (o Options) configured(c *config.Config) Config {
 		AuditCheckpointFile: c.AuditCheckpointFile, AuditKeep: time.Duration(c.AuditKeepDays) * 24 * time.Hour,
 		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
 		NoWeb: !c.EnableWebAccess, WebAllow: c.WebAllowHosts, SearXNG: c.SearxngURL.Reveal(), SearchEngines: c.SearchEngines,
-		HostAccess: c.EnableHostAccess, HostAutoApprove: c.HostAutoApprove, HostAllowed: c.HostAllowedCommands, HostBlocked: c.HostBlockedCommands, HostRoots: c.HostRoots, SettingsFile: o.Settings.File, Workspace: c.WorkspacePath,
+		HostAccess: c.EnableHostAccess, HostAutoApprove: c.HostAutoApprove, HostAllowed: c.HostAllowedCommands, HostBlocked: c.HostBlockedCommands, HostRoots: c.HostRoots, SettingsFile: o.Settings.File, Workspace: c.WorkspacePath, WorkspaceRW: c.WorkspaceMode == "rw",
 		Packages: c.Packages, PackagesAllow: c.PackagesAllow, PackagesDeny: c.PackagesDeny, PackagesMinAge: time.Duration(c.PackagesMinAgeDays) * 24 * time.Hour, ClientEnv: o.Env,
 		RejectDangerous: c.RejectDangerous, UncheckedRules: c.ValidationDisabled,
 		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, First: o.First, Server: o.Server,

@@ -37,8 +37,18 @@ func newInterpreters(cfg Config) interpreters {
 	if cfg.ShimEnv == nil {
 		cfg.ShimEnv = []string{"PATH=" + cfg.SearchPath}
 	}
-	set := runtimes.New(runtimes.Config{Path: cfg.SearchPath, Root: cfg.Root, HomeEnv: cfg.ShimEnv, CacheFile: cfg.FindingsFile, Remember: remember, Logger: cfg.Logger})
+	set := runtimes.New(runtimes.Config{
+		Path: cfg.SearchPath, Root: cfg.Root, HomeEnv: cfg.ShimEnv, Changeable: cfg.changeable(), CacheFile: cfg.FindingsFile, Remember: remember, Logger: cfg.Logger,
+	})
 	return interpreters{set, &sync.Map{}}
+}
+
+// changeable returns the directory that programs can change; "" if there is none.
+func (c Config) changeable() string {
+	if !c.Writable {
+		return ""
+	}
+	return c.Shown
 }
 
 // Interpreter returns the interpreter of a language.

@@ -35,7 +35,7 @@ func (a *App) Setup(ctx context.Context, cfg *config.Config, r environment.Recip
 			return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--lock %s cannot be read: %s", sandboxmcp.Quote(o.Lock), err).WithCause(err)
 		}
 	}
-	python, err := a.Python(ctx)
+	python, err := a.Python(ctx, cfg)
 	if err != nil {
 		return environment.Report{}, err
 	}
@@ -135,8 +135,12 @@ func prepareState(ctx context.Context, cfg *config.Config) error {
 }
 
 // Python returns the interpreter that programs are run with.
-func (a *App) Python(ctx context.Context) (environment.Python, error) {
-	set := runtimes.New(runtimes.Config{Path: a.Variable("PATH"), HomeEnv: a.Env})
+func (a *App) Python(ctx context.Context, cfg *config.Config) (environment.Python, error) {
+	c := runtimes.Config{Path: a.Variable("PATH"), HomeEnv: a.Env}
+	if cfg.WorkspaceMode == "rw" {
+		c.Changeable = cfg.WorkspacePath
+	}
+	set := runtimes.New(c)
 	in, err := set.Find(ctx, sandboxmcp.Python)
 	if err != nil {
 		return environment.Python{}, err

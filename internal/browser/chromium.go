@@ -28,15 +28,18 @@ type Program struct {
 	Trees []backend.Tree // what a sandbox has to show besides the system's own
 }
 
-// Find returns the browser of this machine. It fails with browser_unavailable.
-func Find() (Program, error) {
+// Find returns the browser of this machine. It passes over those that refused reports, by their path without
+// links. It fails with browser_unavailable.
+func Find(refused func(path string) bool) (Program, error) {
 	for _, name := range names {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			continue
-		}
-		if p, ok := programOf(path); ok {
-			return p, nil
+		for _, dir := range filepath.SplitList(os.Getenv("PATH")) { //nolint:forbidigo // exec.LookPath reads it, too, and returns the first program alone
+			path, err := exec.LookPath(filepath.Join(dir, name))
+			if err != nil || !filepath.IsAbs(path) {
+				continue
+			}
+			if p, ok := programOf(path); ok && !refused(p.Path) {
+				return p, nil
+			}
 		}
 	}
 	return Program{}, unavailable("no browser is installed")

@@ -92,7 +92,7 @@ func (a *call) demoPackages(ctx context.Context, cfg *config.Config, e app.Engin
 	if err != nil {
 		return false, err
 	}
-	python, err := a.Python(ctx)
+	python, err := a.Python(ctx, cfg)
 	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeRuntimeUnavailable {
 		a.print("not drawn: " + app.Clean(sandboxmcp.AsError(err).Message) + "\n")
 		return false, nil

@@ -78,8 +78,9 @@ type Door struct {
 // rules is what follows from [Rules].
 type rules struct {
 	Rules
-	peers peers
-	rates *rates
+	peers   peers
+	keyless *peer // all callers without a key, while there are no Keys
+	rates   *rates
 }
 
 // New returns a door that admits requests to next.
@@ -100,12 +101,12 @@ func New(c Config, next http.Handler) *Door {
 }
 
 // SetRules replaces the rules, for requests to come. Requests and streams of keys that are gone, or
-// whose namespaces are others now, are cancelled.
+// whose namespaces are others now, are cancelled. So are those without a key once there are keys.
 func (d *Door) SetRules(r Rules) {
 	d.setting.Lock()
 	defer d.setting.Unlock()
 	before := d.rules.Load()
-	next := &rules{Rules: r, peers: newPeers(d.Own, r.Keys, d.Local), rates: newRates(r.Rate)}
+	next := &rules{Rules: r, peers: newPeers(d.Own, r.Keys, d.Local), keyless: newPeer(sandboxmcp.Identity{}), rates: newRates(r.Rate)}
 	if before == nil {
 		d.rules.Store(next)
 		return
@@ -114,6 +115,11 @@ func (d *Door) SetRules(r Rules) {
 		next.rates = before.rates
 	}
 	gone := next.peers.adopt(before.peers)
+	if len(r.Keys) == 0 {
+		next.keyless = before.keyless
+	} else {
+		gone = append(gone, before.keyless)
+	}
 	d.rules.Store(next)
 	for _, p := range gone {
 		p.revoke()

@@ -18,7 +18,7 @@ const Actor = "http"
 // tenantHeader selects one of the caller's namespaces.
 const tenantHeader = "X-Tenant-Id"
 
-// peer is the holder of a key, or of a token.
+// peer is the holder of a key or of a token, or stands for the callers without one.
 type peer struct {
 	sandboxmcp.Identity
 
@@ -38,11 +38,8 @@ func newPeer(id sandboxmcp.Identity) *peer {
 }
 
 // hold returns a context of a request of the peer, which ends when its key is revoked, or some time
-// after its token has expired. The caller calls release. A nil peer has neither.
+// after its token has expired. The caller calls release.
 func (p *peer) hold(parent context.Context) (ctx context.Context, release func()) {
-	if p == nil {
-		return parent, func() {}
-	}
 	if !p.until.IsZero() {
 		return context.WithDeadline(parent, p.until)
 	}
@@ -102,7 +99,7 @@ func Principal(id sandboxmcp.Identity) string {
 }
 
 // identify returns the identity of a request's caller, with the namespace first that the
-// request selects, and the holder of its key or token, which is nil without one.
+// request selects, and the holder of its key or token.
 func (d *Door) identify(r *http.Request, rules *rules) (sandboxmcp.Identity, *peer, error) {
 	id, held, err := d.caller(r, rules)
 	if err != nil {
@@ -132,7 +129,7 @@ func holds(id sandboxmcp.Identity, ns sandboxmcp.Namespace) bool {
 func (d *Door) caller(r *http.Request, rules *rules) (sandboxmcp.Identity, *peer, error) {
 	own := sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{d.Own}, Actor: Actor}
 	if d.NoAuth && len(rules.Keys) == 0 {
-		return own, nil, nil
+		return own, rules.keyless, nil
 	}
 	secret, given, err := credential(r)
 	if err != nil {
@@ -147,7 +144,7 @@ func (d *Door) caller(r *http.Request, rules *rules) (sandboxmcp.Identity, *peer
 		return id, held, err
 	case ours:
 		own.Forms = true
-		return own, nil, nil
+		return own, rules.keyless, nil
 	}
 	return own, nil, sandboxmcp.Errorf(sandboxmcp.CodeUnauthenticated, "the request has no key").
 		WithHint("send the header X-API-Key, or Authorization: Bearer")

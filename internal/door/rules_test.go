@@ -82,6 +82,54 @@ func TestRevokedKeys(t *testing.T) {
 	<-ended
 }
 
+// TestStreamsWithoutAKeyEndWhenThereAreKeys: a stream that was opened without a key ends once callers
+// need one, and not because of other new rules.
+func TestStreamsWithoutAKeyEndWhenThereAreKeys(t *testing.T) {
+	begun, ended := make(chan struct{}, 1), make(chan struct{}, 1)
+	d := door.New(door.Config{Own: "home", NoAuth: true}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-r.Context().Done()
+		ended <- struct{}{}
+	}))
+	s := httptest.NewServer(d)
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	stream := func() {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if res, err := s.Client().Do(r); err == nil {
+			_ = res.Body.Close()
+		}
+		if ctx.Err() != nil {
+			t.Error("the stream goes on with keys, want it ended")
+		}
+	}
+	d.SetRules(door.Rules{Keys: []door.Key{key("ka", "a")}})
+	d.SetRules(door.Rules{}) // without keys again
+	for range 2 {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			stream()
+		}()
+		<-begun
+		d.SetRules(door.Rules{Rate: 7})
+		select {
+		case <-ended:
+			t.Error("the stream has ended without keys, want it to go on")
+		default:
+		}
+		d.SetRules(door.Rules{Keys: []door.Key{key("ka", "a")}})
+		<-ended
+		<-done
+		d.SetRules(door.Rules{})
+	}
+}
+
 // tokens accepts every token. It expires so that a request may still take a moment.
 type tokens struct{}
 

@@ -177,13 +177,13 @@ func (g *Gate[S]) findSame(ctx context.Context, db store.Querier, ns sandboxmcp.
 }
 
 // checkQuota fails with queue_full if too many questions are pending or were asked within a
-// minute.
+// minute. The questions of other namespaces never keep a namespace from its first one.
 func (g *Gate[S]) checkQuota(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, now time.Time) error {
 	var own, all int
 	if err := db.QueryRowContext(ctx, countPending, ns, format(now)).Scan(&own, &all); err != nil {
 		return err
 	}
-	if own >= maxPending || all >= maxPendingAll {
+	if own >= maxPending || own > 0 && all >= maxPendingAll {
 		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests already wait for a person", own).
 			WithHint("ask again once some are answered: "+g.kind.command("list")).With("limit", maxPending)
 	}

@@ -36,3 +36,28 @@ func TestFloodWritesNothing(t *testing.T) {
 		t.Errorf("got %d changes announced, want none", after-before)
 	}
 }
+
+// TestNamespacesDoNotTakeEachOthersQuestions: callers with many namespaces can have as many questions
+// pending as there are for all, and another namespace can still ask.
+func TestNamespacesDoNotTakeEachOthersQuestions(t *testing.T) {
+	b := open(t)
+	ask := func(ns sandboxmcp.Namespace, i int) error {
+		_, _, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: ns}, site(t, fmt.Sprintf("a%d.example.com", i)), gate.Ask{})
+		return err
+	}
+	asked := 0
+	for i := range 30 {
+		for ns := range 10 {
+			if ask(sandboxmcp.Namespace(fmt.Sprintf("many%d", ns)), i) == nil {
+				asked++
+			}
+		}
+	}
+	if asked != 256 {
+		t.Errorf("got %d questions of ten namespaces, want 256", asked)
+	}
+	if err := ask("other", 0); err != nil {
+		t.Errorf("the first question of another namespace: got %v, want no error", err)
+	}
+	wantCode(t, ask("other", 1), sandboxmcp.CodeQueueFull)
+}

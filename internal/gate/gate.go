@@ -46,10 +46,10 @@ const (
 	deniedFor     = 10 * time.Minute     // time for which a denial also answers the same question
 	keepFor       = 7 * 24 * time.Hour   // time after which ended questions and grants are deleted; the audit keeps its own record
 	maxPending    = 32                   // pending questions of a namespace
-	maxPendingAll = 256
-	newPerMinute  = 30  // questions of a namespace
-	maxReason     = 500 // bytes that are stored
-	shownReason   = 200 // bytes that are shown
+	maxPendingAll = 256                  // of all namespaces; a namespace that has none may still ask one
+	newPerMinute  = 30                   // questions of a namespace
+	maxReason     = 500                  // bytes that are stored
+	shownReason   = 200                  // bytes that are shown
 )
 
 // Config configures a [Gate].

@@ -27,13 +27,21 @@ type Files struct {
 	trees     atomic.Pointer[[]tree]
 	workspace *tree
 	closed    []string
+	started   []string // see Config.Started; without links
+}
+
+// newTree is the function newTree for a directory in which the file tools write.
+func (f *Files) newTree(dir string) tree {
+	t := newTree(dir)
+	t.started = f.started
+	return t
 }
 
 // SetRoots replaces [Config.Roots], for acts to come.
 func (f *Files) SetRoots(dirs []string) {
 	trees := make([]tree, 0, len(dirs))
 	for _, dir := range dirs {
-		trees = append(trees, newTree(dir))
+		trees = append(trees, f.newTree(dir))
 	}
 	f.trees.Store(&trees)
 }

@@ -16,8 +16,9 @@ import (
 
 // tree is a directory below which files may be reached.
 type tree struct {
-	name string // as the settings have it
-	real string // without links
+	name    string   // as the settings have it
+	real    string   // without links
+	started []string // see Config.Started; without links
 }
 
 // newTree returns the tree of a directory. The directory does not have to be there yet.
@@ -104,6 +105,11 @@ func (p place) writable(path string) error {
 	for _, c := range neverWritten {
 		if under(abs, c) && !under(p.tree.real, c) {
 			return pathDenied(path, "it belongs to the system")
+		}
+	}
+	for _, c := range p.tree.started {
+		if under(abs, c) {
+			return pathDenied(path, "this program starts interpreters from there")
 		}
 	}
 	if why := obeyed(abs); why != "" {

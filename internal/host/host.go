@@ -31,6 +31,7 @@ type Config struct {
 	Workspace   string   // directory that files are copied into; empty: none
 	Own         []string // files and directories of this program, which are always refused
 	Obeyed      []string // files of the operator with settings or proofs, which the file tools refuse; commands may read them
+	Started     []string // directories with what this program starts outside of sandboxes, such as interpreters; the file tools do not write there
 
 	Store      *store.Store
 	Audit      *audit.Log
@@ -62,6 +63,9 @@ func New(c Config) (*Host, error) {
 		Kind: kind(), Store: c.Store, Audit: c.Audit, Approvals: c.Enabled, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
 	})
 	h.Files = &Files{host: h}
+	for _, dir := range c.Started {
+		h.Files.started = append(h.Files.started, newTree(dir).real)
+	}
 	h.Files.SetRoots(c.Roots)
 	rules, err := h.ParseRules(c.Allowed, c.Blocked)
 	if err != nil {
@@ -75,7 +79,7 @@ func New(c Config) (*Host, error) {
 		c.warn(autoWarning)
 	}
 	if c.Workspace != "" {
-		w := newTree(c.Workspace)
+		w := h.Files.newTree(c.Workspace)
 		h.Files.workspace = &w
 	}
 	for _, own := range slices.Concat(c.Own, c.Obeyed) {

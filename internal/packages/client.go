@@ -3,6 +3,7 @@ package packages
 import (
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -35,6 +36,7 @@ type client struct {
 	login   []login
 	bundles []string // files with CA certificates
 	proxy   func(*url.URL) (*url.URL, error)
+	avoid   string // see Config.Changeable
 }
 
 // index is a package index.
@@ -63,7 +65,7 @@ func (c *client) names() []string {
 func (p *Packages) IndexHosts() []string {
 	all := []string{defaultPython, defaultNode, "https://" + pythonFiles}
 	for _, lang := range []sandboxmcp.Language{sandboxmcp.Python, sandboxmcp.Node} {
-		c, err := readClient(lang, p.env, p.cfg.Home)
+		c, err := readClient(lang, p.env, p.cfg.Home, p.cfg.Changeable)
 		if err != nil { // an installation reports it
 			continue
 		}
@@ -84,9 +86,10 @@ func (p *Packages) IndexHosts() []string {
 	return slices.Compact(hosts)
 }
 
-// readClient reads the configuration of the language's package manager.
-func readClient(lang sandboxmcp.Language, env map[string]string, home string) (*client, error) {
-	c := &client{scopes: map[string]index{}}
+// readClient reads the configuration of the language's package manager, without files that lead into the
+// directory avoid.
+func readClient(lang sandboxmcp.Language, env map[string]string, home, avoid string) (*client, error) {
+	c := &client{scopes: map[string]index{}, avoid: avoid}
 	for _, name := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"} {
 		c.bundles = append(c.bundles, env[name])
 	}
@@ -147,7 +150,7 @@ func basic(user, password string) string {
 func (c *client) readPip(env map[string]string, home string, proxy *httpproxy.Config) error {
 	global, install := map[string]string{}, map[string]string{}
 	for _, file := range pipFiles(env, home) {
-		for _, e := range readINI(file, "=:") {
+		for _, e := range c.readINI(file, "=:") {
 			key := strings.ToLower(strings.ReplaceAll(strings.TrimLeft(e.key, "-"), "_", "-"))
 			switch e.section {
 			case "global":
@@ -172,7 +175,7 @@ func (c *client) readPip(env map[string]string, home string, proxy *httpproxy.Co
 		if u, err := url.Parse(text); err == nil && u.Scheme == "file" {
 			text = u.Path
 		}
-		if filepath.IsAbs(text) {
+		if filepath.IsAbs(text) && !plainfile.LeadsInto(c.avoid, text) {
 			c.links = append(c.links, text)
 		}
 	}
@@ -256,7 +259,7 @@ func (c *client) readNpm(env map[string]string, home string, proxy *httpproxy.Co
 		files = append(files, filepath.Join(home, ".npmrc"))
 	}
 	for _, file := range files {
-		for _, e := range readINI(file, "=") {
+		for _, e := range c.readINI(file, "=") {
 			set[expand(e.key, env)] = expand(strings.Trim(e.value, `"'`), env)
 		}
 	}
@@ -322,10 +325,18 @@ type entry struct{ section, key, value string }
 
 const maxClientFile = 1 << 20
 
+// readFile reads a file of the configuration.
+func (c *client) readFile(file string, limit int64) ([]byte, error) {
+	if plainfile.LeadsInto(c.avoid, file) {
+		return nil, errors.New("programs in sandboxes can change it")
+	}
+	return plainfile.Read(file, limit)
+}
+
 // readINI reads a configuration file. It returns nothing if the file cannot be read, as pip
 // and npm do. A line that begins with a blank continues the value before it.
-func readINI(file, separators string) []entry {
-	data, err := plainfile.Read(file, maxClientFile)
+func (c *client) readINI(file, separators string) []entry {
+	data, err := c.readFile(file, maxClientFile)
 	if err != nil {
 		return nil
 	}
@@ -356,7 +367,7 @@ func cutAny(s, separators string) (before, after string, ok bool) {
 
 // readNetrc reads logins from a .netrc. Those of indexes go before them.
 func (c *client) readNetrc(file string) {
-	data, err := plainfile.Read(file, maxClientFile)
+	data, err := c.readFile(file, maxClientFile)
 	if err != nil {
 		return
 	}
@@ -409,7 +420,7 @@ func (c *client) certificates() (*x509.CertPool, error) {
 			continue
 		}
 		seen[file] = true
-		data, err := plainfile.Read(file, 16<<20)
+		data, err := c.readFile(file, 16<<20)
 		if err != nil {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the CA bundle %s of this machine's configuration cannot be read", file).WithCause(err).
 				WithHint("correct PIP_CERT, REQUESTS_CA_BUNDLE, cafile or NODE_EXTRA_CA_CERTS")

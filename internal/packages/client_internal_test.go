@@ -50,7 +50,7 @@ func TestPipConfiguration(t *testing.T) {
 			for _, m := range []map[string]string{base, c.env} {
 				maps.Copy(env, m)
 			}
-			got, err := readClient(sandboxmcp.Python, env, c.home)
+			got, err := readClient(sandboxmcp.Python, env, c.home, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,14 +59,14 @@ func TestPipConfiguration(t *testing.T) {
 			}
 		})
 	}
-	c, err := readClient(sandboxmcp.Python, base, "")
+	c, err := readClient(sandboxmcp.Python, base, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := c.trusted(); err != nil || !got["x:443"] || !got["x:80"] || !got["y:8080"] || got["y:443"] || !got["global.test:443"] || len(got) != 4 {
 		t.Errorf("got %v, %v", got, err)
 	}
-	_, err = readClient(sandboxmcp.Python, map[string]string{"PIP_INDEX_URL": "ftp://user:pw@x/y"}, "")
+	_, err = readClient(sandboxmcp.Python, map[string]string{"PIP_INDEX_URL": "ftp://user:pw@x/y"}, "", "")
 	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInstallFailed {
 		t.Errorf("got %v", err)
 	}
@@ -78,7 +78,7 @@ func TestNpmConfiguration(t *testing.T) {
 	put(t, dir, "home/.npmrc", "; c\nregistry=https://user.test/npm/\n@corp:registry = \"https://corp.test/\"\n@b:registry=https://b.test\n@a:registry=https://a.test\n//corp.test/:_authToken=${TOKEN}\n//user.test/npm/:username=me\n//user.test/npm/:_password=cHc=\ncafile=/ca.pem\n")
 	home := filepath.Join(dir, "home")
 	env := map[string]string{"TOKEN": "tok", "npm_config_globalconfig": "/dev/null", "NO_PROXY": "*"}
-	c, err := readClient(sandboxmcp.Node, env, home)
+	c, err := readClient(sandboxmcp.Node, env, home, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestNpmConfiguration(t *testing.T) {
 		}
 	}
 	env["npm_config_registry"] = "https://env.test"
-	if c, err = readClient(sandboxmcp.Node, env, home); err != nil || c.indexes[0].url.Host != "env.test" {
+	if c, err = readClient(sandboxmcp.Node, env, home, ""); err != nil || c.indexes[0].url.Host != "env.test" {
 		t.Errorf("got %v, %v", c, err)
 	}
 }
@@ -111,7 +111,7 @@ func TestNpmConfiguration(t *testing.T) {
 func TestNetrc(t *testing.T) {
 	home := t.TempDir()
 	put(t, home, ".netrc", "machine index.test login me password pw\ndefault login no password no\n")
-	c, err := readClient(sandboxmcp.Python, map[string]string{"PIP_INDEX_URL": "https://index.test:8443/simple"}, home)
+	c, err := readClient(sandboxmcp.Python, map[string]string{"PIP_INDEX_URL": "https://index.test:8443/simple"}, home, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestLoginsAreForTheirPort(t *testing.T) {
 		{sandboxmcp.Python, map[string]string{"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "https://me:pw@index.test/simple"}},
 		{sandboxmcp.Node, map[string]string{"npm_config_//index.test/:_authToken": "token", "npm_config_registry": "https://index.test/"}},
 	} {
-		got, err := readClient(c.lang, c.env, "")
+		got, err := readClient(c.lang, c.env, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestLoginsAreForTheirPort(t *testing.T) {
 // TestProxies: a host that only a proxy reaches is asked if it is an index, and not if a
 // document names it.
 func TestProxies(t *testing.T) {
-	c, err := readClient(sandboxmcp.Python, map[string]string{"PIP_CONFIG_FILE": "/dev/null", "HTTPS_PROXY": "http://10.0.0.1:3128", "NO_PROXY": "direct.test"}, "")
+	c, err := readClient(sandboxmcp.Python, map[string]string{"PIP_CONFIG_FILE": "/dev/null", "HTTPS_PROXY": "http://10.0.0.1:3128", "NO_PROXY": "direct.test"}, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

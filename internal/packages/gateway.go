@@ -43,7 +43,7 @@ func (p *Packages) Open(ctx context.Context, o Order) (*Gateway, error) {
 	if err := ask.all(ctx, o.names()); err != nil {
 		return nil, err
 	}
-	c, err := readClient(o.Language, p.env, p.cfg.Home)
+	c, err := readClient(o.Language, p.env, p.cfg.Home, p.cfg.Changeable)
 	if err != nil {
 		return nil, err
 	}

@@ -69,6 +69,10 @@ type Config struct {
 	Logger    *slog.Logger                                           // nil: nothing is logged
 	Now       func() time.Time                                       // nil: the machine's clock
 	Transport http.RoundTripper                                      // nil: the machine's network, with the address check of egress for hosts that are no index
+
+	// Changeable is a directory that programs in sandboxes can change, as plainfile.Unlinked returns it; empty: none.
+	// No configuration and no local packages are read from it: they would decide what other programs get.
+	Changeable string
 }
 
 // Dir returns the directory of packages in a state directory.

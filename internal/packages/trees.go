@@ -435,7 +435,7 @@ func (p *Packages) remember(o Order, c *client, t Tree) {
 // than a day and the specs do not name exact versions. It applies the policy to everything in
 // the tree, so it may call Order.Ask, and its error is that of the policy.
 func (p *Packages) Known(ctx context.Context, o Order) (Tree, bool, error) {
-	c, err := readClient(o.Language, p.env, p.cfg.Home)
+	c, err := readClient(o.Language, p.env, p.cfg.Home, p.cfg.Changeable)
 	if err != nil {
 		return Tree{}, false, err
 	}

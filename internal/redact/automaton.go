@@ -39,7 +39,7 @@ type node struct {
 // goesOn is the offset in a long form where it continues after a fingerprint.
 type goesOn struct {
 	text, from int32
-	more       int32 // next entry for the same fingerprint; -1: last
+	more       int32 // next entry for the same fingerprint, of an earlier text or offset; -1: last
 }
 
 // pattern is the range of an exact form in automaton.all.

@@ -1,9 +1,6 @@
 package redact
 
-import (
-	"bytes"
-	"slices"
-)
+import "bytes"
 
 // stream masks the matches of an automaton. It holds bytes back from the first one that
 // may belong to an incomplete match.
@@ -15,7 +12,8 @@ type stream struct {
 	held    []byte     // the bytes from base to pos
 	cover   []span     // parts to mask from base on, sorted, neither overlapping nor touching
 	masked  int64      // end of the last mask; -1: none
-	follow  []follower // long forms whose fingerprint was found and that continue here
+	follow  []follower // long forms whose fingerprint was found and that continue here, in the order of automaton.goes
+	spare   []follower // scratch space of start
 	head    []byte     // the first headBytes bytes of the stream
 	lead    int64      // how many bytes at the start of the stream are masked
 	partial map[int]bool
@@ -64,7 +62,7 @@ func (s *stream) close(dst []byte) []byte {
 	s.release()
 	s.ends()
 	dst = s.emit(dst, s.held, s.pos)
-	s.state, s.held, s.head, s.follow = 0, nil, nil, nil
+	s.state, s.held, s.head, s.follow, s.spare = 0, nil, nil, nil, nil
 	return dst
 }
 
@@ -149,17 +147,39 @@ func (s *stream) arrive() {
 	}
 	s.mask(s.pos-int64(n.length), s.pos)
 	for {
-		for g := n.goOn; g >= 0 && len(s.follow) < maxFollowers; g = a.goes[g].more {
-			// Two followers at the same offset of the same form would continue alike.
-			if f := (follower{a.goes[g].text, a.goes[g].from}); !slices.Contains(s.follow, f) {
-				s.follow = append(s.follow, f)
-			}
-		}
+		s.start(n.goOn)
 		if n.found == 0 {
 			return
 		}
 		n = &a.nodes[n.found]
 	}
+}
+
+// start adds the followers of a fingerprint, from index g of automaton.goes on. It leaves out those
+// that are there: two followers at the same offset of the same form would continue alike. Both
+// lists have the same order, so start reads each once.
+func (s *stream) start(g int32) {
+	had, room := s.follow, maxFollowers-len(s.follow)
+	if g < 0 || room <= 0 {
+		return
+	}
+	all, i := s.spare[:0], 0
+	for ; g >= 0 && room > 0; g = s.a.goes[g].more {
+		f := follower{s.a.goes[g].text, s.a.goes[g].from}
+		for i < len(had) && had[i].before(f) {
+			all, i = append(all, had[i]), i+1
+		}
+		if i == len(had) || had[i] != f {
+			all, room = append(all, f), room-1
+		}
+	}
+	all = append(all, had[i:]...)
+	s.follow, s.spare = all, had
+}
+
+// before reports whether f comes before g in the order of automaton.goes.
+func (f follower) before(g follower) bool {
+	return f.text > g.text || f.text == g.text && f.at > g.at
 }
 
 // goOn keeps the followers whose form continues with the byte, and masks it if there are any.

@@ -82,7 +82,7 @@ func (s *Set) examinePython(ctx context.Context, found, real string, exact bool)
 		}
 		return Interpreter{Path: real, Version: m[1]}, nil
 	}
-	a, err := s.probe(ctx, found, "-I", "-c", pythonProbe)
+	a, err := s.probe(ctx, found, "-I", "-S", "-c", pythonProbe) // without -S it would execute code of packages (.pth, sitecustomize)
 	if err != nil {
 		return Interpreter{}, err
 	}
@@ -93,7 +93,9 @@ func (s *Set) examinePython(ctx context.Context, found, real string, exact bool)
 	if in.Path, err = realBinary(a.Executable, isVirtualEnv(a.Executable)); err != nil {
 		return Interpreter{}, err
 	}
-	in.Virtual = isVirtualEnv(in.Path)
+	if root := virtualEnv(in.Path); root != "" { // without its packages a Python may name its base alone
+		in.Virtual, a.Prefixes = true, append(a.Prefixes, root)
+	}
 	var dirs []string
 	for _, p := range a.Prefixes {
 		dirs = append(dirs, installation(p, s.home())...)
@@ -174,13 +176,16 @@ func realBinary(executable string, virtual bool) (string, error) {
 }
 
 // isVirtualEnv reports whether the path of a python is in a virtual environment.
-func isVirtualEnv(python string) bool {
+func isVirtualEnv(python string) bool { return virtualEnv(python) != "" }
+
+// virtualEnv returns the directory of the virtual environment that the path of a python is in, or "".
+func virtualEnv(python string) string {
 	for _, dir := range []string{filepath.Dir(python), filepath.Dir(filepath.Dir(python))} {
 		if _, err := os.Stat(filepath.Join(dir, virtualMark)); err == nil {
-			return true
+			return dir
 		}
 	}
-	return false
+	return ""
 }
 
 // probe runs a program once and parses its answer.

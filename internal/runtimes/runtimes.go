@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // Config configures New.
@@ -34,6 +35,10 @@ type Config struct {
 
 	// Now returns the time; nil: time.Now.
 	Now func() time.Time
+
+	// Changeable is a directory that programs in sandboxes can change; empty: none. Interpreters that lead into it
+	// are passed over and never started.
+	Changeable string
 }
 
 // Interpreter is a binary that runs code of a language.
@@ -70,6 +75,7 @@ type Interpreter struct {
 // Set finds interpreters and caches the results. Its methods may be called concurrently.
 type Set struct {
 	cfg      Config
+	avoid    changeable
 	slots    map[sandboxmcp.Language]chan struct{} // held while a language is searched, by one goroutine at a time
 	cache    *cache
 	codes    *codes
@@ -95,7 +101,9 @@ func New(cfg Config) *Set {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Set{cfg: cfg, slots: map[sandboxmcp.Language]chan struct{}{}, cache: newCache(cfg), codes: newCodes(cfg.CacheFile), compiler: compiler{busy: map[string]bool{}}, latest: map[sandboxmcp.Language]finding{}}
+	avoid := changeable(plainfile.Unlinked(cfg.Changeable))
+	cfg.Path, cfg.HomeEnv = avoid.outside(cfg.Path), avoid.environ(cfg.HomeEnv)
+	s := &Set{cfg: cfg, avoid: avoid, slots: map[sandboxmcp.Language]chan struct{}{}, cache: newCache(cfg), codes: newCodes(cfg.CacheFile), compiler: compiler{busy: map[string]bool{}}, latest: map[sandboxmcp.Language]finding{}}
 	for _, l := range sandboxmcp.Languages() {
 		s.slots[l] = make(chan struct{}, 1)
 	}
@@ -164,6 +172,10 @@ func (s *Set) find(ctx context.Context, lang sandboxmcp.Language, exact bool) (I
 	}
 	tried := []string{}
 	for hit := range search(s.cfg.Path, names[lang]) {
+		if s.avoid.has(hit.path) {
+			tried = append(tried, hit.path+": "+passedOver)
+			continue
+		}
 		e, ok := s.cache.look(lang, hit)
 		if !ok || (exact && e.Failure == "" && !isExact(e.Interpreter.Version)) {
 			in, err := s.examine(ctx, lang, hit, exact)
@@ -171,6 +183,9 @@ func (s *Set) find(ctx context.Context, lang sandboxmcp.Language, exact bool) (I
 				return Interpreter{}, cancelled(ctx)
 			}
 			e = s.cache.keep(lang, hit, in, err)
+		}
+		if e.Failure == "" && s.avoid.holds(e.Interpreter) {
+			e.Failure = passedOver
 		}
 		if e.Failure == "" {
 			return e.Interpreter, nil
@@ -184,6 +199,9 @@ func (s *Set) find(ctx context.Context, lang sandboxmcp.Language, exact bool) (I
 	}
 	return Interpreter{}, err
 }
+
+// passedOver is why an interpreter that leads into Config.Changeable is not used.
+const passedOver = "programs in sandboxes can change it"
 
 func cancelled(ctx context.Context) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the search for an interpreter was cancelled").WithCause(ctx.Err())

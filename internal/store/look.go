@@ -64,7 +64,7 @@ func (v *View) settle(ctx context.Context, cfg Config) error {
 	if cfg.Notes == nil || !v.Current() || !canLease {
 		return nil
 	}
-	v.s.notes.dir = notesDir(v.s.real)
+	v.s.notes.dir = NotesDir(v.s.real)
 	if others, err := v.s.unsettled(ctx); err != nil || len(others) == 0 {
 		return v.s.explainRead(err)
 	}

@@ -45,9 +45,9 @@ func frameSum(name string, at int64, content []byte) uint32 {
 	return crc32.Update(sum, table, content)
 }
 
-// notesDir returns the directory of the files with notes. It is beside the database, so
+// NotesDir returns the directory of the files with notes. It is beside the database, so
 // processes that share the database share it.
-func notesDir(database string) string { return database + "-notes" }
+func NotesDir(database string) string { return database + "-notes" }
 
 // append appends a frame with notes to this process's file, which it makes if there is none.
 // It writes the whole frame or nothing and returns the frame's length. The caller holds n.mu.

@@ -187,7 +187,7 @@ func (s *Store) prepareNotes(d database, cfg Config) error {
 	}
 	fi, err := os.Stat(d.real)
 	if err == nil && owned(fi) {
-		s.notes.dir, s.notes.makers, s.notes.direct = notesDir(d.real), cfg.Notes, s.full
+		s.notes.dir, s.notes.makers, s.notes.direct = NotesDir(d.real), cfg.Notes, s.full
 	}
 	return err
 }

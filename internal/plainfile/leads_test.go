@@ -1,0 +1,45 @@
+package plainfile_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
+)
+
+// TestLeadsInto: a link anywhere on the way counts, also one that leads out again.
+func TestLeadsInto(t *testing.T) {
+	top := plainfile.Unlinked(t.TempDir())
+	in := top + "/in"
+	for _, dir := range []string{in + "/deep", top + "/out", top + "/inner"} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		"/out/file": "../in/file", "/out/dir": in + "/deep", "/in/back": top + "/out", "/out/through": in + "/back/x", "/out/other": "../inner/x", "/out/loop": "loop",
+	} {
+		if err := os.Symlink(target, top+link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]bool{
+		in: true, in + "/deep/missing": true, top + "/out/../in/x": true, top + "/out/file": true, top + "/out/dir/x": true, top + "/out/through": true, top + "/out/loop": true,
+		top: false, top + "/inner/x": false, top + "/out/other": false, top + "/out/missing": false, "/": false,
+	} {
+		if got := plainfile.LeadsInto(in, path); got != want {
+			t.Errorf("%s: got %t, want %t", path, got, want)
+		}
+		if plainfile.LeadsInto("", path) {
+			t.Errorf("%s leads into no directory: got true, want false", path)
+		}
+	}
+	t.Chdir(in)
+	if !plainfile.LeadsInto(in, filepath.Join("deep", "x")) {
+		t.Error("a relative path: got false, want true")
+	}
+	if got := plainfile.Unlinked(top + "/out/dir"); got != in+"/deep" {
+		t.Errorf("got %s, want it without links", got)
+	}
+}
