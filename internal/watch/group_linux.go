@@ -32,7 +32,7 @@ type Group struct {
 	done   chan struct{}
 	once   sync.Once
 
-	began     time.Time
+	began     time.Time // from then on it may use its fraction of a core; guarded by sharing
 	notBefore time.Time // earliest time of the next exact sum
 	spent     spent     // used by run alone
 	looks     int       // number of calls of look; used by run alone
@@ -42,6 +42,7 @@ type Group struct {
 	blind map[string]int // looks in a row in which a process with threads showed no memory; used by run alone
 
 	sharing sync.Mutex
+	again   bool // Restart was called; guarded by sharing
 	stopped bool // programs are stopped because they are ahead of their share of the processor; guarded by sharing
 	free    bool // programs are not stopped for now; guarded by sharing
 
@@ -222,9 +223,12 @@ func (w *Group) share(used time.Duration) (excess string) {
 	if cores <= 0 {
 		return ""
 	}
-	allowed := time.Duration(cores * float64(time.Since(w.began)))
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
+	if w.again {
+		w.again, w.began = false, time.Now().Add(-time.Duration(float64(used)/cores))
+	}
+	allowed := time.Duration(cores * float64(time.Since(w.began)))
 	switch {
 	case w.free:
 	case !w.stopped && used > allowed+shareBurst:
@@ -279,6 +283,16 @@ func (w *Group) Usage(ended time.Duration) cgroup.Usage {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return cgroup.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
+}
+
+// Restart counts the fraction of a core from now on. Programs do not get later what they have not used before.
+func (w *Group) Restart() {
+	if w == nil {
+		return
+	}
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	w.again = true
 }
 
 // LiftQuota continues the programs that the watch has stopped, and suspends the limit of the

@@ -58,6 +58,7 @@ type Target struct {
 	Gone   func() bool                        // reports whether the sandbox has ended; called between Hold and release
 	Pace   func(cost time.Duration)           // takes cost from the sandbox's share of the server's time; may sleep
 	End    func(excess string)                // ends the programs; excess says what they hold too many of
+	Over   func() string                      // returns what else the programs use too much of, or ""; nil: nothing
 
 	kills     kills         // processes that the memory limit has ended
 	counted   time.Duration // CPU time when its kernel objects were last counted; used by Objects.run alone
@@ -178,7 +179,10 @@ func (o *Objects) look(live []*Target, short bool) {
 			continue
 		}
 		o.locksDue, s.epollDue = true, true
-		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, s.overTables} {
+		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, s.overTables, s.Over} {
+			if over == nil {
+				continue
+			}
 			if excess := over(); excess != "" {
 				s.End(excess)
 				s.counted = -idleCPU // count it again
