@@ -24,7 +24,7 @@ func (s *sandbox) startWatch() {
 	if s.group != nil {
 		return
 	}
-	limits := watch.Limits{MemoryBytes: s.spec.MemoryBytes, MaxTasks: s.spec.MaxTasks}
+	limits := watch.Limits{MemoryBytes: s.spec.MemoryBytes, MaxTasks: s.spec.MaxTasks, Waits: s.waits.Load()}
 	if cores := s.spec.CPUCores; cores != float64(wholeCores(cores)) {
 		limits.Cores = cores
 	}
@@ -35,7 +35,7 @@ func (s *sandbox) startWatch() {
 func (s *sandbox) countObjects() {
 	s.objects = &watch.Target{
 		Slot: s.slot, Group: s.group, Plain: s.hall.Mode() == jail.ModePlain, Shares: s.sharesUser(),
-		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, End: s.endFor, Over: s.overAhead,
+		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, End: s.endFor, Over: s.overAhead, Waits: s.waits.Load,
 	}
 	s.b.objects.Add(s.objects)
 	s.slot.OnWatches(func() { s.b.objects.GrantWatches(s.objects) })
