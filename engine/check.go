@@ -57,8 +57,13 @@ func (e *Engine) check(ctx context.Context, c sandboxmcp.Caller, check sandboxmc
 		return validate.Shell(check.Code, o), nil
 	case sandboxmcp.Python:
 	}
-	p := validate.Python(check.Code, o)
-	res, err := e.help(ctx, c, helper{language: language, program: p.Program, stdin: p.Stdin, compiles: "check.py", limits: sandboxmcp.Limits{TimeoutSeconds: checkSeconds, MaxOutputBytes: checkOutput}})
+	return e.checkPython(ctx, c, check.Code, o, false)
+}
+
+// checkPython checks Python code in a sandbox. beside says that a run waits for it.
+func (e *Engine) checkPython(ctx context.Context, c sandboxmcp.Caller, code string, o validate.Options, beside bool) (sandboxmcp.CodeReport, error) {
+	p := validate.Python(code, o)
+	res, err := e.help(ctx, c, helper{language: sandboxmcp.Python, beside: beside, program: p.Program, stdin: p.Stdin, compiles: "check.py", limits: sandboxmcp.Limits{TimeoutSeconds: checkSeconds, MaxOutputBytes: checkOutput}})
 	if err != nil {
 		return sandboxmcp.CodeReport{}, err
 	}
@@ -78,6 +83,13 @@ const (
 	checkSeconds = 5
 	checkOutput  = 16 << 20 // the corrected code, with an escape for every character
 )
+
+// isUncompiled reports whether the code of a run cannot be compiled, as its interpreter has said. If that had imported
+// packages before, they may have forged it.
+func (e *Engine) isUncompiled(x *execution) bool {
+	r, err := e.checkPython(x.ctx, x.who, x.req.Code, e.checkOptions(false), true)
+	return err == nil && slices.ContainsFunc(r.Issues, func(i sandboxmcp.Issue) bool { return i.Rule == "syntax" })
+}
 
 // checkCode refuses code that is empty or too long.
 func (e *Engine) checkCode(code string) error {

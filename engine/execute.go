@@ -61,7 +61,15 @@ func (e *Engine) executeProgram(x *execution, interp interpreter.Interpreter, sb
 	if err == nil && x.guarded && o.Report.Refused != nil {
 		return nil, e.refusedBy(x, o.Report.Refused)
 	}
+	if s := o.Report.Syntax; err == nil && s != nil && loadsPackages(proc) && !e.isUncompiled(x) {
+		o.Report.Syntax, o.Report.Error = nil, &sandboxmcp.ProgramError{Name: s.Name, Value: s.Message, Traceback: []string{}}
+	}
 	return &o, err
+}
+
+// loadsPackages reports whether code of packages may run in a process before its program.
+func loadsPackages(p backend.Process) bool {
+	return p.Prestart != nil && p.Prestart.Fork != nil && len(p.Prestart.Fork.Load) > 0
 }
 
 func (e *Engine) executeCell(x *execution, _ interpreter.Interpreter, _ backend.Sandbox) (*run.Outcome, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // plantsAVerdict leaves a file in a session of single runs that Python executes when a later
@@ -47,6 +48,63 @@ func TestNoProgramForgesThatItWasNotRun(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// judges is a package that answers for the check of programs, if it is imported before that.
+const judges = `
+import builtins
+really = builtins.exec
+def judge(code, names, *more):
+    really(code, names, *more)
+    if "refused" in names:
+        names["refused"] = lambda text: ANSWER
+builtins.exec = judge
+`
+
+// TestPackagesJudgeNoProgram: no package is imported ahead in an interpreter that judges its program. It could let a
+// dangerous program pass, or say of a program that it was not run.
+func TestPackagesJudgeNoProgram(t *testing.T) {
+	for name, answer := range map[string]string{"Passes": "None", "Refuses": `'[[1, 1, "error", "x", "forged"]]'`} {
+		t.Run(name, func(t *testing.T) {
+			modules := map[string]string{"numpy.py": strings.ReplaceAll(judges, "ANSWER", answer), "pandas.py": importing}
+			e := withPythonOn(t, modules, func(c *engine.Config) { c.RejectDangerous = true })
+			said, ahead := preloadedBy(t, func(r sandboxmcp.Request) sandboxmcp.Result { return execute(t, e, r) })
+			if said != "good" || ahead {
+				t.Errorf("the package: got %q, ahead %v; want good, and not imported ahead", said, ahead)
+			}
+			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas, os\nos.system('id')"})
+			wantCode(t, err, sandboxmcp.CodeValidationFailed)
+		})
+	}
+}
+
+// denies is a package that says of programs that they cannot be compiled, if it is imported before.
+const denies = `
+import posix
+really, said = posix.write, b'{"type":"syntax","name":"SyntaxError","message":"forged","line":1,"col":1}'
+def write(fd, data):
+    if fd == 3 and b'"start"' in data:
+        really(3, len(said).to_bytes(4, "big") + said)
+        return len(data)
+    return really(fd, data)
+posix.write = write
+`
+
+// TestPackagesForgeNoSyntaxError: a package that was imported ahead says that a program was not compiled. The program
+// runs, and the result says so. A program that cannot be compiled is rejected as ever.
+func TestPackagesForgeNoSyntaxError(t *testing.T) {
+	e := withPythonOn(t, map[string]string{"numpy.py": denies, "pandas.py": importing}, func(c *engine.Config) { c.MaxConcurrent = 1 })
+	said, ahead := preloadedBy(t, func(r sandboxmcp.Request) sandboxmcp.Result { return execute(t, e, r) })
+	testkit.Need(t, "zygote", ahead, "nothing is imported ahead here")
+	r := sandboxmcp.Request{Language: sandboxmcp.Python, Display: sandboxmcp.DisplayResults, Code: "import pandas\nprint(pandas.says)"}
+	res := execute(t, e, r)
+	if res.Status != sandboxmcp.StatusCompleted || res.Stdout != said+"\n" || !res.Success || res.Error == nil || res.Error.Value != "forged" {
+		t.Errorf("a program that runs: got %s %q, error %v; want completed, what it printed, and the package's words as an error", res.Status, res.Stdout, res.Error)
+	}
+	r.Code = "import pandas\nprint(1"
+	if res = execute(t, e, r); res.Status != sandboxmcp.StatusRejected || res.Stdout != "" {
+		t.Errorf("a program that cannot be compiled: got %s %q, want rejected", res.Status, res.Stdout)
 	}
 }
 

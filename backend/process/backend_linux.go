@@ -167,7 +167,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	var sb *sandbox
 	key := b.keyOf(spec)
 	if !spec.Terminal { // no ready sandbox has terminals
-		sb = b.tryReady(key, spec)
+		sb = b.tryReady(key, spec) //nolint:contextcheck // the watch of the next one outlives the call
 	}
 	if sb == nil {
 		var err error

@@ -118,7 +118,7 @@ func (b *Backend) forkServerFor(h *hall, key string, p *backend.Prestart, spec b
 	if n.over || !bytes.Equal(n.cfg.Text, text) {
 		return nil, nil
 	}
-	n.wantsLocked(p.Fork, spec)
+	n.wantsLocked(p.Fork, spec, b.forkBounds.rest)
 	n.uses++
 	var old *jail.Zygote
 	if n.zygote != nil && (n.forks >= b.forkBounds.forks || time.Since(n.born) >= b.forkBounds.age) {
@@ -307,6 +307,7 @@ func (s *sandbox) readyFork(key, load string) bool {
 		return errors.Is(err, jail.ErrNotForked)
 	}
 	s.child, s.childKey, s.childBorn = c, key, born
+	s.waits.Store(true)
 	return s.load(c, n, z, load, !n.cfg.Stays) == nil
 }
 
@@ -333,7 +334,7 @@ func (s *sandbox) forkFor(p backend.Process) (key, load string) {
 // run starts a command. It uses the fork that waits in the sandbox, or makes a new fork, or
 // executes the program.
 func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) (*jail.Proc, error) {
-	key, load := s.forkFor(p)
+	key, load := s.forkFor(p) //nolint:contextcheck // what it prepares outlives the call
 	s.mu.Lock()
 	c := s.child
 	s.child = nil
@@ -362,7 +363,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 		}
 	}
 	if c != nil {
-		if err := s.load(c, n, z, load, false); err != nil {
+		if err := s.load(c, n, z, load, false); err != nil { //nolint:contextcheck // the watch outlives the call
 			s.b.log.Debug("a program is not forked but executed", "error", err)
 			if err = c.Drop(context.WithoutCancel(ctx)); err != nil {
 				return nil, err

@@ -48,7 +48,7 @@ func newReadyPool(idle time.Duration, eager bool) *pool.Pool[poolKey, *sandbox] 
 			}
 			return peak + 1
 		},
-		Dead: (*sandbox).gone,
+		Dead: (*sandbox).spoiled,
 		Drop: (*sandbox).end,
 		Cost: func(s *sandbox, counts map[string]int) {
 			counts["slots_ready"]++

@@ -216,14 +216,18 @@ func (b *Backend) tryReady(key poolKey, spec backend.Spec) *sandbox {
 	}
 	b.exchangeTasks(s.spec.MaxTasks, spec.MaxTasks)
 	err := s.resize(spec)
+	s.use.Lock()
 	s.spec.MaxTasks = spec.MaxTasks // also if it failed: so many are reserved
+	s.use.Unlock()
 	if err != nil {
 		b.log.Debug("a ready sandbox is not used", "error", err)
 		_ = s.end()
 		b.leave(s.hall)
 		return nil
 	}
+	s.use.Lock() // the watch may be ending its programs
 	s.spec = spec
+	s.use.Unlock()
 	return s
 }
 
@@ -231,15 +235,16 @@ func (b *Backend) tryReady(key poolKey, spec backend.Spec) *sandbox {
 // are watched.
 func (b *Backend) handOut(s *sandbox) error {
 	s.asked = true
+	s.waits.Store(false)
+	s.watch.Restart()
 	if s.spec.Stays && b.ready != nil { // the next one may be requested before this one is closed
 		time.AfterFunc(fillDelay, b.ready.Fill)
 	}
-	s.startWatch()
+	s.watchOver()
 	b.mu.Lock()
 	closed := b.closed
 	b.live[s] = struct{}{}
 	b.mu.Unlock()
-	s.countObjects()
 	if closed {
 		_ = s.end()
 		return b.closedError()

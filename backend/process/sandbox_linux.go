@@ -45,10 +45,10 @@ type sandbox struct {
 	root        string        // its directory on the host; tier L1 only
 	lock        *os.File      // lock on root
 
-	objects *watch.Target // the sandbox as a target of the kernel object watch; nil before it is handed out
-
-	asked       bool        // it was handed out to a caller
-	child       *jail.Child // a fork that waits; guarded by mu once the sandbox is handed out
+	objects     *watch.Target // the sandbox as a target of the kernel object watch; nil: nothing has run in it
+	asked       bool          // it was handed out to a caller
+	waits       atomic.Bool   // package code may run in it, and it is not handed out
+	child       *jail.Child   // a fork that waits; guarded by mu once the sandbox is handed out
 	childKey    string
 	childLoaded string    // key of the snapshot that the fork has loaded
 	childBorn   time.Time // start time of the fork's zygote

@@ -21,6 +21,7 @@ type load struct {
 	trees     []backend.Tree // attached to the sandboxes
 	check     backend.LoadCheck
 	uses      int
+	last      time.Time     // when a program last asked for it
 	making    chan struct{} // closed when the attempt has ended; nil: none is under way
 	importing bool          // the attempt has checked the files and executes the Load
 	failed    time.Time
@@ -47,15 +48,16 @@ func attachedTo(spec backend.Spec) []backend.Tree {
 	return slices.DeleteFunc(slices.Clone(spec.Trees), func(t backend.Tree) bool { return !attached(t) })
 }
 
-// wantsLocked records that a process has a Load. n.mu is held.
-func (n *forkServer) wantsLocked(f *backend.Fork, spec backend.Spec) {
+// wantsLocked records that a process has a Load. If there are others enough, it replaces one that no process
+// had for the time of rest. n.mu is held.
+func (n *forkServer) wantsLocked(f *backend.Fork, spec backend.Spec, rest time.Duration) {
 	key := loadKey(f, spec)
 	if key == "" {
 		return
 	}
 	i := n.loads[key]
 	if i == nil {
-		if len(n.loads) >= jail.MaxSnapshots {
+		if len(n.loads) >= jail.MaxSnapshots && !n.dropLocked(rest) {
 			return
 		}
 		i = &load{key: key, text: string(f.Load), trees: attachedTo(spec)}
@@ -63,6 +65,26 @@ func (n *forkServer) wantsLocked(f *backend.Fork, spec backend.Spec) {
 	}
 	i.check = f.Check
 	i.uses++
+	i.last = time.Now()
+}
+
+// dropLocked forgets the Load that was asked for least recently, if that was before the time of rest. It reports
+// whether it did. n.mu is held.
+func (n *forkServer) dropLocked(rest time.Duration) bool {
+	var oldest *load
+	for _, i := range n.loads {
+		if i.making == nil && (oldest == nil || i.last.Before(oldest.last)) {
+			oldest = i
+		}
+	}
+	if oldest == nil || time.Since(oldest.last) < rest {
+		return false
+	}
+	delete(n.loads, oldest.key)
+	if n.zygote != nil {
+		n.zygote.Keep(oldest.key, nil)
+	}
+	return true
 }
 
 // loadLocked starts to make the snapshots that programs need and that the zygote lacks. n.mu is
@@ -172,7 +194,7 @@ func (b *Backend) forkAlone(h *hall, z *jail.Zygote, trees []backend.Tree) (*san
 	if err != nil {
 		return nil, nil, err
 	}
-	s.startWatch()
+	s.watchOver()
 	if s.child, err = s.forkFrom(z, false); err != nil {
 		_ = s.end()
 		return nil, nil, err
@@ -209,6 +231,7 @@ func (s *sandbox) load(c *jail.Child, n *forkServer, z *jail.Zygote, key string,
 	if snapshot == nil {
 		return nil
 	}
+	s.watchOver()
 	err := c.Load(snapshot, ahead)
 	if err == nil {
 		s.childLoaded = key

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -110,6 +111,7 @@ func TestHostileImportHarmsOnlyItself(t *testing.T) {
 		"Descriptor":    "there are open files",
 		"AwaitsForever": "does not answer",
 		"SharedMemory":  "a fork failed",
+		"OverTheLoader": "invalid argument",
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend()(t)
@@ -217,5 +219,50 @@ func TestPackageCodeRunsBeforeNoOtherProgram(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPackageCodeHasNoDescriptorOfOthers: before its program comes, package code in a fork has streams of its own. Those
+// of the zygote are the same for all forks, so programs could talk with each other.
+func TestPackageCodeHasNoDescriptorOfOthers(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	const text = where + `
+import os
+def later():
+    global had
+    had = [os.readlink("/proc/self/fd/" + n) for n in sorted(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd/" + n)]
+os.register_at_fork(after_in_child=later)
+`
+	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(change...)(t)
+			defer func() { _ = b.Close(t.Context()) }()
+			hatched(t, b, spec("warm"))
+			if err := made(t, b.(*process.Backend), text); err != nil {
+				t.Fatalf("got %v, want that it is imported ahead", err)
+			}
+			p, out := importing("print(had[:3], len(had), [h for h in had if 'snapshot' in h])", text)
+			if e, _, _ := begun(t, b, withPackages(spec("loaded")), p, nil); e.Code != 0 || out.String() != "['/dev/null', '/dev/null', '/dev/null'] 5 []\n" {
+				t.Errorf("got %v %q, want three times /dev/null, a socket and a pipe of its own, and nothing of the snapshot", e, out)
+			}
+		})
+	}
+}
+
+// TestALoadThatNoProgramHasMakesRoom: a zygote has few snapshots. Those that programs no longer ask for do not keep it
+// from making others.
+func TestALoadThatNoProgramHasMakesRoom(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	process.BoundForks(b.(*process.Backend), 1000, 10*time.Minute, 0, 3)
+	hatched(t, b, spec("warm"))
+	for i := range jail.MaxSnapshots + 2 {
+		if err := made(t, b.(*process.Backend), where+strings.Repeat("\n", i)); err != nil {
+			t.Fatalf("import %d: got %v, want that it is imported ahead", i, err)
+		}
+		if n := pool(b)["imports"]; n != min(i+1, jail.MaxSnapshots) {
+			t.Errorf("import %d: got %d snapshots, want %d", i, n, min(i+1, jail.MaxSnapshots))
+		}
 	}
 }

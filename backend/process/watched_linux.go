@@ -10,12 +10,21 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
+// watchOver begins to enforce the sandbox's limits and to count its kernel objects, unless that has begun. It is
+// called before package code runs in a sandbox, and when the sandbox is handed out.
+func (s *sandbox) watchOver() {
+	if s.objects == nil {
+		s.startWatch()
+		s.countObjects()
+	}
+}
+
 // startWatch enforces the sandbox's limits if it has no cgroup.
 func (s *sandbox) startWatch() {
 	if s.group != nil {
 		return
 	}
-	limits := watch.Limits{MemoryBytes: s.spec.MemoryBytes, MaxTasks: s.spec.MaxTasks}
+	limits := watch.Limits{MemoryBytes: s.spec.MemoryBytes, MaxTasks: s.spec.MaxTasks, Waits: s.waits.Load()}
 	if cores := s.spec.CPUCores; cores != float64(wholeCores(cores)) {
 		limits.Cores = cores
 	}
@@ -26,10 +35,44 @@ func (s *sandbox) startWatch() {
 func (s *sandbox) countObjects() {
 	s.objects = &watch.Target{
 		Slot: s.slot, Group: s.group, Plain: s.hall.Mode() == jail.ModePlain, Shares: s.sharesUser(),
-		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, End: s.endFor,
+		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, End: s.endFor, Over: s.overAhead, Waits: s.waits.Load,
 	}
 	s.b.objects.Add(s.objects)
 	s.slot.OnWatches(func() { s.b.objects.GrantWatches(s.objects) })
+}
+
+// What package code may use in a ready sandbox. Loading packages takes a tenth of that.
+const (
+	aheadCPU    = time.Second
+	aheadMemory = 128 << 20
+)
+
+// overAhead returns what package code has used too much of in a ready sandbox, or "". It does so once.
+func (s *sandbox) overAhead() (excess string) {
+	if !s.waits.Load() {
+		return ""
+	}
+	switch u := s.taken(); {
+	case u.CPU > aheadCPU:
+		excess = "the processor before its program began"
+	case u.PeakMemory > aheadMemory:
+		excess = "memory before its program began"
+	}
+	if excess != "" && !s.waits.CompareAndSwap(true, false) { // it was handed out meanwhile
+		return ""
+	}
+	return excess
+}
+
+// spoiled reports whether a ready sandbox has ended, or package code in it has met a limit. A program would be told
+// that it had met the limit itself.
+func (s *sandbox) spoiled() bool {
+	if s.gone() || s.objects == nil {
+		return s.gone()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.exceeded) > 0 || s.taken().OOMKills > 0
 }
 
 // sharesUser reports whether the sandbox's programs have the server's host user.

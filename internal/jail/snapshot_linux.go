@@ -42,6 +42,9 @@ func NewSnapshot(from io.Reader, size int64) (*Snapshot, error) {
 	if _, err = io.CopyN(file, from, size); err != nil {
 		return nil, fmt.Errorf("copy snapshot: %w", err)
 	}
+	if err = unix.Fchmod(fd, 0o400); err != nil { // forks get descriptors of it, and may not change its attributes
+		return nil, fmt.Errorf("protect snapshot: %w", err)
+	}
 	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
 		return nil, fmt.Errorf("seal snapshot: %w", err)
 	}

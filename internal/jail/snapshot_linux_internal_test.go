@@ -32,6 +32,10 @@ func TestSnapshotIsBoundedAndSealed(t *testing.T) {
 	if err := unix.Ftruncate(s.fd, 1); err == nil {
 		t.Error("truncate: got nil, want an error")
 	}
+	var st unix.Stat_t
+	if err := unix.Fstat(s.fd, &st); err != nil || st.Mode&0o777 != 0o400 {
+		t.Errorf("mode: got %o, %v, want that only its owner may read it, and no user may write it", st.Mode, err)
+	}
 	s.Close()
 	s.Close()
 	if err := (&Child{control: -1}).Load(s, false); err == nil {

@@ -263,6 +263,12 @@ func childWalls(p plan) (*script, probes) {
 	}
 	const all = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 	s.do("enter the sandbox", unix.SYS_SETNS, passed(0), num(all&^p.without))
+	// All forks of a zygote have its streams, and code of packages may run before a program brings others.
+	s.do("close the zygote's streams", unix.SYS_CLOSE_RANGE, num(0), num(2), num(0))
+	s.do("open /dev/null", unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str("/dev/null"), num(unix.O_RDWR), num(0))
+	for range 2 {
+		s.do("streams", unix.SYS_DUP, num(0))
+	}
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	if !p.off[wallIDs] {

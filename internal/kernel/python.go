@@ -121,8 +121,12 @@ func canFork(p Program) bool {
 }
 
 // canPreload reports whether the program can use packages that were imported before its
-// variables were set. These may not include one that packages read when imported.
+// variables were set. These may not include one that packages read when imported. A guard
+// judges in an interpreter that has run no code of packages: that could change what it says.
 func canPreload(p Program) bool {
+	if p.Guard != nil {
+		return false
+	}
 	for name := range p.Env {
 		_, ok := p.Defaults[name]
 		if ok || slices.ContainsFunc(readByImports, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ type Limits struct {
 	MemoryBytes int64
 	Cores       float64 // a fraction of a core; 0: not limited. Whole cores are limited by CPU affinity
 	MaxTasks    int     // without namespaces only; otherwise the kernel enforces it
+	Waits       bool    // its program has not come: it is measured less often until Restart
 }
 
 // Group replaces a cgroup where there is none. It measures the sandbox every few milliseconds. It
@@ -32,16 +34,18 @@ type Group struct {
 	done   chan struct{}
 	once   sync.Once
 
-	began     time.Time
+	began     time.Time // from then on it may use its fraction of a core; guarded by sharing
 	notBefore time.Time // earliest time of the next exact sum
-	spent     spent     // used by run alone
-	looks     int       // number of calls of look; used by run alone
-	outside   bool      // processes are read from the host's /proc; used by run alone
+	waits     atomic.Bool
+	spent     spent // used by run alone
+	looks     int   // number of calls of look; used by run alone
+	outside   bool  // processes are read from the host's /proc; used by run alone
 
 	exact exact          // used by run alone
 	blind map[string]int // looks in a row in which a process with threads showed no memory; used by run alone
 
 	sharing sync.Mutex
+	again   bool // Restart was called; guarded by sharing
 	stopped bool // programs are stopped because they are ahead of their share of the processor; guarded by sharing
 	free    bool // programs are not stopped for now; guarded by sharing
 
@@ -58,6 +62,7 @@ type Group struct {
 
 const (
 	watchEvery = 10 * time.Millisecond
+	waitsEvery = 5                 // in multiples of watchEvery, while it waits
 	clockTick  = time.Second / 100 // USER_HZ
 )
 
@@ -66,6 +71,7 @@ const (
 // closes the sandbox.
 func StartGroup(slot *jail.Slot, mode jail.Mode, limits Limits, end func(excess string)) *Group {
 	w := &Group{slot: slot, end: end, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, limits: limits, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
+	w.waits.Store(limits.Waits)
 	go w.run()
 	return w
 }
@@ -93,13 +99,16 @@ func (w *Group) run() {
 	defer w.exact.reads.Wait() // they use the sandbox's descriptors
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-w.quit:
 			return
 		case <-w.slot.Gone():
 			return
 		case <-t.C:
+		}
+		if w.waits.Load() && n%waitsEvery != 0 {
+			continue
 		}
 		if !w.look() {
 			return
@@ -222,9 +231,12 @@ func (w *Group) share(used time.Duration) (excess string) {
 	if cores <= 0 {
 		return ""
 	}
-	allowed := time.Duration(cores * float64(time.Since(w.began)))
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
+	if w.again {
+		w.again, w.began = false, time.Now().Add(-time.Duration(float64(used)/cores))
+	}
+	allowed := time.Duration(cores * float64(time.Since(w.began)))
 	switch {
 	case w.free:
 	case !w.stopped && used > allowed+shareBurst:
@@ -279,6 +291,18 @@ func (w *Group) Usage(ended time.Duration) cgroup.Usage {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return cgroup.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
+}
+
+// Restart says that the program of a sandbox that has waited comes. The fraction of a core counts from now on: the program
+// does not get what was not used before.
+func (w *Group) Restart() {
+	if w == nil {
+		return
+	}
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	w.again = true
+	w.waits.Store(false)
 }
 
 // LiftQuota continues the programs that the watch has stopped, and suspends the limit of the

@@ -58,6 +58,8 @@ type Target struct {
 	Gone   func() bool                        // reports whether the sandbox has ended; called between Hold and release
 	Pace   func(cost time.Duration)           // takes cost from the sandbox's share of the server's time; may sleep
 	End    func(excess string)                // ends the programs; excess says what they hold too many of
+	Over   func() string                      // returns what else the programs use too much of, or ""; nil: nothing
+	Waits  func() bool                        // reports whether its program has not come; nil: it has
 
 	kills     kills         // processes that the memory limit has ended
 	counted   time.Duration // CPU time when its kernel objects were last counted; used by Objects.run alone
@@ -178,7 +180,10 @@ func (o *Objects) look(live []*Target, short bool) {
 			continue
 		}
 		o.locksDue, s.epollDue = true, true
-		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, s.overTables} {
+		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, s.overTables, s.Over} {
+			if over == nil {
+				continue
+			}
 			if excess := over(); excess != "" {
 				s.End(excess)
 				s.counted = -idleCPU // count it again
@@ -197,13 +202,19 @@ func (o *Objects) look(live []*Target, short bool) {
 }
 
 // hasRun reports whether the sandbox may have run since its last count. If so, it records the
-// present as the time of its count.
+// present as the time of its count. Without a cgroup it returns true, but only each idleLong while
+// the sandbox waits for its program.
 func (s *Target) hasRun() bool {
+	now := time.Now()
 	if s.Group == nil {
+		if s.Waits != nil && s.Waits() && now.Sub(s.countedAt) < idleLong { // many may wait for minutes
+			return false
+		}
+		s.countedAt = now
 		return true
 	}
 	used, ok := s.Group.CPU()
-	return s.hasUsed(used, ok, time.Now())
+	return s.hasUsed(used, ok, now)
 }
 
 // hasUsed is hasRun for a sandbox that has used the given CPU time. It returns true if ok is false:

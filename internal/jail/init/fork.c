@@ -37,7 +37,6 @@ struct rights { ul len; int level, type, fd[16]; };
 long fork_between(struct serving *s);
 long await(char *area);
 #if defined(__x86_64__)
-#define RSEQ_SIGNATURE 0x53053053
 __asm__(".text\nfork_between:\n\tpush %rbx\n\tpush %rbp\n"
 	"\tmov %rdi,%rbx\n\tmov %rsp,(%rbx)\n"
 	"\tmov $0x4111,%edi\n\tlea 0x14000(%rbx),%rsi\n\txor %edx,%edx\n\txor %r10d,%r10d\n\txor %r8d,%r8d\n" // CLONE_VFORK, CLONE_VM, SIGCHLD
@@ -47,7 +46,6 @@ __asm__(".text\nfork_between:\n\tpush %rbx\n\tpush %rbp\n"
 	"1:\tmov (%rbx),%rsp\n\txor %eax,%eax\n"
 	"2:\tpop %rbp\n\tpop %rbx\n\tret\n");
 #else
-#define RSEQ_SIGNATURE 0xd428bc00
 __asm__(".text\nfork_between:\n\tstp x29,x30,[sp,#-32]!\n\tstr x19,[sp,#16]\n"
 	"\tmov x19,x0\n\tmov x9,sp\n\tstr x9,[x19]\n"
 	"\tmov x0,#0x4111\n\tadd x1,x19,#0x14,lsl #12\n\tmov x2,#0\n\tmov x3,#0\n\tmov x4,#0\n"

@@ -454,6 +454,13 @@ static ul map(struct op *o, int image, int *fd, u32 *open, struct image *m) {
 	return (ul)sys6(SYS_mmap, (long)o->at, (long)o->size, o->prot, o->flags | FIXED, *fd, (long)o->offset);
 }
 
+// apart reports whether an operation leaves the area alone, which holds the code that carries it out, and its stack.
+static int apart(const struct op *o, ul area) {
+	return o->at + o->size >= o->at && (o->at + o->size <= area || o->at >= area + AREA);
+}
+
+// load_all closes the image before anything that the image brings can run: code, signal handlers or restartable sequences. All forks that
+// load the image have a descriptor of one file, whose attributes and times they could change.
 _Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahead) {
 	struct head *h = (struct head *)(area + HEAD);
 	struct image *m = (struct image *)(area + IMAGE);
@@ -466,9 +473,12 @@ _Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahea
 	if (r < 0) give_up(r);
 	if (rseq_size > sizeof had) rseq_size = sizeof had;
 	memcpy(had, thread() + rseq, rseq_size);
+	if (rseq_size && *(int *)(had + 4) < 0) rseq_size = 0; // not registered
+	if (rseq_size && (r = sys4(SYS_rseq, (long)(thread() + rseq), rseq_size, 1 /* UNREGISTER */, RSEQ_SIGNATURE)) < 0) give_up(r);
 	if ((ul)sys1(SYS_brk, (long)m->end_of_heap) != m->end_of_heap) give_up(-ENOMEM);
 	for (ul i = 0; i < m->nops; i++) {
 		struct op *o = &m->op[i];
+		if (!apart(o, (ul)area)) give_up(-EINVAL);
 		switch (o->kind) {
 		case MAP_FILE_AT: case MAP_DATA: case MAP_ZERO:
 			if ((r = (long)map(o, image, &fd, &open, m)) != (long)o->at) give_up(r < 0 && r > -4096 ? r : -EINVAL);
@@ -483,14 +493,15 @@ _Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahea
 		}
 	}
 	if (fd >= 0) sys1(SYS_close, fd);
+	sys1(SYS_close, image);
+	memcpy(thread() + rseq, had, rseq_size);
+	if (rseq_size && (r = sys4(SYS_rseq, (long)(thread() + rseq), rseq_size, 0, RSEQ_SIGNATURE)) < 0) give_up(r);
 	for (int i = 1; i < 65; i++) sys4(SYS_rt_sigaction, i, (long)m->action[i], 0, 8); // fails for SIGKILL and SIGSTOP
 	sys2(SYS_sigaltstack, (long)m->stack, 0);
 	sys4(SYS_rt_sigprocmask, 2 /* SIG_SETMASK */, (long)&m->blocked, 0, 8);
-	memcpy(thread() + rseq, had, rseq_size);
 	*thread_id = (int)sys0(SYS_gettid);
 	memcpy(h->registers, m->registers, sizeof h->registers);
 	sys2(SYS_munmap, (long)m, IMAGE_SIZE);
-	sys1(SYS_close, image);
 	resume(h->registers, 1 + ahead);
 }
 

@@ -1,5 +1,6 @@
-// Numbers of the system calls that snapshot.c and fork.c make beyond those of init.c.
+// Numbers of the system calls that snapshot.c and fork.c make beyond those of init.c, and the signature of restartable sequences.
 #if defined(__x86_64__)
+#define RSEQ_SIGNATURE 0x53053053
 #define SYS_pread64 17
 #define SYS_pwrite64 18
 #define SYS_ftruncate 77
@@ -18,6 +19,7 @@
 #define SYS_rseq 334
 #define SYS_pidfd_open 434
 #else
+#define RSEQ_SIGNATURE 0xd428bc00
 #define SYS_pread64 67
 #define SYS_pwrite64 68
 #define SYS_ftruncate 46

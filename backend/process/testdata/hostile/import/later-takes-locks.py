@@ -1,0 +1,27 @@
+# tries: to take file locks that nothing counts, while its sandbox waits for a program
+# wall: kernel objects are counted from when package code may run
+# expect: the process "canary-waits" is ended, and the next program is not told of it
+import ctypes, os, time
+def later():
+    if os.getppid() != 1:  # not the fork that a program gets
+        return
+    ours, theirs = os.pipe()
+    if os.fork():
+        os.close(theirs)
+        os.read(ours, 1)
+        os.close(ours)
+        return
+    ctypes.CDLL(None).prctl(15, b'canary-waits', 0, 0, 0)
+    for fd in ours, theirs, 0, 1, 2, 3, 4, 5:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+    time.sleep(0.5)
+    import fcntl
+    file = open('/tmp/locked', 'w')
+    for i in range(20000):
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * i)
+    while True:
+        time.sleep(60)
+os.register_at_fork(after_in_child=later)

@@ -1,0 +1,26 @@
+# tries: to take more memory than its sandbox may have, while that waits for a program
+# wall: the memory limit is watched from when package code may run
+# expect: the process "canary-waits" is ended, and the next program is not told of it
+import ctypes, os, time
+def later():
+    if os.getppid() != 1:  # not the fork that a program gets
+        return
+    ours, theirs = os.pipe()
+    if os.fork():
+        os.close(theirs)
+        os.read(ours, 1)
+        os.close(ours)
+        return
+    ctypes.CDLL(None).prctl(15, b'canary-waits', 0, 0, 0)
+    for fd in ours, theirs, 0, 1, 2, 3, 4, 5:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+    time.sleep(0.5)
+    held = []
+    for i in range(180):
+        held.append(bytearray(b'x' * (1 << 20)))
+    while True:
+        time.sleep(60)
+os.register_at_fork(after_in_child=later)
