@@ -177,8 +177,6 @@ func decideHostFile(name string, args [6]uint64) (v Verdict, ok bool) {
 		mode, made = args[2], args[1]>>6%2 == 1 || args[1]>>22%2 == 1
 	case "openat":
 		mode, made = args[3], args[2]>>6%2 == 1 || args[2]>>22%2 == 1
-	case "openat2":
-		return Refuse(errENOSYS), true
 	case "renameat2":
 		return unless(args[4]>>2%2 == 1, Refuse(errEINVAL)), true
 	default:
@@ -217,7 +215,7 @@ func (v Variant) decideClone(flags uint64) Verdict {
 
 func (v Variant) decidePidfd(name string, level, option int32) Verdict {
 	switch {
-	case name == "getsockopt" && level == 6 && option == 35:
+	case name == "getsockopt" && (level == 6 && option == 35 || level == 0 && option == 41 || (level == 0 || level == 41) && option == 48):
 		return Refuse(errENOPROTOOPT)
 	case v.AllowSetns:
 		return Allow
