@@ -351,8 +351,8 @@ func decideIoctl(arg uint64) Verdict {
 		listed = command == 0x802c542a || between(0x402c542b, 0x402c542d)
 	case 0x8008, 0x4008:
 		listed = command == 0x80086601 || command == 0x80087601 || command == 0x40086602 || command == 0x40082104
-	case 0x801c, 0xc018, 0x4020, 0xc020, 0xc050:
-		listed = slices.Contains([]uint32{0x801c581f, 0xc0189436, 0xc0182101, 0x4020940d, 0xc020660b, 0xc0502100}, command)
+	case 0x801c, 0xc018, 0x4020, 0xc050:
+		listed = slices.Contains([]uint32{0x801c581f, 0xc0189436, 0xc0182101, 0x4020940d, 0xc0502100}, command)
 	}
 	signExtended := arg == uint64(int64(int32(command)))
 	switch {
