@@ -207,6 +207,7 @@ var laws = []law{
 	{"PortsAreCounted", portsAreCounted},
 	{"WaitingSendersAreCounted", waitingSendersAreCounted},
 	{"SocketsAreCounted", socketsAreCounted},
+	{"DirectoriesAreCounted", directoriesAreCounted},
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},

@@ -92,21 +92,33 @@ func socketsAreCounted(t *testing.T, s *suite) {
 	s.socketsEnd(t, "d30-many-sockets.py", [2]int{12000, 22000}, "over\n", "16384 sockets")
 }
 
-// socketsEnd runs a program that makes sockets. With the first number of them it must print out, and with the second
-// its sandbox must be ended for why.
+// directoriesAreCounted: a file system of the host keeps names for each open directory. A sandbox with many open
+// directories is ended (D31).
+func directoriesAreCounted(t *testing.T, s *suite) {
+	s.manyEnd(t, "d31-open-directories.py", [2]int{3600, 7200}, "over\n", "4096 open directories")
+}
+
+// socketsEnd is manyEnd for a program that makes sockets.
 func (s *suite) socketsEnd(t *testing.T, program string, sockets [2]int, out, why string) {
 	t.Helper()
 	if !s.full() {
 		s.lacks(t, "a network namespace of its own")
 	}
+	s.manyEnd(t, program, sockets, out, why)
+}
+
+// manyEnd runs a program that makes as many objects as the variable MANY says. With the first number of them it must print
+// out, and with the second its sandbox must be ended for why.
+func (s *suite) manyEnd(t *testing.T, program string, many [2]int, out, why string) {
+	t.Helper()
 	x := s.open(t)
 	s.interlock(t, x)
 	p := x.python(t, program)
-	p.Env = x.environment(map[string]string{"SOCKETS": strconv.Itoa(sockets[0]), "SECONDS": "1"})
+	p.Env = x.environment(map[string]string{"MANY": strconv.Itoa(many[0]), "SECONDS": "1"})
 	if e := x.run(t, p); e.Out != out {
-		t.Errorf("%d sockets: got %q, exit %+v, stderr %q, want %q and the program not ended", sockets[0], e.Out, e.Exit, e.Err, out)
+		t.Errorf("%d: got %q, exit %+v, stderr %q, want %q and the program not ended", many[0], e.Out, e.Exit, e.Err, out)
 	}
-	p.Env = x.environment(map[string]string{"SOCKETS": strconv.Itoa(sockets[1]), "SECONDS": "20"})
+	p.Env = x.environment(map[string]string{"MANY": strconv.Itoa(many[1]), "SECONDS": "20"})
 	s.endedFor(t, x, p, why)
 }
 

@@ -173,6 +173,7 @@ var lacksElsewhere = map[string]string{
 	"PortsAreCounted":                     "as before",
 	"WaitingSendersAreCounted":            "as before",
 	"SocketsAreCounted":                   "as before",
+	"DirectoriesAreCounted":               "as before",
 	"udp":                                 "datagrams that nothing reads are memory that the kernel does not count; weak says so",
 	"undone":                              "as before",
 	"corked":                              "as before",

@@ -94,6 +94,7 @@ var lacksOfGVisor = map[string]string{
 	"PortsAreCounted":                     "as before",
 	"WaitingSendersAreCounted":            "as before",
 	"SocketsAreCounted":                   "as before",
+	"DirectoriesAreCounted":               "as before",
 	"EveryAddressLeadsToTheListeners":     "gVisor's loopback has no other address of IPv6; TestNetworkOfGVisor reaches those of IPv4",
 	"NoProgramHasTheListenersPorts":       "gVisor has no SO_REUSEPORT for another user's port and no SO_BINDTODEVICE, which the law tries",
 	"OwnServersAreReached":                "it needs IPv6",

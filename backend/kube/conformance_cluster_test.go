@@ -34,6 +34,7 @@ var lacks = map[string]string{
 	"PortsAreCounted":                   "as before",
 	"WaitingSendersAreCounted":          "as before",
 	"SocketsAreCounted":                 "as before",
+	"DirectoriesAreCounted":             "as before",
 	"KillsAreCounted":                   "as before",
 	"Networks":                          "tier L1 has none elsewhere; TestEgress reaches hosts by the proxy",
 	"a12-release-agent.sh":              "the runtime shows the container's own control groups, read-only",

@@ -35,7 +35,7 @@ func (s *sandbox) startWatch() {
 func (s *sandbox) countObjects() {
 	s.objects = &watch.Target{
 		Slot: s.slot, Group: s.group, Plain: s.hall.Mode() == jail.ModePlain, Shares: s.sharesUser(),
-		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, End: s.endFor, Over: s.overAhead, Waits: s.waits.Load,
+		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, Spend: s.effort.Spend, End: s.endFor, Over: s.overAhead, Waits: s.waits.Load,
 	}
 	s.b.objects.Add(s.objects)
 	s.slot.OnWatches(func() { s.b.objects.GrantWatches(s.objects) })

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -82,7 +83,7 @@ func TestAHeldPipeWakesNothing(t *testing.T) {
 	if got := closeOne(); got != 1 {
 		t.Errorf("not held: got %d events, want 1", got)
 	}
-	release := epollCount{often: []string{path}}.hold()
+	release := epollCount{often: []string{path}}.hold(time.Now().Add(time.Minute))
 	if got := closeOne(); got != 0 {
 		t.Errorf("held: got %d events, want none", got)
 	}

@@ -57,6 +57,12 @@ const (
 
 	holdLimit = 300 * time.Millisecond // how long the search for pipes may delay the end of a sandbox
 
+	// A program can hold the lock of an epoll set, for example while the kernel copies events to memory whose
+	// mappings other threads change. Reading the set then waits. The counts of other sandboxes wait for that for
+	// mostPatience. A sandbox is ended if its count waits for so many sets, or so long for one.
+	mostSlow  = 16
+	mostStill = 2 * time.Second
+
 	// mostNested is how many watches of epoll sets, and of sets of sets, the kernel lets one file
 	// wake (path_limits in fs/eventpoll.c, without those of the file itself).
 	mostNested = 500 + 100 + 50 + 10
@@ -115,8 +121,18 @@ func (o *Objects) boundEpoll(all []*Target, short bool) (took time.Duration) {
 		if shares {
 			limit = min(limit, share)
 		}
-		found := s.countEpoll(limit, false)
+		if s.epoll.idle() {
+			s.progress.begin(time.Now())
+		}
+		found, counted := s.epoll.ask(func() epollCount { return s.countEpoll(limit, false) })
 		took += found.took
+		if s.progress.stalls(time.Now()) {
+			o.end(s, "epoll sets that its programs keep from being read")
+		}
+		if !counted {
+			s.epollDue = true
+			continue
+		}
 		if found.unsure && s.unsure < mostUnsure {
 			s.unsure++
 			s.epollDue = true
@@ -125,9 +141,9 @@ func (o *Objects) boundEpoll(all []*Target, short bool) (took time.Duration) {
 		s.unsure = 0
 		switch excess := found.excess(); {
 		case found.watches > limit && limit < maxWatches:
-			s.End(found.hides(limit) + epollExcess(share))
+			o.end(s, found.hides(limit)+epollExcess(share))
 		case excess != "":
-			s.End(excess)
+			o.end(s, excess)
 		case shares:
 			if sum += found.watches; found.watches > held {
 				largest, held = s, found.watches
@@ -135,7 +151,7 @@ func (o *Objects) boundEpoll(all []*Target, short bool) (took time.Duration) {
 		}
 	}
 	if largest != nil && sum > most/epollAll {
-		largest.End(epollExcess(held))
+		o.end(largest, epollExcess(held))
 	}
 	return took
 }
@@ -147,7 +163,17 @@ func (s *Target) HoldPipes() (release func()) {
 	if s == nil || !s.Slot.AddsWatches() {
 		return func() {}
 	}
-	return s.countHeld(maxWatches, nil, false, time.Now().Add(holdLimit)).hold()
+	until := time.Now().Add(holdLimit)
+	held := make(chan func(), 1)
+	go func() { held <- s.countHeld(maxWatches, nil, false, until).hold(until) }() // a program may hold a lock of what it reads
+	t := time.NewTimer(holdLimit)
+	defer t.Stop()
+	select {
+	case release = <-held:
+		return release
+	case <-t.C: // the kill that follows lets it go on
+		return func() { go func() { (<-held)() }() }
+	}
 }
 
 // hides begins a reason for ending a sandbox in which only hidden descriptors may hold more than limit

@@ -83,6 +83,7 @@ func (s *Target) countHeld(limit int, inNamespace map[uint64]bool, transit bool,
 			names, err := readNames(dir)
 			hidden = max(hidden, c.hiddenIn(dir, err))
 			for _, n := range names {
+				s.progress.steps.Add(1)
 				path := filepath.Join(dir, n)
 				if to, err := os.Readlink(path); err == nil && to == epollLink {
 					another, sure := sets.add(filepath.Base(filepath.Dir(dir)), n)
@@ -90,7 +91,9 @@ func (s *Target) countHeld(limit int, inNamespace map[uint64]bool, transit bool,
 					if !another {
 						continue
 					}
+					asked := time.Now()
 					maybe = append(maybe, c.watchesIn(filepath.Dir(dir), n, limit)...)
+					s.progress.read(time.Since(asked))
 				} else if err == nil {
 					files.add(path, to)
 				}
@@ -210,10 +213,14 @@ const (
 )
 
 // hold opens the pipes of a sandbox that are open often, both to read and to write. While they are
-// held, closing them wakes no watch, also none that the count does not show.
-func (c epollCount) hold() (release func()) {
+// held, closing them wakes no watch, also none that the count does not show. It opens none after until: the
+// sandbox's processes may have ended then, and their numbers may belong to others.
+func (c epollCount) hold(until time.Time) (release func()) {
 	var held []int
 	for _, path := range c.often[:min(len(c.often), maxHeld)] {
+		if time.Now().After(until) {
+			break
+		}
 		if fd, err := openPipe(path); err == nil {
 			held = append(held, fd)
 		}

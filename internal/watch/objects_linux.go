@@ -57,6 +57,7 @@ type Target struct {
 	Hold   func() (release func(), err error) // keeps the slot open until release is called; fails if it is closed
 	Gone   func() bool                        // reports whether the sandbox has ended; called between Hold and release
 	Pace   func(cost time.Duration)           // takes cost from the sandbox's share of the server's time; may sleep
+	Spend  func(time.Duration) time.Duration  // is Pace that does not sleep, but returns for how long it would
 	End    func(excess string)                // ends the programs; excess says what they hold too many of
 	Over   func() string                      // returns what else the programs use too much of, or ""; nil: nothing
 	Waits  func() bool                        // reports whether its program has not come; nil: it has
@@ -66,6 +67,13 @@ type Target struct {
 	countedAt time.Time     // when that was; likewise
 	epollDue  bool          // it has run since its epoll watches were counted; likewise
 	unseen    int           // epoll watches granted since a count that could see all of them; used by GrantWatches alone
+
+	tablesFrom time.Time // earliest time of the next count of its page tables; used by Objects.run alone
+
+	epoll       beside[epollCount]
+	progress    progress // of epoll
+	directories beside[string]
+	ending      atomic.Bool // its programs are being ended
 
 	unsure      int       // counts of epoll watches in a row that were unsure; used by Objects.run alone
 	transitFrom time.Time // when GrantWatches began to count again; used by GrantWatches alone
@@ -185,7 +193,7 @@ func (o *Objects) look(live []*Target, short bool) {
 				continue
 			}
 			if excess := over(); excess != "" {
-				s.End(excess)
+				o.end(s, excess)
 				s.counted = -idleCPU // count it again
 			}
 		}
@@ -196,7 +204,7 @@ func (o *Objects) look(live []*Target, short bool) {
 	}
 	o.locksDue = false
 	began := time.Now()
-	if others := o.lookAtLocks(live); others {
+	if others := o.lookAtLocks(); others {
 		o.nextLook = time.Now().Add(lockRest * time.Since(began))
 	}
 }
@@ -234,7 +242,7 @@ func (s *Target) hasUsed(used time.Duration, ok bool, now time.Time) bool {
 
 // lookAtLocks ends the programs of sandboxes that hold too many locks. others reports
 // whether the machine has many locks and no sandbox holds too many.
-func (o *Objects) lookAtLocks(live []*Target) (others bool) {
+func (o *Objects) lookAtLocks() (others bool) {
 	f, err := os.Open("/proc/locks")
 	if err != nil {
 		return false
@@ -245,9 +253,11 @@ func (o *Objects) lookAtLocks(live []*Target) (others bool) {
 		return false
 	}
 	owners := map[int]*Target{}
-	for _, s := range live {
+	o.mu.Lock()
+	for s := range o.targets { // also those that were added while the locks were read
 		owners[s.Slot.PID()] = s
 	}
+	o.mu.Unlock()
 	held := map[*Target]int{}
 	for pid, n := range byPID {
 		if s := ownerOf(pid, owners); s != nil {
@@ -257,7 +267,7 @@ func (o *Objects) lookAtLocks(live []*Target) (others bool) {
 	others = true
 	for s, n := range held {
 		if n > maxLocks {
-			s.End(fmt.Sprintf("more than %d file locks", maxLocks))
+			o.end(s, fmt.Sprintf("more than %d file locks", maxLocks))
 			o.locksDue = true
 			others = false
 		}

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
@@ -22,25 +23,32 @@ const (
 	explained = 256
 )
 
-// overTables returns a description if the sandbox has too many page tables without memory, and ""
-// otherwise.
+// overTables returns a description if the sandbox has too many page tables without memory, or too many open
+// directories, and "" otherwise. While the sandbox is ahead of its share of the server's time, it does nothing: a rest here would
+// delay the counts of other sandboxes.
 func (s *Target) overTables() string {
+	began := time.Now()
+	if began.Before(s.tablesFrom) {
+		s.counted = -idleCPU // count it again
+		return ""
+	}
 	release, err := s.Hold()
 	if err != nil {
 		return ""
 	}
 	defer release()
-	began := time.Now()
-	defer func() { s.Pace(time.Since(began)) }()
+	defer func() { s.tablesFrom = time.Now().Add(s.Spend(time.Since(began))) }()
+	processes := descendants(strconv.Itoa(s.Slot.PID()), nil)
 	var sum, most, tasks int64
-	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+	for _, p := range processes {
 		n, threads := tablesOf(p)
 		sum, most, tasks = sum+n, max(most, n), tasks+threads
 	}
+	excess := cmp.Or(excessOfTables(sum, most, tasks), s.overDirectories(processes))
 	if s.Slot.Ended() { // its pid may belong to another process now
 		return ""
 	}
-	return excessOfTables(sum, most, tasks)
+	return excess
 }
 
 // excessOfTables is overTables for sum bytes of page tables without memory, most of them in one process.

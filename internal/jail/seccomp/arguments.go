@@ -234,8 +234,20 @@ func pidfdRules(rules map[string]rule) {
 // no longer counts for its socket, and no memory limit counts it.
 const zeroCopyReceive = 35
 
+// Filters of multicast sources (IP_MSFILTER, MCAST_MSFILTER, linux/in.h). The kernel reads the question from the
+// program's memory under the lock that all changes of network interfaces on the host need, and the making of
+// network namespaces. A program can make that wait for seconds. It can have no such filter.
+const (
+	sourceFilter    = 41
+	multicastFilter = 48
+)
+
 func receiveClauses() []clause {
-	return []clause{{[]test{equal(1, levelTCP), equal(2, zeroCopyReceive)}, Refuse(errENOPROTOOPT)}}
+	return []clause{
+		{[]test{equal(1, levelIP), oneOf(2, []uint32{sourceFilter, multicastFilter})}, Refuse(errENOPROTOOPT)},
+		{[]test{equal(1, levelIPv6), equal(2, multicastFilter)}, Refuse(errENOPROTOOPT)},
+		{[]test{equal(1, levelTCP), equal(2, zeroCopyReceive)}, Refuse(errENOPROTOOPT)},
+	}
 }
 
 // Flags that take memory from the host's pool of huge pages, which no memory limit
@@ -457,7 +469,7 @@ const (
 const renameWhiteout = 4
 
 // hostFileRules refuse every call that can set the bits, and whiteouts. The kernel reads a mode as 16
-// bits. openat2 passes its mode by a pointer. mkdir ignores the bits.
+// bits. openat2, which passes its mode by a pointer, is absent. mkdir ignores the bits.
 func hostFileRules(rules map[string]rule, a Arch) {
 	type place struct{ mode, flags uint8 }
 	const none = 0xff
@@ -474,7 +486,6 @@ func hostFileRules(rules map[string]rule, a Arch) {
 		}
 		rules[name] = rule{[]clause{{when, Refuse(errEPERM)}}, Allow}
 	}
-	rules["openat2"] = rule{otherwise: Refuse(errENOSYS)}
 	rules["renameat2"] = rule{[]clause{{[]test{anyBit(4, renameWhiteout)}, Refuse(errEINVAL)}}, Allow}
 }
 

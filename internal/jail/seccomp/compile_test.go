@@ -166,7 +166,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
 				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 263, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
-				"getsockopt": {1, 0, 1, 6, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "ppoll": {0, 63, 64, 1 << 31, 63 | 1<<32}, "pselect6": {0, 63, 64, 1 << 31, 63 | 1<<32}, "prctl": {0, 1, 9, 15, 21, 35, 36, 37, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
+				"getsockopt": {1, 0, 1, 6, 41, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "ppoll": {0, 63, 64, 1 << 31, 63 | 1<<32}, "pselect6": {0, 63, 64, 1 << 31, 63 | 1<<32}, "prctl": {0, 1, 9, 15, 21, 35, 36, 37, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
 			}
 			for name, first := range two {
 				nr := numberOf(t, a, name)
@@ -350,6 +350,7 @@ func TestVerdicts(t *testing.T) {
 		{seccomp.Variant{HostFiles: true}, "openat", [6]uint64{3, 0, 0x10000, 0o4755}, seccomp.Allow}, // opens a directory: the mode is not read
 		{seccomp.Variant{HostFiles: true}, "openat", [6]uint64{3, 0, 0x41, 0o755}, seccomp.Allow},
 		{seccomp.Variant{HostFiles: true}, "openat2", [6]uint64{}, no(enosys)},
+		{none, "openat2", [6]uint64{}, no(enosys)},
 		{seccomp.Variant{HostFiles: true}, "renameat2", [6]uint64{0, 0, 0, 0, 4}, no(einval)},
 		{seccomp.Variant{HostFiles: true}, "renameat2", [6]uint64{0, 0, 0, 0, 5 | high}, no(einval)},
 		{seccomp.Variant{HostFiles: true}, "renameat2", [6]uint64{0, 0, 0, 0, 3}, seccomp.Allow},
@@ -427,6 +428,10 @@ func TestVerdicts(t *testing.T) {
 		{none, "splice", [6]uint64{3, 0, 4, 0, 1}, no(einval)},             // keeps a page that nothing counts
 		{none, "sendfile", [6]uint64{3, 4, 0, 1}, no(einval)},
 		{none, "getsockopt", [6]uint64{3, 6 | high, 35}, no(noproto)}, // TCP_ZEROCOPY_RECEIVE: likewise
+		{none, "getsockopt", [6]uint64{3, high, 41}, no(noproto)},     // IP_MSFILTER
+		{none, "getsockopt", [6]uint64{3, 0, 48 | high}, no(noproto)}, // MCAST_MSFILTER
+		{none, "getsockopt", [6]uint64{3, 41, 48}, no(noproto)},       // the same of IPv6
+		{none, "getsockopt", [6]uint64{3, 0, 1}, seccomp.Allow},       // IP_TOS
 		{none, "vmsplice", [6]uint64{3, 0, 1}, no(enosys)},
 		{none, "close_range", [6]uint64{3, 9, 4}, seccomp.Allow},
 		{none, "close_range", [6]uint64{3, 9, 2}, no(einval)},

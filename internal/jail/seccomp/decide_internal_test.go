@@ -177,8 +177,6 @@ func decideHostFile(name string, args [6]uint64) (v Verdict, ok bool) {
 		mode, made = args[2], args[1]>>6%2 == 1 || args[1]>>22%2 == 1
 	case "openat":
 		mode, made = args[3], args[2]>>6%2 == 1 || args[2]>>22%2 == 1
-	case "openat2":
-		return Refuse(errENOSYS), true
 	case "renameat2":
 		return unless(args[4]>>2%2 == 1, Refuse(errEINVAL)), true
 	default:
@@ -217,7 +215,7 @@ func (v Variant) decideClone(flags uint64) Verdict {
 
 func (v Variant) decidePidfd(name string, level, option int32) Verdict {
 	switch {
-	case name == "getsockopt" && level == 6 && option == 35:
+	case name == "getsockopt" && (level == 6 && option == 35 || level == 0 && option == 41 || (level == 0 || level == 41) && option == 48):
 		return Refuse(errENOPROTOOPT)
 	case v.AllowSetns:
 		return Allow
@@ -353,8 +351,8 @@ func decideIoctl(arg uint64) Verdict {
 		listed = command == 0x802c542a || between(0x402c542b, 0x402c542d)
 	case 0x8008, 0x4008:
 		listed = command == 0x80086601 || command == 0x80087601 || command == 0x40086602 || command == 0x40082104
-	case 0x801c, 0xc018, 0x4020, 0xc020, 0xc050:
-		listed = slices.Contains([]uint32{0x801c581f, 0xc0189436, 0xc0182101, 0x4020940d, 0xc020660b, 0xc0502100}, command)
+	case 0x801c, 0xc018, 0x4020, 0xc050:
+		listed = slices.Contains([]uint32{0x801c581f, 0xc0189436, 0xc0182101, 0x4020940d, 0xc0502100}, command)
 	}
 	signExtended := arg == uint64(int64(int32(command)))
 	switch {

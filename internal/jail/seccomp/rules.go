@@ -38,12 +38,15 @@ const refusedNames = `
 // cachestat tells which pages of a file the host has in memory. Before Linux 6.13 it does so for every
 // visible file, also while another sandbox reads it.
 //
+// openat2 can tell whether the kernel has the names of a path in memory (RESOLVE_CACHED), and so which visible
+// files other sandboxes have opened. It passes its flags by a pointer.
+//
 // futex_waitv waits at up to 128 addresses at once. A wake walks all waits at an address, and its
 // processor does nothing else meanwhile.
 //
 // vmsplice keeps pages in a pipe. They may be pages of a visible file of the host, or a whole huge page
 // for a single byte.
-const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr vmsplice futex_waitv
+const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr vmsplice futex_waitv openat2
 	timerfd_create signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`
 
 // movedPageNames are calls that put pages of a file into a pipe or a socket without copying them. The

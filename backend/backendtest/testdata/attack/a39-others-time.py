@@ -1,5 +1,5 @@
 # id: A39
-# tries: to have other processes of the host, and interrupts, wake what it has prepared, in their own time
+# tries: to have other processes of the host, and interrupts, wake what it has prepared, in their own time, to hold a lock of all networks, and to learn which visible files others have opened
 # expect inotify: ENOSYS
 # expect inotify-add: ENOSYS
 # expect signal: EINVAL
@@ -8,6 +8,9 @@
 # expect timer: ENOSYS
 # expect timer-signal: ENOSYS
 # expect process-end: ENOSYS
+# expect source-filter: ENOPROTOOPT
+# expect multicast-filter: ENOPROTOOPT
+# expect names-in-memory: ENOSYS
 # bare inotify: ok
 # bare inotify-add: EBADF
 # bare signal: ok
@@ -15,6 +18,9 @@
 # bare timer: ok
 # bare timer-signal: ok
 # bare process-end: ok
+# bare source-filter: EBADF
+# bare multicast-filter: EBADF
+# bare names-in-memory: EINVAL
 from attempt import *
 import fcntl
 
@@ -44,3 +50,6 @@ attempt("no-wait", lambda: flags(os.pipe()[1], os.O_NONBLOCK))
 attempt("timer", made((283, 85), 1, 0))  # timerfd_create
 attempt("timer-signal", made((289, 74), -1, SIGCHLD_MASK, 8, 0))  # signalfd4
 attempt("process-end", made((434, 434), os.getpid(), 0))  # pidfd_open
+attempt("source-filter", lambda: call("getsockopt", -1, 0, 41, 0, 0))  # IP_MSFILTER
+attempt("multicast-filter", lambda: call("getsockopt", -1, 0, 48, 0, 0))  # MCAST_MSFILTER
+attempt("names-in-memory", made((437, 437), -100, b"/\0", 0, 0))  # openat2

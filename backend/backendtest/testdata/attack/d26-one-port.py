@@ -4,7 +4,7 @@
 import os, socket, time
 
 sockets = []
-for i in range(int(os.environ["SOCKETS"])):
+for i in range(int(os.environ["MANY"])):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind(("0.0.0.0", 7777))

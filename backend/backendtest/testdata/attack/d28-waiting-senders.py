@@ -23,7 +23,7 @@ def waits(sockets):
         p.poll(0)
 
 
-left = int(os.environ["SOCKETS"])
+left = int(os.environ["MANY"])
 while left > 0:
     n = min(left, 400)
     left -= n
