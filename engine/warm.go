@@ -16,24 +16,18 @@ import (
 // is known starts within this time.
 const headStart = 20 * time.Millisecond
 
-// prepare begins what depends on nothing else of the engine, for Config.Warm and Config.First. It returns
-// nil if there is nothing to prepare, or if the state directory cannot be used, which openRecords reports.
-func (e *Engine) prepare() backend.Warmer {
+// warm prepares in the background for Config.Warm and Config.First. With Config.First it returns when the
+// interpreter starts, because the store opens while that starts and takes less time. If there is nothing to
+// prepare, or if the state directory cannot be used, which openRecords reports, warm does nothing.
+func (e *Engine) warm(ctx context.Context) {
 	w, ok := e.backends[e.cfg.DefaultBackend].(backend.Warmer)
 	if !ok || len(e.cfg.Warm) == 0 && e.cfg.First == nil || store.PrepareDir(e.cfg.StateDir) != nil {
-		return nil
-	}
-	e.work.Go(func() { w.Prepare(e.ctx) })
-	return w
-}
-
-// warm goes on with what prepare began, in the background. With Config.First it returns when the
-// interpreter starts, because the store opens while that starts and takes less time.
-func (e *Engine) warm(ctx context.Context, w backend.Warmer) {
-	if w == nil {
 		return
 	}
 	e.work.Go(func() {
+		if e.cfg.First == nil {
+			w.Prepare(e.ctx)
+		}
 		for _, l := range e.cfg.Warm {
 			if i, err := e.interps.Find(e.ctx, e.backends[e.cfg.DefaultBackend], l); err == nil {
 				w.Warm(e.ctx, i.Trees)
@@ -56,6 +50,7 @@ func (e *Engine) warm(ctx context.Context, w backend.Warmer) {
 		}
 		<-s
 	})
+	w.Prepare(e.ctx) // here, because another goroutine might have to wait for a processor
 	ctx, cancel := context.WithTimeout(ctx, headStart)
 	defer cancel()
 	select {

@@ -15,8 +15,8 @@ import (
 // Launcher is a process that New can use to start the first jail faster.
 type Launcher struct{ process *jail.Launcher }
 
-// StartLauncher starts a launcher in the background, if one is of use. The caller gives it to New, as a part of the
-// Config, or closes it.
+// StartLauncher starts a launcher, if one is of use. The caller gives it to New, as a part of the Config, or closes
+// it. It does so itself and not in the background, where it would have to wait for a processor.
 func StartLauncher() *Launcher {
 	if cgroup.Unified() { // see buildLocked
 		return nil

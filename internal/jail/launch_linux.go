@@ -34,20 +34,18 @@ const (
 // Launcher is a process that waits to start the builder of a jail. It can be started before anything of the jail
 // is known.
 type Launcher struct {
-	started      chan struct{} // closed when the fields below are set
 	control, pid int
-	err          error
 	taken        atomic.Bool
 }
 
-// StartLauncher starts a launcher in the background. The caller gives it to StartBuilder or closes it.
+// StartLauncher starts a launcher. The caller gives it to StartBuilder or closes it. On error StartLauncher returns
+// nil, and StartBuilder tries again.
 func StartLauncher() *Launcher {
-	l := &Launcher{started: make(chan struct{})}
-	go func() {
-		defer close(l.started)
-		l.control, l.pid, l.err = launch{}.connected(nil)
-	}()
-	return l
+	control, pid, err := launch{}.connected(nil)
+	if err != nil {
+		return nil
+	}
+	return &Launcher{control: control, pid: pid}
 }
 
 // take returns the launcher's control socket and process. ok is false if there is none, or another caller has taken it.
@@ -55,8 +53,7 @@ func (l *Launcher) take() (control, pid int, ok bool) {
 	if l == nil || l.taken.Swap(true) {
 		return -1, 0, false
 	}
-	<-l.started
-	return l.control, l.pid, l.err == nil
+	return l.control, l.pid, true
 }
 
 // Close ends a launcher that was not used.
