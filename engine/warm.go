@@ -50,6 +50,7 @@ func (e *Engine) warm(ctx context.Context) {
 		}
 		<-s
 	})
+	//nolint:contextcheck // what it prepares lives as long as the engine
 	w.Prepare(e.ctx) // here, because another goroutine might have to wait for a processor
 	ctx, cancel := context.WithTimeout(ctx, headStart)
 	defer cancel()

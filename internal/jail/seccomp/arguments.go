@@ -439,8 +439,20 @@ func (p Policy) prctlRule(more ...clause) rule {
 			clause{[]test{equal(0, parentSignal), oneOf(1, []uint32{0, sigKill})}, Allow},
 			clause{[]test{equal(0, parentSignal)}, Notify})
 	}
-	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
+	return rule{append(more,
+		clause{[]test{oneOf(0, []uint32{prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash, prctlFutexHash + 1})}, Refuse(errEINVAL)},
+		clause{[]test{oneOf(0, prctlNamed)}, Allow},
+		clause{[]test{anyBit(0, ^uint32(prctlNumbers-1))}, Refuse(errEINVAL)},
+		clause{[]test{masked(0, 0x70, 0x50)}, Refuse(errEINVAL)}, // 80 to 95
+		clause{[]test{masked(0, 0x60, 0x60)}, Refuse(errEINVAL)}, // 96 to 127
+	), Allow}
 }
+
+// Options of prctl that Linux 6.18 does not have fail with EINVAL, as it answers itself. Its highest number is that of
+// the table of futexes. Some options have a name of four letters for a number: PR_SET_VMA, PR_SET_PTRACER, PR_GET_AUXV.
+const prctlNumbers = 128 // a power of two above all numbers
+
+var prctlNamed = []uint32{0x53564d41, 0x59616d61, 0x41555856}
 
 // attributeNames set an extended attribute, whose size is the fourth argument. An access
 // list is one, too: it may have 64 KiB for each file, and no memory limit counts it. An

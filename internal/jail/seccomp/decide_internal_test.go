@@ -263,7 +263,8 @@ func (v Variant) ignored(pid int32) Verdict {
 
 func (v Variant) decideControl(name string, first, second int32) Verdict {
 	filter := name == "seccomp" && first == 1 || name == "prctl" && first == 22 && second == 2
-	if filter && !v.AllowSetns || name == "prctl" && (first == 36 || first == 62 || first == 67 || first == 78) {
+	later := uint32(first) > 78 && first != 0x53564d41 && first != 0x59616d61 && first != 0x41555856
+	if filter && !v.AllowSetns || name == "prctl" && (first == 36 || first == 62 || first == 67 || first == 78 || later) {
 		return Refuse(errEINVAL)
 	}
 	return v.noticed(Allow, name == "prctl" && first == 1 && second != 0 && second != 9)
