@@ -15,12 +15,12 @@ import (
 const maxDirectories = 4096
 
 // overDirectories returns a description if the processes have too many directories open, and "" otherwise. It
-// looks at single descriptors only if there may be so many. The result of that may be the one of processes that
-// were asked about before.
+// looks at single descriptors only if there may be so many. That can take longer than one look; a later look then
+// gets the result.
 func (s *Target) overDirectories(processes []string) string {
 	sum := 0
 	for _, p := range processes {
-		sum += countFiles("/proc/" + p + "/fd")
+		sum += countFiles(filesOf(p))
 	}
 	if sum <= maxDirectories {
 		return ""
@@ -36,7 +36,7 @@ func (s *Target) overDirectories(processes []string) string {
 func excessOfDirectories(processes []string, most int) string {
 	found := 0
 	for _, p := range processes {
-		dir := "/proc/" + p + "/fd"
+		dir := filesOf(p)
 		names, err := readNames(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			if info, err := os.Stat(dir); err == nil {
@@ -54,4 +54,26 @@ func excessOfDirectories(processes []string, most int) string {
 		}
 	}
 	return ""
+}
+
+// filesOf returns the directory in /proc with the descriptors of a process. That of its first thread is empty once
+// this thread has ended; filesOf then returns the one of another thread. All threads have the same descriptors: the
+// seccomp filter refuses others.
+func filesOf(p string) string {
+	dir := "/proc/" + p
+	if info, err := os.Stat(dir + "/fd"); err == nil && info.Size() > 0 {
+		return dir + "/fd"
+	}
+	text, _ := os.ReadFile(dir + "/stat")
+	if s, ok := readStat(string(text)); !ok || s[0] != "Z" || s.number(20) < 2 {
+		return dir + "/fd"
+	}
+	tasks, _ := readNames(dir + "/task")
+	for _, t := range tasks {
+		files := dir + "/task/" + t + "/fd"
+		if names, err := readNames(files); len(names) > 0 || errors.Is(err, fs.ErrPermission) {
+			return files
+		}
+	}
+	return dir + "/fd"
 }

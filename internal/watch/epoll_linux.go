@@ -126,10 +126,10 @@ func (o *Objects) boundEpoll(all []*Target, short bool) (took time.Duration) {
 		}
 		found, counted := s.epoll.ask(func() epollCount { return s.countEpoll(limit, false) })
 		took += found.took
-		if s.progress.stalls(time.Now()) {
+		if s.progress.stalls(time.Now(), counted) {
 			o.end(s, "epoll sets that its programs keep from being read")
 		}
-		if !counted {
+		if !counted || s.progress.over { // also a count that has ended since: its programs are gone
 			s.epollDue = true
 			continue
 		}

@@ -293,8 +293,8 @@ func (w *Group) Usage(ended time.Duration) cgroup.Usage {
 	return cgroup.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
 }
 
-// Restart says that the program of a sandbox that has waited comes. The fraction of a core counts from now on: the program
-// does not get what was not used before.
+// Restart is called when the program of a waiting sandbox comes. The sandbox is measured as often as others from then
+// on, and its fraction of a core counts from then on: the program does not get what was not used before.
 func (w *Group) Restart() {
 	if w == nil {
 		return

@@ -1,10 +1,14 @@
 package watch
 
 import (
+	"bufio"
 	"os"
+	"os/exec"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestACountThatWaitsDelaysNoOther: a program can hold what the count of its sandbox waits for. The count then
@@ -36,7 +40,7 @@ func TestACountThatWaitsDelaysNoOther(t *testing.T) {
 func TestCountsThatProgramsHoldAreFound(t *testing.T) {
 	now := time.Now()
 	var p progress
-	look := func(after time.Duration) bool { now = now.Add(after); return p.stalls(now) }
+	look := func(after time.Duration) bool { now = now.Add(after); return p.stalls(now, false) }
 	for range 5 {
 		if p.begin(now); look(mostStill / 2) {
 			t.Fatal("a count that has just begun stalls")
@@ -44,8 +48,14 @@ func TestCountsThatProgramsHoldAreFound(t *testing.T) {
 		if p.steps.Add(1); look(2 * mostStill) {
 			t.Fatal("a count that has read something stalls")
 		}
+		if p.stalls(now.Add(2*mostStill), true) {
+			t.Error("a count that has ended stalls")
+		}
 		if !look(2 * mostStill) {
 			t.Error("a count that has read nothing for long does not stall")
+		}
+		if look(2 * mostStill) {
+			t.Error("a count stalls twice")
 		}
 	}
 	p.begin(now)
@@ -85,6 +95,46 @@ func TestDirectoriesAreFound(t *testing.T) {
 	}
 	for _, f := range held {
 		_ = f.Close()
+	}
+}
+
+// TestDirectoriesWithoutTheFirstThreadAreFound: a process goes on when its first thread has ended. The kernel shows its
+// descriptors only at the other threads.
+func TestDirectoriesWithoutTheFirstThreadAreFound(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	testkit.Need(t, "python", err == nil, "no python3")
+	const held = 8
+	cmd := exec.CommandContext(t.Context(), python, "-c", `
+import ctypes, os, platform, threading, time
+held = [os.open("/", os.O_RDONLY) for _ in range(`+strconv.Itoa(held)+`)]
+def stays():
+    while open("/proc/self/stat").read().rsplit(")", 1)[1].split()[0] != "Z":
+        time.sleep(0.001)
+    print("alone", flush=True)
+    time.sleep(600)
+threading.Thread(target=stays).start()
+ctypes.CDLL(None).syscall(93 if platform.machine() == "aarch64" else 60, 0)
+`)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "alone\n" {
+		t.Fatalf("got %q, %v, want that the first thread ends", line, err)
+	}
+	process := []string{strconv.Itoa(cmd.Process.Pid)}
+	if excessOfDirectories(process, held-1) == "" {
+		t.Errorf("%d directories are not found", held)
+	}
+	if got := countFiles(filesOf(process[0])); got < held {
+		t.Errorf("got %d descriptors, want %d at least", got, held)
 	}
 }
 

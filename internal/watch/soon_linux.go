@@ -40,6 +40,7 @@ type progress struct {
 	slow  atomic.Int64 // epoll sets that took long to read, since the count has begun
 	seen  int64        // steps at the last look
 	since time.Time    // when the count began, or steps was first seen to have this value
+	over  bool         // stalls has returned true for the count
 }
 
 // read notes that an epoll set was read.
@@ -52,16 +53,21 @@ func (p *progress) read(took time.Duration) {
 // begin notes that a count begins.
 func (p *progress) begin(now time.Time) {
 	p.slow.Store(0)
-	p.seen, p.since = p.steps.Load(), now
+	p.seen, p.since, p.over = p.steps.Load(), now, false
 }
 
 // stalls reports whether programs keep the count from going on: it waits for many sets, or has read nothing for
-// mostStill.
-func (p *progress) stalls(now time.Time) bool {
+// mostStill. counted says that it has ended, so it does not stand still. stalls returns true at most once for each
+// count: the programs that it is true of are ended, and others may run when the count ends.
+func (p *progress) stalls(now time.Time, counted bool) bool {
 	if n := p.steps.Load(); n != p.seen {
 		p.seen, p.since = n, now
 	}
-	return p.slow.Load() > mostSlow || now.Sub(p.since) > mostStill
+	if p.over || p.slow.Load() <= mostSlow && (counted || now.Sub(p.since) <= mostStill) {
+		return false
+	}
+	p.over = true
+	return true
 }
 
 // end ends the programs of a sandbox in the background, because that can take seconds. Until it is done, further
