@@ -445,10 +445,10 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if !ahead {
 		b.groupsLocked()
 	}
-	done, err := b.home(&cfg)
-	if err == nil {
-		err = b.common(&cfg)
+	if err = b.common(&cfg); err != nil {
+		return nil, err
 	}
+	done, err := b.home(&cfg)
 	if err != nil {
 		return nil, err
 	}

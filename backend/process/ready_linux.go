@@ -204,6 +204,10 @@ func (b *Backend) tryReady(key poolKey, spec backend.Spec) *sandbox {
 	if !ok {
 		return nil
 	}
+	if waited := s.waits.Swap(false); !waited && s.objects != nil { // the watch is about to end package code in it
+		_ = s.end()
+		return nil
+	}
 	b.mu.Lock()
 	stands := slices.Contains(b.halls, s.hall)
 	if stands {
@@ -216,26 +220,33 @@ func (b *Backend) tryReady(key poolKey, spec backend.Spec) *sandbox {
 	}
 	b.exchangeTasks(s.spec.MaxTasks, spec.MaxTasks)
 	err := s.resize(spec)
-	s.use.Lock()
-	s.spec.MaxTasks = spec.MaxTasks // also if it failed: so many are reserved
-	s.use.Unlock()
+	given := spec
+	if err != nil {
+		given = s.spec
+		given.MaxTasks = spec.MaxTasks // so many are reserved
+	}
+	s.give(given)
 	if err != nil {
 		b.log.Debug("a ready sandbox is not used", "error", err)
 		_ = s.end()
 		b.leave(s.hall)
 		return nil
 	}
-	s.use.Lock() // the watch may be ending its programs
-	s.spec = spec
-	s.use.Unlock()
 	return s
+}
+
+// give replaces the Spec of a ready sandbox. It does not wait for the watch, which may be counting in the sandbox
+// or ending its programs.
+func (s *sandbox) give(spec backend.Spec) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spec = spec
 }
 
 // handOut gives a sandbox to a caller, who closes it. From then on its limits and kernel objects
 // are watched.
 func (b *Backend) handOut(s *sandbox) error {
 	s.asked = true
-	s.waits.Store(false)
 	s.watch.Restart()
 	if s.spec.Stays && b.ready != nil { // the next one may be requested before this one is closed
 		time.AfterFunc(fillDelay, b.ready.Fill)

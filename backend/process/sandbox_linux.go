@@ -34,9 +34,9 @@ const wallUIDs = "own block of host user ids"
 type sandbox struct {
 	b           *Backend
 	hall        *hall
-	spec        backend.Spec
-	rlimitTasks int     // limit of tasks of its processes when they are started; resize lowers it to that of spec
-	key         poolKey // under which it was opened; set before it is handed out
+	spec        backend.Spec // before the sandbox is handed out, give replaces it with mu held
+	rlimitTasks int          // limit of tasks of its processes when they are started; resize lowers it to that of spec
+	key         poolKey      // under which it was opened; set before it is handed out
 	slot        *jail.Slot
 	group       *cgroup.Group // nil: none
 	watch       *watch.Group  // nil: the kernel enforces the limits

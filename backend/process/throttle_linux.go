@@ -72,7 +72,10 @@ func (s *sandbox) throttles() []throttle {
 // killFreely ends every program for good. It lifts the limits first, unless only init is left and
 // the share is at least a whole core.
 func (s *sandbox) killFreely() error {
-	if s.slot.Alone() && s.spec.CPUCores >= 1 {
+	s.mu.Lock()
+	cores := s.spec.CPUCores
+	s.mu.Unlock()
+	if s.slot.Alone() && cores >= 1 {
 		return s.slot.Kill()
 	}
 	s.dying.Store(true)

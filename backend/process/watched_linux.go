@@ -13,10 +13,16 @@ import (
 // watchOver begins to enforce the sandbox's limits and to count its kernel objects, unless that has begun. It is
 // called before package code runs in a sandbox, and when the sandbox is handed out.
 func (s *sandbox) watchOver() {
-	if s.objects == nil {
-		s.startWatch()
-		s.countObjects()
+	if s.objects != nil {
+		return
 	}
+	s.objects = &watch.Target{ // before the watches start, which read it when they end programs
+		Slot: s.slot, Group: s.group, Plain: s.hall.Mode() == jail.ModePlain, Shares: s.sharesUser(),
+		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, Spend: s.effort.Spend, End: s.endFor, Over: s.overAhead, Waits: s.waits.Load,
+	}
+	s.startWatch()
+	s.b.objects.Add(s.objects) // end removes it
+	s.slot.OnWatches(func() { s.b.objects.GrantWatches(s.objects) })
 }
 
 // startWatch enforces the sandbox's limits if it has no cgroup.
@@ -29,16 +35,6 @@ func (s *sandbox) startWatch() {
 		limits.Cores = cores
 	}
 	s.watch = watch.StartGroup(s.slot, s.hall.Mode(), limits, s.endFor)
-}
-
-// countObjects starts counting the kernel objects of the sandbox. end stops it.
-func (s *sandbox) countObjects() {
-	s.objects = &watch.Target{
-		Slot: s.slot, Group: s.group, Plain: s.hall.Mode() == jail.ModePlain, Shares: s.sharesUser(),
-		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, Spend: s.effort.Spend, End: s.endFor, Over: s.overAhead, Waits: s.waits.Load,
-	}
-	s.b.objects.Add(s.objects)
-	s.slot.OnWatches(func() { s.b.objects.GrantWatches(s.objects) })
 }
 
 // What package code may use in a ready sandbox. Loading packages takes a tenth of that.
@@ -58,14 +54,14 @@ func (s *sandbox) overAhead() (excess string) {
 	case u.PeakMemory > aheadMemory:
 		excess = "memory before its program began"
 	}
-	if excess != "" && !s.waits.CompareAndSwap(true, false) { // it was handed out meanwhile
+	if excess != "" && !s.waits.CompareAndSwap(true, false) { // tryReady has taken it meanwhile
 		return ""
 	}
 	return excess
 }
 
-// spoiled reports whether a ready sandbox has ended, or package code in it has met a limit. A program would be told
-// that it had met the limit itself.
+// spoiled reports whether a ready sandbox has ended, or package code in it has met a limit. The result of a program
+// in such a sandbox would say that the program has met the limit.
 func (s *sandbox) spoiled() bool {
 	if s.gone() || s.objects == nil {
 		return s.gone()
@@ -96,8 +92,9 @@ func (s *sandbox) endFor(excess string) {
 	defer release()
 	s.mu.Lock()
 	s.exceeded = append(s.exceeded, excess)
+	id := s.spec.ID
 	s.mu.Unlock()
-	s.b.log.Warn("a sandbox holds or uses too much; its programs are ended", "sandbox", s.spec.ID, "held", excess)
+	s.b.log.Warn("a sandbox holds or uses too much; its programs are ended", "sandbox", id, "held", excess)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // no caller waits for the watch
 	defer cancel()
 	if s.clearFreely(ctx) != nil {
