@@ -20,16 +20,19 @@ func Unlinked(dir string) string {
 // maxLinks is how many links one path may have, as in the kernel.
 const maxLinks = 40
 
-// LeadsInto reports whether a path is in a directory, or leads there or through it by a link on its way. Who can
-// change the directory then decides what the path names. The path of the directory has to be without links; ""
-// contains nothing.
+// LeadsInto reports whether a path is in a directory, or leads there or through it by a link on its way. A
+// program that can change the directory then decides what the path names. The path of the directory has to be
+// without links; "" contains nothing.
 func LeadsInto(dir, path string) bool {
 	if dir == "" {
 		return false
 	}
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return true
+	if !filepath.IsAbs(path) { // filepath.Abs would remove the ".." behind a link
+		here, err := os.Getwd()
+		if err != nil {
+			return true
+		}
+		path = here + "/" + path
 	}
 	at, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {

@@ -25,7 +25,7 @@ func TestLeadsInto(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]bool{
-		in: true, in + "/deep/missing": true, top + "/out/../in/x": true, top + "/out/file": true, top + "/out/dir/x": true, top + "/out/through": true, top + "/out/loop": true,
+		in: true, in + "/deep/missing": true, top + "/out/../in/x": true, top + "/out/file": true, top + "/out/dir/x": true, top + "/out/through": true, top + "/out/loop": true, top + "/out/dir/../x": true, top + "/out/./dir//../../inner": true,
 		top: false, top + "/inner/x": false, top + "/out/other": false, top + "/out/missing": false, "/": false,
 	} {
 		if got := plainfile.LeadsInto(in, path); got != want {
