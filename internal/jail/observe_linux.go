@@ -127,7 +127,7 @@ func (j *Jail) lookAround() error {
 	if j.cfg.Mode == ModePlain {
 		return nil
 	}
-	ids := strings.Fields(string(readLine("/proc/self/uid_map"))) // of several lines only the first ids matter
+	ids := strings.Fields(string(readLine("/proc/self/uid_map")))
 	if len(ids) == 0 {
 		return errors.New("look at ids: there is no map")
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -165,6 +166,9 @@ func (z *Zygote) check() error {
 			return fmt.Errorf("%s is %s, want %s", name, status[name], want)
 		}
 	}
+	if err = z.filtered(text); err != nil {
+		return err
+	}
 	maps, err := o.read("maps")
 	if err != nil {
 		return err
@@ -180,6 +184,27 @@ func (z *Zygote) check() error {
 	}
 	if z.jail.foreign[theirs] {
 		return errors.New("the interpreter is in its parent's network namespace")
+	}
+	return nil
+}
+
+// filtered returns an error if a zygote with this status has no filter of its own, besides those that it has
+// inherited from the builder. Before Linux 5.9, the status does not say how many it has.
+func (z *Zygote) filtered(status string) error {
+	o, err := observe(z.jail.pid)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	text, err := o.read("status")
+	if err != nil {
+		return err
+	}
+	const name = "Seccomp_filters"
+	own, ownErr := strconv.Atoi(fields(status, name)[name])
+	inherited, err := strconv.Atoi(fields(text, name)[name])
+	if ownErr == nil && err == nil && own <= inherited {
+		return fmt.Errorf("%s is %d, want more than the %d of the builder", name, own, inherited)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,26 @@ func TestZygoteFilter(t *testing.T) {
 			c.Release()
 		}
 		t.Errorf("a fork under the filter of programs: got %v, want it refused at the sandbox", err)
+	}
+}
+
+// TestZygoteHasItsOwnFilter: each process of a jail has the builder's filter. That of the builder alone is not enough.
+func TestZygoteHasItsOwnFilter(t *testing.T) {
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	z := testZygote(t, j) // has passed the check
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(j.pid) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(status), "Seccomp_filters") {
+		t.Skip("this kernel does not count filters")
+	}
+	if z.filtered(string(status)) == nil {
+		t.Error("a process with the filters of the builder: got no error, want one")
 	}
 }
 
