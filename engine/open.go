@@ -114,6 +114,7 @@ func (o Options) open(ctx context.Context) (e *Engine, err error) {
 	host.Eager, host.Launcher = o.Server, launcher
 	if c.DefaultBackend != process.Name {
 		launcher.Close()
+		host.Launcher = nil
 	}
 	host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json") // remembers which interpreters it found
 	cfg := o.configured(c)

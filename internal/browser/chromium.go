@@ -28,8 +28,8 @@ type Program struct {
 	Trees []backend.Tree // what a sandbox has to show besides the system's own
 }
 
-// Find returns the browser of this machine. It passes over those that refused reports, by their path without
-// links. It fails with browser_unavailable.
+// Find returns the browser of this machine. It does not return one for whose path, without links, refused returns
+// true. It fails with browser_unavailable.
 func Find(refused func(path string) bool) (Program, error) {
 	for _, name := range names {
 		for _, dir := range filepath.SplitList(os.Getenv("PATH")) { //nolint:forbidigo // exec.LookPath reads it, too, and returns the first program alone
