@@ -302,7 +302,7 @@ func (s *sandbox) relocate(c *jail.Command) {
 		}
 		return v
 	}
-	c.Dir = move(c.Dir)
+	c.Dir, c.Argv, c.Env = move(c.Dir), slices.Clone(c.Argv), slices.Clone(c.Env) // the caller's stay as they are
 	for i, a := range c.Argv {
 		c.Argv[i] = move(a)
 	}
