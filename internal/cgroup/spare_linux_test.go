@@ -4,7 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 )
@@ -74,4 +77,54 @@ func settings(t *testing.T, group string) map[string]string {
 		}
 	}
 	return found
+}
+
+// TestAGroupOfFewTasksIsKept: Clear keeps the group of the task controller if its peak is that of one program
+// beside an init, and makes it again after a higher one.
+func TestAGroupOfFewTasksIsKept(t *testing.T) {
+	g := group(t, version1(t), limits)
+	run := func(script string) string {
+		out, err := enter(t, g, "/bin/sh", "-c", script).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	_, after, _ := strings.Cut(run("exec cat /proc/self/cgroup"), ":pids:")
+	path, _, _ := strings.Cut(after, "\n")
+	number := func() uint64 {
+		var st unix.Stat_t
+		if err := unix.Stat("/sys/fs/cgroup/pids"+path, &st); err != nil {
+			t.Skip("the task controller is not where it usually is:", err)
+		}
+		return st.Ino
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/pids" + path + "/pids.peak"); err != nil {
+		t.Skip("this kernel does not tell the peak of version 1:", err)
+	}
+	cleared := func() bool {
+		t.Helper()
+		before := number()
+		if err := g.Clear(); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Set(limits); err != nil {
+			t.Fatal(err)
+		}
+		return number() == before
+	}
+	if !cleared() {
+		t.Error("after one process: got another group, want the same")
+	}
+	run("sleep 0.01 & sleep 0.01 & sleep 0.01 & wait")
+	if u := g.Usage(); u.PeakTasks < 4 {
+		t.Errorf("got %d tasks at once, want 4", u.PeakTasks)
+	}
+	if cleared() {
+		t.Error("after four processes: got the same group, want another")
+	}
+	run("exec true")
+	if u := g.Usage(); u.PeakTasks != 1 {
+		t.Errorf("got %d tasks at once, want 1", u.PeakTasks)
+	}
 }
