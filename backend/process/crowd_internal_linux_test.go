@@ -66,7 +66,9 @@ func printed(t *testing.T, sb backend.Sandbox, code string) string {
 		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(code)}}, Stdout: &out,
 	})
 	if err == nil {
-		_, err = p.Wait(t.Context())
+		if _, err = p.Wait(t.Context()); err == nil {
+			err = p.Drain(t.Context())
+		}
 	}
 	if err != nil {
 		t.Error(err)
