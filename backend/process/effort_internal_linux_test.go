@@ -99,18 +99,20 @@ func TestAStreamOfSingleBytesRests(t *testing.T) {
 	}
 }
 
-// TestAnHonestStreamDoesNotRest: copying 100 MB in pieces of 64 KiB never rests.
+// TestAnHonestStreamDoesNotRest: copying 100 MB in pieces of 64 KiB never rests. On a busy machine the pieces may
+// arrive in parts, which count as pieces; then it may rest.
 func TestAnHonestStreamDoesNotRest(t *testing.T) {
 	c := &restful{}
 	w := &writes{}
 	_, write, done := streamed(t, c.effort(), w)
 	piece := bytes.Repeat([]byte("x"), 64<<10)
-	for range 100_000_000 / len(piece) {
+	writes := 100_000_000 / len(piece)
+	for range writes {
 		write(piece)
 	}
 	done()
-	if want := 100_000_000 / len(piece) * len(piece); w.Len() != want || c.rests > 0 {
-		t.Errorf("%d bytes with %d rests, want %d with none", w.Len(), c.rests, want)
+	if want := writes * len(piece); w.Len() != want || c.rests > 0 && w.pieces <= 2*writes {
+		t.Errorf("%d bytes in %d pieces with %d rests, want %d with none", w.Len(), w.pieces, c.rests, want)
 	}
 }
 
