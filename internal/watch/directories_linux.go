@@ -70,6 +70,9 @@ func filesOf(p string) string {
 	}
 	tasks, _ := readNames(dir + "/task")
 	for _, t := range tasks {
+		if t == p { // an ordinary user may not even list it
+			continue
+		}
 		files := dir + "/task/" + t + "/fd"
 		if names, err := readNames(files); len(names) > 0 || errors.Is(err, fs.ErrPermission) {
 			return files
