@@ -98,7 +98,8 @@ func isIn(dir, path string) bool {
 	return false
 }
 
-// changeable returns the directory that programs can change; "" if there is none.
+// changeable returns the workspace, with its links resolved, if programs in sandboxes can change its files. Otherwise it
+// returns an empty string.
 func (c *Config) changeable() string {
 	if !c.WorkspaceRW {
 		return ""

@@ -43,7 +43,8 @@ func newInterpreters(cfg Config) interpreters {
 	return interpreters{set, &sync.Map{}}
 }
 
-// changeable returns the directory that programs can change; "" if there is none.
+// changeable returns the directory of the host that programs in sandboxes can change. It is empty if programs can change
+// no directory of the host.
 func (c Config) changeable() string {
 	if !c.Writable {
 		return ""

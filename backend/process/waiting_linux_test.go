@@ -20,7 +20,7 @@ func TestPackageCodeHasLimitsBeforeItsProgram(t *testing.T) {
 				b := newBackend(change...)(t)
 				defer func() { _ = b.Close(t.Context()) }()
 				hatched(t, b, spec("warm"))
-				text := testkit.Hostile(t, "import/later-takes-"+takes+".py")
+				text := strings.Replace(testkit.Hostile(t, "import/later-takes.py"), `takes = ""`, `takes = "`+takes+`"`, 1)
 				if err := made(t, b.(*process.Backend), text); err != nil {
 					t.Fatalf("got %v, want that it is imported ahead", err)
 				}

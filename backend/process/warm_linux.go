@@ -162,7 +162,8 @@ type foundGroups struct {
 func (b *Backend) findGroups(found chan<- foundGroups) {
 	tree, err := cgroup.Open(cgroup.Config{Logger: b.log, Spare: !b.cfg.NoPool})
 	found <- foundGroups{tree, err}
-	if err == nil && b.cfg.Launcher == nil { // else a request waits for what is built now; see Expect
+	// With a Launcher a request waits for its sandbox, and the removal would delay it. Expect then removes them later.
+	if err == nil && b.cfg.Launcher == nil {
 		b.sweepGroups(tree)
 	}
 }

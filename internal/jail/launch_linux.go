@@ -48,7 +48,8 @@ func StartLauncher() *Launcher {
 	return &Launcher{control: control, pid: pid}
 }
 
-// take returns the launcher's control socket and process. ok is false if there is none, or another caller has taken it.
+// take returns the launcher's control socket and its process id. ok is false if the launcher is nil or take was called
+// before.
 func (l *Launcher) take() (control, pid int, ok bool) {
 	if l == nil || l.taken.Swap(true) {
 		return -1, 0, false

@@ -10,7 +10,8 @@ import (
 
 // changeable is a directory that programs in sandboxes can change, as plainfile.Unlinked returns it. This package
 // starts interpreters outside of sandboxes to ask for their versions, so it starts nothing that leads into the
-// directory. Nor are other programs run with an interpreter from there. Empty: there is none.
+// directory. The programs that it starts get a PATH without it, because they start others by that. The empty string
+// means that programs can change no directory.
 type changeable string
 
 func (c changeable) has(path string) bool { return plainfile.LeadsInto(string(c), path) }

@@ -293,8 +293,9 @@ func (w *Group) Usage(ended time.Duration) cgroup.Usage {
 	return cgroup.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
 }
 
-// Restart is called when the program of a waiting sandbox comes. The sandbox is measured as often as others from then
-// on, and its fraction of a core counts from then on: the program does not get what was not used before.
+// Restart is called when a waiting sandbox gets its program. From then on the group measures the sandbox as often as
+// others. The program's fraction of a core counts from that time, so processor time that the sandbox did not use
+// while it waited does not add to it.
 func (w *Group) Restart() {
 	if w == nil {
 		return
