@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +34,28 @@ func TestEpollBounds(t *testing.T) {
 		}
 		if got := c.over.excess(); !strings.Contains(got, c.want) {
 			t.Errorf("%+v: got %q, want it to contain %q", c.over, got, c.want)
+		}
+	}
+}
+
+// TestSetsOfAnEndedProcessAreUnsure: a process that ends between the reading of its sets and that of the
+// files in them makes the count unsure. A file that was closed and is still watched counts as a set.
+func TestSetsOfAnEndedProcessAreUnsure(t *testing.T) {
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(set) }()
+	ended := exec.Command("true")
+	if err = ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	const closed = "1000000"
+	for task, unsure := range map[string]bool{"/proc/self": false, fmt.Sprintf("/proc/%d", ended.Process.Pid): true} {
+		var c epollCount
+		n := c.countSets([]watched{{task, strconv.Itoa(set), closed}})
+		if n != 1 || c.unsure != unsure {
+			t.Errorf("%s: got %d sets, unsure %v; want 1, unsure %v", task, n, c.unsure, unsure)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type epollCount struct {
 	closed  int           // most wakes by closing all files of a pipe
 	opened  int           // how often one pipe is open
 	transit bool          // a descriptor is on its way in a Unix socket
-	unsure  bool          // a process has ended meanwhile, so shared sets may count more than once, or cannot be read, as while it starts
+	unsure  bool          // a process has ended meanwhile, so too much may count, or cannot be read, as while it starts
 	took    time.Duration // processor time of the count
 
 	processes int
@@ -110,7 +110,7 @@ func (s *Target) countHeld(limit int, inNamespace map[uint64]bool, transit bool,
 	c.watches += c.hidden
 	c.woken = woken(c.watches, len(maybe))
 	if c.woken > maxWoken {
-		c.woken = woken(c.watches, countSets(maybe))
+		c.woken = woken(c.watches, c.countSets(maybe))
 	}
 	c.pipes(&files)
 	c.transit = transit && files.inTransit(inNamespace)
@@ -382,36 +382,49 @@ func (c *epollCount) watchesIn(task, set string, limit int) (sets []watched) {
 	return sets
 }
 
-// countSets returns how many of the files are epoll sets, but not more than mostNested.
-func countSets(files []watched) (n int) {
+// countSets returns how many of the files may be epoll sets, but not more than mostNested. The count
+// is unsure if a set that watches one of them has been closed meanwhile, as when its process ends.
+func (c *epollCount) countSets(files []watched) (n int) {
 	for _, w := range files {
-		if n < mostNested && w.mayBeSet() {
+		if n == mostNested {
+			break
+		}
+		may, known := w.mayBeSet()
+		if may {
 			n++
+		}
+		if !known {
+			to, err := os.Readlink(filepath.Join(w.task, "fd", w.set))
+			c.unsure = c.unsure || err != nil || to != epollLink
 		}
 	}
 	return n
 }
 
 // mayBeSet reports whether the file is not known to be no epoll set. The descriptor through which
-// it was added may have been closed or be that of another file now.
-func (w watched) mayBeSet() bool {
+// it was added may have been closed or be that of another file now. known is false if that, or
+// whether its set is still open, cannot be found out.
+func (w watched) mayBeSet() (may, known bool) {
 	const kcmpEpollTarget = 7
 	to, err := os.Readlink(filepath.Join(w.task, "fd", w.file))
-	if err != nil || to == epollLink {
-		return true
+	if err != nil {
+		return true, false
+	}
+	if to == epollLink {
+		return true, true
 	}
 	task, taskErr := strconv.Atoi(filepath.Base(w.task))
 	set, setErr := strconv.ParseUint(w.set, 10, 32)
 	file, fileErr := strconv.ParseUint(w.file, 10, 32)
 	if taskErr != nil || setErr != nil || fileErr != nil {
-		return true
+		return true, false
 	}
 	slot := [3]uint32{uint32(set), uint32(file), 0}
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(task), uintptr(task), kcmpEpollTarget, uintptr(file), uintptr(unsafe.Pointer(&slot)), 0)
 	if errno == unix.ENOSYS || errno == unix.EPERM {
-		return false // the kernel does not compare, so the link is all that is known
+		return false, true // the kernel does not compare, so the link is all that is known
 	}
-	return errno != 0 || r != 0
+	return errno != 0 || r != 0, errno == 0
 }
 
 // mostWatches returns how many watches that many descriptors can hold at most: half of them are
