@@ -64,15 +64,19 @@ type Usage struct {
 type Entry struct {
 	Tasks []*os.File // a process enters by writing "0" to each
 	Dir   *os.File   // directory for CLONE_INTO_CGROUP; nil on version 1
+	kept  bool       // Tasks stay open, for the next entry
 }
 
 // Close closes the descriptors. Processes that have entered stay in the group.
 func (e Entry) Close() error {
 	var errs []error
-	for _, f := range append(e.Tasks, e.Dir) {
-		if f != nil {
+	if !e.kept {
+		for _, f := range e.Tasks {
 			errs = append(errs, f.Close())
 		}
+	}
+	if e.Dir != nil {
+		errs = append(errs, e.Dir.Close())
 	}
 	return errors.Join(errs...)
 }

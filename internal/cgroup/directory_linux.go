@@ -26,6 +26,14 @@ func openDirectory(path string) (*os.File, error) {
 	return os.OpenFile(path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
+func openDirectoryAt(in *os.File, name string) (*os.File, error) {
+	fd, err := unix.Openat(int(in.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
 func (d directory) open(name string, flags int) (int, error) {
 	if d.plain && flags != unix.O_RDONLY {
 		flags |= unix.O_TRUNC // the kernel's files are replaced by each write
@@ -90,7 +98,11 @@ func (d directory) set(name, value string) error {
 		return d.fail("set", name, err)
 	}
 	defer unix.Close(fd)
-	if err = d.writeAll(fd, name, value); err != nil {
+	return d.setAll(fd, name, value)
+}
+
+func (d directory) setAll(fd int, name, value string) error {
+	if err := d.writeAll(fd, name, value); err != nil {
 		return err
 	}
 	got, err := d.readAll(fd, name)

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Group is a set of processes with limits. Its methods may be called concurrently.
@@ -25,7 +23,7 @@ type Group struct {
 	lifted  float64 // guarded by mu; the limit in cores that LiftQuota removed; 0: none
 	yields  bool    // guarded by mu; Yield was called
 	before  figures // guarded by mu; at the last Set
-	gauges  gauges  // guarded by mu
+	files   files   // guarded by mu
 	removed bool    // guarded by mu
 
 	freezing sync.Mutex // locked before mu. Freeze and Thaw wait with it held; other methods that wait for it need processes that have ended
@@ -273,53 +271,41 @@ func (g *Group) Walls() []string {
 	}
 	t := g.tree
 	if g.limits.MemoryBytes > 0 {
-		add(wallMemory, t.holdsMemory(g.name, g.limits.MemoryBytes))
+		add(wallMemory, g.holdsMemory(g.limits.MemoryBytes))
 	}
 	if g.limits.MaxTasks > 0 {
-		add(wallTasks, says(t.of("pids"), g.path("pids.max"), orMax(int64(g.limits.MaxTasks))))
+		add(wallTasks, g.says(t.of("pids"), "pids.max", orMax(int64(g.limits.MaxTasks))))
 	}
 	if g.limits.CPUCores > 0 {
 		file := "cpu.cfs_quota_us"
 		if t.version == 2 {
 			file = "cpu.max"
 		}
-		add(wallCPU, says(t.of("cpu"), g.path(file), g.quota))
+		add(wallCPU, g.says(t.of("cpu"), file, g.quota))
 	}
 	return walls
 }
 
-func says(h *hierarchy, name, want string) bool {
-	got, err := h.read(name)
+func (g *Group) says(h *hierarchy, file, want string) bool {
+	got, err := g.files.read(h, g.path(file))
 	return err == nil && got == want
 }
 
-// Entry opens the files by which processes enter the group. The caller closes them.
+// Entry opens the files by which processes enter the group. The caller closes them, before it calls Clear or Remove.
 func (g *Group) Entry() (Entry, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var e Entry
 	file := "tasks"
 	if g.tree.version == 2 {
 		file = "cgroup.procs"
 	}
-	open := func(h *hierarchy, name string, flags int) (*os.File, error) {
-		fd, err := unix.Openat(int(h.file.Fd()), name, flags|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("open control group %s: %w", g.name, err), e.Close())
-		}
-		return os.NewFile(uintptr(fd), name), nil
+	var err error
+	if e.Tasks, e.kept, err = g.files.entry(g.tree.hierarchies, g.path(file)); err == nil && g.tree.version == 2 {
+		e.Dir, err = openDirectoryAt(g.tree.hierarchies[0].file, g.name)
 	}
-	for _, h := range g.tree.hierarchies {
-		f, err := open(h, g.path(file), unix.O_WRONLY)
-		if err != nil {
-			return Entry{}, err
-		}
-		e.Tasks = append(e.Tasks, f)
-	}
-	if g.tree.version == 2 {
-		f, err := open(g.tree.hierarchies[0], g.name, unix.O_PATH|unix.O_DIRECTORY)
-		if err != nil {
-			return Entry{}, err
-		}
-		e.Dir = f
+	if err != nil {
+		return Entry{}, errors.Join(fmt.Errorf("open control group %s: %w", g.name, err), e.Close())
 	}
 	return e, nil
 }
@@ -351,7 +337,7 @@ func (g *Group) OOMKills() int {
 	if g.removed {
 		return 0
 	}
-	return max(g.tree.oomKills(g.name, &g.gauges)-g.before.oomKills, 0)
+	return max(g.tree.oomKills(g.name, &g.files)-g.before.oomKills, 0)
 }
 
 // CPU returns how much CPU time the group has used. ok is false if that is not known.
@@ -364,7 +350,7 @@ func (g *Group) CPU() (used time.Duration, ok bool) {
 	if h := g.tree.of("cpuacct"); h != nil && g.tree.version == 1 {
 		used = h.nanoseconds(g.path("cpuacct.usage"))
 	} else {
-		used = g.tree.cpu(g.name, &g.gauges)
+		used = g.tree.cpu(g.name, &g.files)
 	}
 	return used - g.before.cpu, used > 0 && used >= g.before.cpu
 }
@@ -374,7 +360,7 @@ func (g *Group) restartLocked() {
 	reset := false
 	if g.tree.version == 1 {
 		h := g.tree.of("memory")
-		reset = h != nil && h.write(g.path(g.tree.peakFile1()), "0") == nil
+		reset = h != nil && g.files.write(h, g.path(g.tree.peakFile1()), "0") == nil
 	}
 	g.before = g.readLocked()
 	g.before.memoryReset = reset
@@ -396,22 +382,22 @@ func (g *Group) Clear() error {
 	defer g.freezing.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gauges.close()
 	if g.tree.version != 1 {
 		return fmt.Errorf("clear control group %s: %w on version 2", g.name, errors.ErrUnsupported)
 	}
 	if err := errors.Join(g.meltLocked(), g.clear1()); err != nil {
 		return fmt.Errorf("clear control group %s: %w", g.name, err)
 	}
+	g.files.reused = true
 	return nil
 }
 
 func (g *Group) readLocked() figures {
-	g.gauges.reads++
+	g.files.reads++
 	if g.tree.version == 1 {
-		return g.tree.read1(g.name, &g.gauges)
+		return g.tree.read1(g.name, &g.files)
 	}
-	return g.tree.read2(g.name, &g.gauges)
+	return g.tree.read2(g.name, &g.files)
 }
 
 // Kill kills every process in the group. It needs version 2; on version 1 it fails with
@@ -441,7 +427,7 @@ func (g *Group) Remove() error {
 	if g.removed {
 		return nil
 	}
-	g.gauges.close()
+	g.files.close()
 	if g.adopted {
 		g.removed = true
 		return g.release()

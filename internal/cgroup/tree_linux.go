@@ -270,18 +270,18 @@ func (t *Tree) removeHierarchy(h *hierarchy) error {
 }
 
 // cpu reads how much CPU time a group has used; 0: it is not known.
-func (t *Tree) cpu(group string, g *gauges) time.Duration {
+func (t *Tree) cpu(group string, from *files) time.Duration {
 	if t.version == 2 {
-		return time.Duration(g.number(t.hierarchies[0], group+"/cpu.stat", "usage_usec")) * time.Microsecond
+		return time.Duration(from.number(t.hierarchies[0], group+"/cpu.stat", "usage_usec")) * time.Microsecond
 	}
 	if h := t.of("cpuacct"); h != nil {
-		return time.Duration(g.number(h, group+"/cpuacct.usage", ""))
+		return time.Duration(from.number(h, group+"/cpuacct.usage", ""))
 	}
 	return 0
 }
 
 // oomKills reads how many processes of a group the memory limit has ended.
-func (t *Tree) oomKills(group string, g *gauges) int {
+func (t *Tree) oomKills(group string, from *files) int {
 	h, file := t.of("memory"), "/memory.oom_control"
 	if t.version == 2 {
 		h, file = t.hierarchies[0], "/memory.events"
@@ -289,5 +289,5 @@ func (t *Tree) oomKills(group string, g *gauges) int {
 	if h == nil {
 		return 0
 	}
-	return int(g.number(h, group+file, "oom_kill"))
+	return int(from.number(h, group+file, "oom_kill"))
 }

@@ -62,7 +62,7 @@ func (g *Group) setQuota1(cores float64) error {
 	h := g.tree.of("cpu")
 	if cores == 0 {
 		g.quota = "-1"
-		return h.set(g.path("cpu.cfs_quota_us"), g.quota)
+		return g.files.set(h, g.path("cpu.cfs_quota_us"), g.quota)
 	}
 	if period := g.path("cpu.cfs_period_us"); !g.period {
 		if got := h.number(period, ""); got != quotaPeriod { // the period of a new group
@@ -73,7 +73,7 @@ func (g *Group) setQuota1(cores float64) error {
 		g.period = true
 	}
 	want := quotaOf(cores)
-	err := h.set(g.path("cpu.cfs_quota_us"), strconv.FormatInt(want, 10))
+	err := g.files.set(h, g.path("cpu.cfs_quota_us"), strconv.FormatInt(want, 10))
 	if errors.Is(err, unix.EINVAL) {
 		// The kernel refuses a quota above that of the parent group. The parent's quota
 		// bounds all groups together, so use it for this group.
@@ -97,7 +97,7 @@ func (g *Group) quotaAbove(want int64, refused error) (int64, error) {
 	if most >= want || most < quotaLeast {
 		return 0, refused
 	}
-	if err := h.set(g.path("cpu.cfs_quota_us"), strconv.FormatInt(most, 10)); err != nil {
+	if err := g.files.set(h, g.path("cpu.cfs_quota_us"), strconv.FormatInt(most, 10)); err != nil {
 		return 0, fmt.Errorf("%w; with the %d that the group above has: %w", refused, most, err)
 	}
 	return most, nil
@@ -109,12 +109,12 @@ const leastTasks = 2
 
 // untouched1 reports whether a group of the task controller has no process, and its peak is of no
 // consequence for a later use.
-func (h *hierarchy) untouched1(group string) bool {
-	peak, err := h.read(group + "/pids.peak")
+func (g *Group) untouched1(h *hierarchy) bool {
+	peak, err := g.files.read(h, g.path("pids.peak"))
 	if err != nil || numberIn(peak, "") > leastTasks {
 		return false
 	}
-	now, err := h.read(group + "/pids.current")
+	now, err := g.files.read(h, g.path("pids.current"))
 	return err == nil && now == "0"
 }
 
@@ -128,15 +128,16 @@ func (g *Group) clear1() error {
 	if h == nil || h == g.tree.of("memory") || h == g.tree.of("cpu") || h == g.tree.of("cpuacct") {
 		return errors.New("the task controller has no hierarchy of its own")
 	}
-	if n := g.tree.inUse1(g.name); n > leftover {
+	if n := g.inUse1(); n > leftover {
 		return fmt.Errorf("%d bytes of memory are in use", n)
 	}
 	// Make Set write the quota even if it is unchanged. The write resets what the last use
 	// has consumed of the current period.
 	g.limits.CPUCores = -1
-	if h.untouched1(g.name) {
+	if g.untouched1(h) {
 		return nil
 	}
+	g.files.leave(h)
 	if err := h.remove(g.name); err != nil {
 		return err
 	}
@@ -144,38 +145,39 @@ func (g *Group) clear1() error {
 	return h.make(g.name)
 }
 
-// inUse1 returns the bytes that are charged to a group.
-func (t *Tree) inUse1(group string) int64 {
-	name := "/memory.usage_in_bytes"
-	if t.countsSwap {
-		name = "/memory.memsw.usage_in_bytes"
+// inUse1 returns the bytes that are charged to the group.
+func (g *Group) inUse1() int64 {
+	name := "memory.usage_in_bytes"
+	if g.tree.countsSwap {
+		name = "memory.memsw.usage_in_bytes"
 	}
-	h := t.of("memory")
+	h := g.tree.of("memory")
 	if h == nil {
 		return 0
 	}
-	return h.number(group+name, "")
+	return g.files.number(h, g.path(name), "")
 }
 
-func (t *Tree) read1(group string, g *gauges) figures {
+func (t *Tree) read1(group string, from *files) figures {
 	var f figures
 	if h := t.of("memory"); h != nil {
-		f.peakMemory = g.number(h, group+"/"+t.peakFile1(), "")
-		f.oomKills = t.oomKills(group, g)
+		f.peakMemory = from.number(h, group+"/"+t.peakFile1(), "")
+		f.oomKills = t.oomKills(group, from)
 	}
-	f.cpu = t.cpu(group, g)
+	f.cpu = t.cpu(group, from)
 	if h := t.of("pids"); h != nil {
-		f.peakTasks = int(g.number(h, group+"/pids.peak", ""))
+		f.peakTasks = int(from.number(h, group+"/pids.peak", ""))
 	}
 	return f
 }
 
 // holdsMemory reports whether all files of the memory limit have the limit.
-func (t *Tree) holdsMemory(group string, limit int64) bool {
+func (g *Group) holdsMemory(limit int64) bool {
+	t := g.tree
 	h, want := t.of("memory"), strconv.FormatInt(limit, 10)
 	if t.version == 2 {
-		return says(h, group+"/memory.max", want) && (!t.countsSwap || says(h, group+"/memory.swap.max", "0"))
+		return g.says(h, "memory.max", want) && (!t.countsSwap || g.says(h, "memory.swap.max", "0"))
 	}
-	return says(h, group+"/memory.limit_in_bytes", want) &&
-		(!t.countsSwap || says(h, group+"/memory.memsw.limit_in_bytes", want))
+	return g.says(h, "memory.limit_in_bytes", want) &&
+		(!t.countsSwap || g.says(h, "memory.memsw.limit_in_bytes", want))
 }

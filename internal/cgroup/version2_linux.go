@@ -35,11 +35,11 @@ func (g *Group) setQuota2(cores float64) error {
 	return g.tree.of("cpu").set(g.path("cpu.max"), g.quota)
 }
 
-func (t *Tree) read2(group string, g *gauges) figures {
+func (t *Tree) read2(group string, from *files) figures {
 	h := t.hierarchies[0]
-	f := figures{cpu: t.cpu(group, g)}
-	f.peakMemory = g.number(h, group+"/memory.peak", "")
-	f.oomKills = t.oomKills(group, g)
-	f.peakTasks = int(g.number(h, group+"/pids.peak", ""))
+	f := figures{cpu: t.cpu(group, from)}
+	f.peakMemory = from.number(h, group+"/memory.peak", "")
+	f.oomKills = t.oomKills(group, from)
+	f.peakTasks = int(from.number(h, group+"/pids.peak", ""))
 	return f
 }

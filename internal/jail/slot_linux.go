@@ -382,6 +382,10 @@ func (s *Slot) ready(fd int, sc *script) error {
 
 // hostPID returns the host's process id for a pidfd.
 func hostPID(pidfd int) (int, error) {
+	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_PID}
+	if unix.IoctlPidfdInfo(pidfd, &info) == nil && info.Pid != 0 { // since Linux 6.13
+		return int(info.Pid), nil
+	}
 	fd, err := unix.Open("/proc/self/fdinfo/"+strconv.Itoa(pidfd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("find process: %w", err)
