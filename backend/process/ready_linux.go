@@ -146,7 +146,7 @@ type prospect struct {
 }
 
 // gone reports whether the sandbox has ended. It must not be called after the sandbox is closed.
-func (s *sandbox) gone() bool { return s.slot.Ended() || s.hall.Ended() }
+func (s *sandbox) gone() bool { return s.slot.Lost() }
 
 // holdLive is hold for what cannot be done after Kill.
 func (s *sandbox) holdLive() (release func(), err error) {

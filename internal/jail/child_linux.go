@@ -140,6 +140,9 @@ func (c *Child) ready(pr probes) error {
 		return err
 	}
 	init, err := s.lookAtInit(LookHold)
+	if err == nil {
+		init, err = s.withLimits(init)
+	}
 	if err != nil {
 		return err
 	}

@@ -378,9 +378,15 @@ func (j *Jail) Ended() bool {
 	return j.gone || ended(j.pidfd)
 }
 
-func ended(pidfd int) bool {
+// ended reports whether one of these processes has ended.
+func ended(pidfds ...int) bool {
+	var room [2]unix.PollFd
+	all := room[:0]
+	for _, fd := range pidfds {
+		all = append(all, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+		n, err := unix.Poll(all, 0)
 		if !errors.Is(err, unix.EINTR) { // EINTR: a signal to this thread
 			return n != 0 || err != nil
 		}

@@ -3,6 +3,7 @@ package jail
 import (
 	"encoding/binary"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,6 +59,27 @@ func handledFS(abi int) uint64 {
 	return fs
 }
 
+// commonDescriptors is COMMON in init.c.
+const commonDescriptors = 80
+
+// commonPlaces are places of the template that each sandbox's Landlock rules name. The builder opens them once.
+var commonPlaces = func() []string {
+	places := []string{"/"}
+	for _, d := range devices {
+		places = append(places, "/dev/"+d)
+	}
+	return places
+}()
+
+// openCommon opens the common places where a sandbox's script expects them.
+func (s *script) openCommon() {
+	for i, path := range commonPlaces {
+		fd := s.keep("open "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_PATH|unix.O_CLOEXEC), num(0))
+		s.do("keep "+path, unix.SYS_DUP3, fd.arg(), num(commonDescriptors+i), num(unix.O_CLOEXEC))
+		s.free(fd)
+	}
+}
+
 // landlock allows reading and executing all files that are visible, writing in the
 // sandbox's own directories, and nothing else. It returns the index of the ruleset
 // among the returned descriptors; -1: it is not returned.
@@ -80,10 +102,16 @@ func (s *script) landlock(p plan) (ruleset int) {
 		attr, size = binary.LittleEndian.AppendUint64(attr, scope), 24
 	}
 	rules := s.keep("landlock ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.bytes(attr), num(size), num(0))
-	fd := s.reg()
+	fd := s.reg() // of a directory or device; init closes all of them at once
+	rule := func(rights uint64, fd int) arg {
+		return s.bytes(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(nil, rights&fs), uint32(fd)))
+	}
 	allow := func(path string, rights uint64, must bool) {
-		b := binary.LittleEndian.AppendUint64(nil, rights&fs)
-		place := s.bytes(append(b, 0, 0, 0, 0))
+		if i := slices.Index(commonPlaces, path); i >= 0 && p.plain == nil && !p.container {
+			s.do("allow "+path, unix.SYS_LANDLOCK_ADD_RULE, rules.arg(), num(1), rule(rights, commonDescriptors+i), num(0))
+			return
+		}
+		place := rule(rights, 0)
 		flags := uint32(0)
 		if !must {
 			flags = mayFail
@@ -91,7 +119,6 @@ func (s *script) landlock(p plan) (ruleset int) {
 		s.add("open "+path, unix.SYS_OPENAT, flags, fd, []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_PATH | unix.O_CLOEXEC), num(0)})
 		s.store("rule for "+path, store32, at(place, 8), fd.arg())
 		s.add("allow "+path, unix.SYS_LANDLOCK_ADD_RULE, flags, 0, []arg{rules.arg(), num(1), place, num(0)})
-		s.add("close "+path, unix.SYS_CLOSE, flags, 0, []arg{fd.arg()})
 	}
 	const device = llReadFile | llWriteFile | llTruncate | llIoctlDev
 	if p.plain == nil {
@@ -128,6 +155,5 @@ func (s *script) landlock(p plan) (ruleset int) {
 	if p.plain == nil { // init closes the ruleset once it has returned it
 		return s.give(rules)
 	}
-	s.do("close ruleset", unix.SYS_CLOSE, rules.arg())
 	return -1
 }

@@ -20,7 +20,7 @@ type look struct {
 	at     time.Time
 	links  [len(processLinks)]string // of its namespaces; ModePlain: empty
 	status map[string]string         // lines of status that statusWalls and sameAs read
-	limits string
+	limits string // empty: they were lowered afterwards, see withLimits; ModePlain: empty
 	cgroup string
 	ids    string    // the uid map; ModeRoot only
 	root   [2]uint64 // device and inode of its root directory; zero if nothing is forked into the jail's sandboxes
@@ -55,6 +55,34 @@ func (s *Slot) lookAtInit(hold time.Duration) (*look, error) {
 		s.seen = l
 	}
 	return l, nil
+}
+
+// withLimits returns a look at init with its limits, which are read if they were lowered after it.
+func (s *Slot) withLimits(l *look) (*look, error) {
+	if l.limits != "" || s.jail.cfg.Mode == ModePlain {
+		return l, nil
+	}
+	s.mu.Lock()
+	changes := s.changes
+	s.mu.Unlock()
+	o, err := observe(s.PID())
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	now := *l
+	if now.limits, err = o.read("limits"); err != nil {
+		return nil, err
+	}
+	if ended(s.pidfd) {
+		return nil, errors.New("observe sandbox: the process has ended")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes == changes {
+		s.seen = &now
+	}
+	return &now, nil
 }
 
 // stale drops the look at init, because the server has changed the sandbox.

@@ -153,12 +153,16 @@ func observe(pid int) (*observer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("observe process: %w", err)
 	}
+	return observerAt(proc), nil
+}
+
+func observerAt(proc int) *observer {
 	o, ok := observers.Get().(*observer)
 	if !ok {
 		o = &observer{buf: make([]byte, 16<<10)}
 	}
 	o.proc = proc
-	return o, nil
+	return o
 }
 
 // observers are those that are not in use. Each has a buffer.
@@ -173,6 +177,14 @@ type observer struct {
 func (o *observer) close() {
 	closeAll(o.proc)
 	observers.Put(o)
+}
+
+// childrenOf returns the process ids of a process's children, separated by spaces.
+func childrenOf(pid int) (string, error) {
+	id := strconv.Itoa(pid)
+	o := observerAt(unix.AT_FDCWD)
+	defer observers.Put(o)
+	return o.read("/proc/" + id + "/task/" + id + "/children")
 }
 
 func (o *observer) read(name string) (string, error) {

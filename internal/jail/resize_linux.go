@@ -30,12 +30,7 @@ func (s *Slot) Lower(l Lowered) error {
 	if err := l.set(pid); err != nil { // before its children are read, so that none comes with the old limits
 		return err
 	}
-	o, err := observe(pid)
-	if err != nil {
-		return fmt.Errorf("lower the limits: %w", err)
-	}
-	defer o.close()
-	children, err := o.read("task/" + strconv.Itoa(pid) + "/children")
+	children, err := childrenOf(pid)
 	if err != nil {
 		return fmt.Errorf("lower the limits: %w", err)
 	}
@@ -48,20 +43,13 @@ func (s *Slot) Lower(l Lowered) error {
 			return err
 		}
 	}
-	limits, err := o.read("limits")
-	if err != nil {
-		return fmt.Errorf("lower the limits: %w", err)
-	}
-	if l.MaxTasks > 0 && !tasksLimited(limits, l.MaxTasks+1) {
-		return fmt.Errorf("lower the limits: /proc shows another one of tasks than %d", l.MaxTasks+1)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lowered = l
 	s.changes++
-	if s.seen != nil { // only the limits have changed
+	if s.seen != nil { // only the limits have changed, and are not above those of the walls
 		now := *s.seen
-		now.limits = limits
+		now.limits = ""
 		s.seen = &now
 	}
 	return nil

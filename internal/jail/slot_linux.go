@@ -414,6 +414,13 @@ func (s *Slot) Gone() <-chan struct{} { return s.gone }
 // later. Ended may not be called after Close.
 func (s *Slot) Ended() bool { return ended(s.pidfd) }
 
+// Lost reports whether init or the builder of the jail has ended, as the kernel says. It may not be called after Close.
+func (s *Slot) Lost() bool {
+	s.jail.mu.Lock()
+	defer s.jail.mu.Unlock()
+	return s.jail.gone || ended(s.pidfd, s.jail.pidfd)
+}
+
 // PID returns init's process id on the host. It is 0 if init had ended before the
 // first call.
 func (s *Slot) PID() int {

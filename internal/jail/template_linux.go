@@ -101,6 +101,7 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 	s.copyFiles(sys.copies)
 	s.mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
 	s.gallery()
+	s.openCommon()
 	if len(cfg.Common) > 0 && !cfg.off[wallCommon] {
 		s.seccomp(cfg.Common, false)
 		s.calls[len(s.calls)-1].flags |= afterwards // while the server prepares a sandbox; on error the jail ends

@@ -327,8 +327,7 @@ func (s *script) enterCgroup(n int) {
 	for i := range n {
 		fd := s.reg()
 		s.add("descriptor of a cgroup", load32, 0, fd, []arg{at(rights, uint64(head+4*i))})
-		s.do("enter cgroup", unix.SYS_WRITE, fd.arg(), zero, num(1))
-		s.do("close", unix.SYS_CLOSE, fd.arg())
+		s.do("enter cgroup", unix.SYS_WRITE, fd.arg(), zero, num(1)) // init closes it before it runs programs
 		s.free(fd)
 	}
 }
@@ -453,7 +452,6 @@ func (s *script) childSignals() {
 	mask := s.bytes(binary.LittleEndian.AppendUint64(nil, 1<<(unix.SIGCHLD-1)))
 	fd := s.keep("signals of children", unix.SYS_SIGNALFD4, num(uint64(math.MaxUint64)), mask, num(8), num(unix.SFD_CLOEXEC|unix.SFD_NONBLOCK))
 	s.do("keep the signals of children", unix.SYS_DUP3, fd.arg(), num(childrenSignals), num(unix.O_CLOEXEC))
-	s.do("close", unix.SYS_CLOSE, fd.arg())
 	s.free(fd)
 }
 
@@ -463,7 +461,6 @@ const noticesPlace = 63
 // keepListener puts the listener of the filter that was loaded last where init expects it.
 func (s *script) keepListener(listener reg) {
 	s.do("keep the listener", unix.SYS_DUP3, listener.arg(), num(noticesPlace), num(unix.O_CLOEXEC))
-	s.do("close", unix.SYS_CLOSE, listener.arg())
 	s.free(listener)
 }
 

@@ -23,6 +23,7 @@ void *memcpy(void *p, const void *s, ul n) { u8 *q = p; const u8 *t = s; while (
 
 enum { CTL = 3, MAXFD = 16, HIGH = 64, NOTICES = HIGH - 1, CHILDREN = HIGH - 2 }; // control socket; most descriptors in a packet; where
                                                         // they are moved to; see noticed; signals of children, see init
+enum { COMMON = HIGH + MAXFD, NCOMMON = 8 };            // descriptors of the builder's script that each sandbox's script gets
 enum { AT_FDCWD = -100, EINTR = 4, EAGAIN = 11, SIGCHLD = 17, SIGKILL = 9 };
 
 struct iov { void *base; ul len; };
@@ -475,7 +476,7 @@ static void spawn(void) {
 		for (int i = 0; i < ngot; i++) got.fd[i] = (int)sys3(SYS_fcntl, got.fd[i], 1030, HIGH);
 		sys3(SYS_dup3, got.fd[0], CTL, 02000000);
 		sys3(SYS_close_range, CTL + 1, HIGH - 1, 0);
-		sys3(SYS_close_range, HIGH + MAXFD, ~0u, 0);
+		sys3(SYS_close_range, COMMON + NCOMMON, ~0u, 0);
 		for (int i = k; i < ngot; i++) got.fd[i - k] = got.fd[i];
 		subreaper = !!(q->mode & PLAIN);
 		struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0};
@@ -577,7 +578,8 @@ void begin(void) {
 		long pid = sys5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 		if (pid == 0) {
 			sys3(SYS_dup3, sock[i], CTL, 02000000);
-			sys3(SYS_close_range, CTL + 1, ~0u, 0);
+			sys3(SYS_close_range, CTL + 1, COMMON - 1, 0);
+			sys3(SYS_close_range, COMMON + NCOMMON, ~0u, 0);
 			if (net && i == 0) fresh_net();                // while the server prepares the first request
 			spawner();
 		}
