@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,22 +63,30 @@ func handledFS(abi int) uint64 {
 // commonDescriptors is COMMON in init.c.
 const commonDescriptors = 80
 
-// commonPlaces are places of the template that each sandbox's Landlock rules name. The builder opens them once.
-var commonPlaces = func() []string {
-	places := []string{"/"}
-	for _, d := range devices {
-		places = append(places, "/dev/"+d)
-	}
-	return places
-}()
-
-// openCommon opens the common places where a sandbox's script expects them.
+// openCommon opens places of the template that each sandbox's Landlock rules name, where a sandbox's script
+// expects them: the root and the devices.
 func (s *script) openCommon() {
-	for i, path := range commonPlaces {
+	open := func(path string) {
 		fd := s.keep("open "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_PATH|unix.O_CLOEXEC), num(0))
-		s.do("keep "+path, unix.SYS_DUP3, fd.arg(), num(commonDescriptors+i), num(unix.O_CLOEXEC))
+		s.do("keep "+path, unix.SYS_DUP3, fd.arg(), num(common(path)), num(unix.O_CLOEXEC))
 		s.free(fd)
 	}
+	open("/")
+	for _, d := range devices {
+		open("/dev/" + d)
+	}
+}
+
+// common returns the descriptor of a place that openCommon opens; -1: it is another.
+func common(path string) int {
+	if path == "/" {
+		return commonDescriptors
+	}
+	device, ok := strings.CutPrefix(path, "/dev/")
+	if i := slices.Index(devices, device); ok && i >= 0 {
+		return commonDescriptors + 1 + i
+	}
+	return -1
 }
 
 // landlock allows reading and executing all files that are visible, writing in the
@@ -107,8 +116,8 @@ func (s *script) landlock(p plan) (ruleset int) {
 		return s.bytes(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(nil, rights&fs), uint32(fd)))
 	}
 	allow := func(path string, rights uint64, must bool) {
-		if i := slices.Index(commonPlaces, path); i >= 0 && p.plain == nil && !p.container {
-			s.do("allow "+path, unix.SYS_LANDLOCK_ADD_RULE, rules.arg(), num(1), rule(rights, commonDescriptors+i), num(0))
+		if open := common(path); open >= 0 && p.plain == nil && !p.container {
+			s.do("allow "+path, unix.SYS_LANDLOCK_ADD_RULE, rules.arg(), num(1), rule(rights, open), num(0))
 			return
 		}
 		place := rule(rights, 0)

@@ -20,7 +20,7 @@ type look struct {
 	at     time.Time
 	links  [len(processLinks)]string // of its namespaces; ModePlain: empty
 	status map[string]string         // lines of status that statusWalls and sameAs read
-	limits string // empty: they were lowered afterwards, see withLimits; ModePlain: empty
+	limits string                    // empty: they were lowered afterwards, see withLimits; ModePlain: empty
 	cgroup string
 	ids    string    // the uid map; ModeRoot only
 	root   [2]uint64 // device and inode of its root directory; zero if nothing is forked into the jail's sandboxes
