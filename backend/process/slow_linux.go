@@ -18,19 +18,23 @@ type slowCalls struct{ found atomic.Bool }
 
 // do makes a call and returns its cost beyond the usual.
 func (s *slowCalls) do(call func()) (cost time.Duration) {
-	if s.found.Load() {
+	measured := s.found.Load()
+	var used time.Duration
+	if measured {
 		runtime.LockOSThread() // the clock is the thread's
 		defer runtime.UnlockOSThread()
-		began := threadTime()
-		call()
-		return backend.CostOfCall(threadTime() - began)
+		used = threadTime()
 	}
 	began := time.Now()
 	call()
-	if backend.CostOfCall(time.Since(began)) > 0 {
-		s.found.Store(true)
+	if backend.CostOfCall(time.Since(began)) == 0 { // then its processor time costs nothing either
+		return 0
 	}
-	return 0
+	if !measured {
+		s.found.Store(true)
+		return 0
+	}
+	return backend.CostOfCall(threadTime() - used)
 }
 
 // threadTime returns the processor time that the thread has used.
