@@ -46,6 +46,11 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotForked, err)
 	}
+	if !s.beginFork() {
+		closeAll(ours, theirs)
+		return nil, fmt.Errorf("%w: %w", ErrNotForked, ErrEnded)
+	}
+	defer s.endFork()
 	c := &Child{slot: s, zygote: z, control: ours, options: z.options}
 	_ = hearFor(ours, forkLimit) // instead of answerLimit
 	z.mu.Lock()
@@ -58,7 +63,6 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	if err == nil {
 		s.mu.Lock()
 		s.sockets = s.sockets || !s.jail.cfg.Notices
-		s.alone = false
 		s.mu.Unlock()
 		if err = c.ready(cs.probes); err != nil {
 			if waitPidfd(s.pidfd, 500*time.Millisecond) != nil { // the fork failed although init lives. If the sandbox was killed, the fork may end shortly before init
@@ -85,6 +89,24 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 		err = fmt.Errorf("%w: %w", ErrNotForked, err)
 	}
 	return nil, err
+}
+
+// beginFork says that init may soon have a child that it did not start. It reports false if the sandbox has ended.
+func (s *Slot) beginFork() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		return false
+	}
+	s.forking++
+	s.alone, s.ran = false, true
+	return true
+}
+
+func (s *Slot) endFork() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forking--
 }
 
 // nobody ends the fork and reports whether no process of it is left. It shuts the socket

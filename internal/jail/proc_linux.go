@@ -79,7 +79,7 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 	s.tag++
 	tag := s.tag
 	s.starting[tag] = p
-	s.alone = false
+	s.alone, s.ran = false, true
 	s.mu.Unlock()
 
 	m := make([]byte, startHead, 4096)
@@ -329,7 +329,7 @@ func (s *Slot) ended(b []byte) (orphan bool) {
 	if len(b) < 40 {
 		return false
 	}
-	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) // init does not count programs that it has not forked yet
+	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) && s.forking == 0 // init does not count programs that it has not forked yet
 	us := binary.LittleEndian.Uint64(b[16:]) + binary.LittleEndian.Uint64(b[24:])
 	cpu := time.Duration(us) * time.Microsecond
 	s.user += cpu

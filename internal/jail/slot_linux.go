@@ -74,7 +74,9 @@ type Slot struct {
 	user     time.Duration // CPU of everything that has ended
 	clearing map[uint32]chan struct{}
 	dead     bool          // init has ended, or no program may be started any more
-	alone    bool          // init has reported that no other process is left
+	alone    bool          // no other process than init is left, as init has reported, or none was started yet
+	forking  int           // forks that are being made, which init does not know
+	ran      bool          // a program was started or a fork was made
 	sockets  bool          // a program may have made a network socket
 	asks     bool          // init has asked for a grant of epoll watches since the last one
 	asked    bool          // init has ever asked
@@ -207,6 +209,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		j.giveID(s.own)
 		return nil, fmt.Errorf("make sandbox: %w", err)
 	}
+	s.alone = true
 	go s.read()
 	return s, nil
 }
@@ -428,7 +431,7 @@ func (s *Slot) PID() int {
 	return s.pid
 }
 
-// Alone reports whether init has reported that no other process is left.
+// Alone reports whether no other process than init is left, as init has reported, or none was started yet.
 func (s *Slot) Alone() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -436,7 +439,7 @@ func (s *Slot) Alone() bool {
 }
 
 // Kill ends every program in the sandbox and returns when none is left. No program can be
-// started afterwards. If init has reported that no other process is left, Kill returns at
+// started afterwards. If Alone is true, Kill returns at
 // once. Close then ends init and the namespaces, so that the request need not wait for
 // that.
 func (s *Slot) Kill() error {
@@ -515,8 +518,9 @@ func (s *Slot) Close() error {
 	}
 	s.mu.Lock()
 	untouched := err == nil && !s.sockets
+	empty := !s.ran && !s.told && !s.egress // then nothing could make a socket
 	s.mu.Unlock()
-	if untouched && s.jail.unused(s.network) {
+	if untouched && (empty || s.jail.unused(s.network)) {
 		s.jail.keep(s.network)
 	} else {
 		closeAll(s.network)

@@ -108,7 +108,9 @@ func wallScript(p plan) (*script, probes) {
 	if !p.off[wallIDs] && !p.container {
 		s.ids(p)
 	}
-	s.try("setsid", unix.SYS_SETSID) // PID 1 of a container leads a session already
+	if p.plain != nil || p.container {
+		s.try("setsid", unix.SYS_SETSID) // PID 1 of a container leads a session already
+	}
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	pr := probes{ruleset: -1, ptmx: -1}
 	switch {

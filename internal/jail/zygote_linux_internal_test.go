@@ -448,3 +448,41 @@ func TestScriptsHaveNumbersOfTheirOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestNoForkAfterAKill: a sandbox in which nothing ran is killed at once, and no fork is made in it afterwards.
+func TestNoForkAfterAKill(t *testing.T) {
+	j, s := testSlot(t)
+	z := testZygote(t, j)
+	if !s.Alone() {
+		t.Error("nothing was started, and Alone is false")
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := z.Fork(s, nil, false); !errors.Is(err, ErrNotForked) || !errors.Is(err, ErrEnded) {
+		t.Errorf("a fork afterwards: got %v, want ErrNotForked and ErrEnded", err)
+	}
+	if z.Broken() {
+		t.Error("the zygote is broken, want it to serve other sandboxes")
+	}
+}
+
+// TestAForkIsNotAlone: a kill ends a fork that waits for its program.
+func TestAForkIsNotAlone(t *testing.T) {
+	j, s := testSlot(t)
+	z := testZygote(t, j)
+	c, err := z.Fork(s, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Release)
+	if s.Alone() {
+		t.Error("a fork waits, and Alone is true")
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(c.HostPID(), 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("the fork after the kill: got %v, want it gone", err)
+	}
+}
