@@ -72,8 +72,8 @@ func Notes(signer func() (Signer, error)) store.NoteMakers {
 			}
 			step, err := k.step(data)
 			return func(ctx context.Context, tx *sql.Tx) error {
-				if err := refuseBare(ctx, tx); err != nil {
-					return appendError(err)
+				if refused := refuseBare(ctx, tx); refused != nil {
+					return appendError(refused)
 				}
 				return step(ctx, tx)
 			}, err

@@ -264,7 +264,7 @@ func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (e edge, 
 		return e, 0, &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
 	}
 	if !s.compared {
-		if err := s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
+		if err = s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
 			return e, 0, err
 		}
 		s.compared = true
