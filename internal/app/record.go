@@ -174,7 +174,7 @@ func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.Pub
 		with.Key = sign.KeyID(public)
 		with.Open = func(note string) (string, error) { return sign.OpenNote(public, note) }
 		// A reader without the private key checks the public part.
-		if own, err := sign.Read(cfg.StateDir); err == nil && own.Public().Equal(public) {
+		if own, failed := sign.Read(cfg.StateDir); failed == nil && own.Public().Equal(public) {
 			with.Signer = own
 		}
 	}
