@@ -19,11 +19,11 @@ import (
 // Log is the record in a state directory. Its methods may be called concurrently, and
 // several processes may append to the same record.
 type Log struct {
-	store   *store.Store
-	now     func() time.Time
-	sealer  *sealer // nil: nothing is signed
-	noteKey []byte  // for the MACs of notes; nil: nothing is signed
-	ends    ends    // used by transactions only
+	store  *store.Store
+	now    func() time.Time
+	sealer *sealer   // nil: nothing is signed
+	notes  *noteMACs // nil: nothing is signed
+	ends   ends      // used by transactions only
 }
 
 // Config configures a [Log]. Every field may be empty.
@@ -54,7 +54,7 @@ func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	}
 	var err, err2 error
 	l.ends.macs, err = newMACs(c.Signer)
-	l.noteKey, err2 = c.Signer.Derive(notePurpose)
+	l.notes, err2 = newNoteMACs(c.Signer)
 	if err = errors.Join(err, err2); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash"
+	"sync"
 )
 
 // Purposes of the secrets that a [Signer] derives.
@@ -56,17 +57,31 @@ func (m *macs) fits(position int64, hash, mac string) bool {
 	return want != "" && hmac.Equal([]byte(want), []byte(mac))
 }
 
-// noteMAC returns the MAC of the data of a note.
-func noteMAC(key, data []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write(data)
-	return h.Sum(nil)[:macBytes]
+// noteMACs computes the MACs of notes. Its methods may be called concurrently.
+type noteMACs struct{ idle sync.Pool }
+
+func newNoteMACs(s Signer) (*noteMACs, error) {
+	key, err := s.Derive(notePurpose)
+	if err != nil {
+		return nil, err
+	}
+	return &noteMACs{sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}, nil
 }
 
-// openNoteData returns the data of a note that starts with its MAC.
-func openNoteData(key, data []byte) ([]byte, error) {
-	if len(data) < macBytes || !hmac.Equal(noteMAC(key, data[macBytes:]), data[:macBytes]) {
+// sealed returns the data of a note after their MAC.
+func (n *noteMACs) sealed(data []byte) []byte {
+	h, _ := n.idle.Get().(hash.Hash)
+	defer n.idle.Put(h)
+	h.Reset()
+	h.Write(data)
+	all := h.Sum(make([]byte, 0, sha256.Size+len(data)))
+	return append(all[:macBytes], data...)
+}
+
+// open returns the data of a note without the MAC before them. It fails if that is a wrong one.
+func (n *noteMACs) open(all []byte) ([]byte, error) {
+	if len(all) < macBytes || !hmac.Equal(n.sealed(all[macBytes:])[:macBytes], all[:macBytes]) {
 		return nil, errors.New("a record was not kept by a server with this signing key")
 	}
-	return data[macBytes:], nil
+	return all[macBytes:], nil
 }

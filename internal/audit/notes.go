@@ -28,8 +28,8 @@ func (l *Log) Note(e *sandboxmcp.AuditEntry) (store.Note, error) {
 		return store.Note{}, appendError(err)
 	}
 	n := store.Note{Op: func(ctx context.Context, tx *sql.Tx) error { return l.append(ctx, tx, r) }, Kind: bareKind, Data: data}
-	if l.noteKey != nil {
-		n.Kind, n.Data = noteKind, append(noteMAC(l.noteKey, data), data...)
+	if l.notes != nil {
+		n.Kind, n.Data = noteKind, l.notes.sealed(data)
 	}
 	return n, nil
 }
@@ -49,7 +49,7 @@ func Notes(signer func() (Signer, error)) store.NoteMakers {
 		if err != nil {
 			return k, err
 		}
-		if k.note, err = s.Derive(notePurpose); err == nil {
+		if k.notes, err = newNoteMACs(s); err == nil {
 			k.macs, err = newMACs(s)
 		}
 		return k, err
@@ -58,7 +58,7 @@ func Notes(signer func() (Signer, error)) store.NoteMakers {
 		noteKind: func(data []byte) (store.Op, error) {
 			k, err := keys()
 			if err == nil {
-				data, err = openNoteData(k.note, data)
+				data, err = k.notes.open(data)
 			}
 			if err != nil {
 				return nil, appendError(err)
@@ -83,8 +83,8 @@ func Notes(signer func() (Signer, error)) store.NoteMakers {
 
 // noteKeys are what a process needs for the notes of others. Only transactions use macs, one at a time.
 type noteKeys struct {
-	note []byte
-	macs *macs
+	notes *noteMACs
+	macs  *macs
 }
 
 // step makes the step of a note from its data.
