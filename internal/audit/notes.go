@@ -108,7 +108,7 @@ func refuseBare(ctx context.Context, tx *sql.Tx) error {
 	}
 	s, err := unchecked(c.note)
 	if err == nil && s.macs > 0 {
-		err = errors.New("a record has no MAC: an older release has kept it too late, or it is forged; if it is not needed, move the file away")
+		err = errors.New("a record has no MAC: a server of an older release has kept it after the update, or it is forged")
 	}
 	return err
 }
