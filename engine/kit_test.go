@@ -19,6 +19,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
@@ -171,7 +172,7 @@ func timeUp(t *testing.T, d time.Duration) <-chan time.Time {
 // rows reads the audit of a namespace, oldest first, as another process would.
 func rows(t *testing.T, dir string, ns sandboxmcp.Namespace) []sandboxmcp.AuditEntry {
 	t.Helper()
-	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir, Notes: store.Makers(audit.Notes(), artifact.Notes())}))
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir, Notes: store.Makers(audit.Notes(func() (audit.Signer, error) { return sign.Read(dir) }), artifact.Notes())}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
@@ -176,6 +179,39 @@ func TestAuditOfEngine(t *testing.T) {
 	rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{})
 	if err != nil || !rep.OK || rep.Entries != 8 || rep.Tail.Entries != 0 || rep.Second.Size != 8 || rep.Head.SignedAt == nil || time.Since(*rep.Head.SignedAt) > time.Hour {
 		t.Errorf("got %+v and %v", rep, err)
+	}
+}
+
+// TestAuditFindsForgedEntries: the engine finds an entry that a writer of the database has appended without the
+// key, and puts no checkpoint over it.
+func TestAuditFindsForgedEntries(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	e := open(t, &fake{}, at(dir))
+	execute(t, e, shell("true"))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := audit.Open(t.Context(), s, audit.Config{}) // it has no key
+	if err == nil {
+		_, err = l.Append(t.Context(), sandboxmcp.AuditEntry{Action: "execute", Phase: "outcome", Namespace: "default", Detail: "forged"})
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, &fake{}, at(dir))
+	execute(t, e, shell("true"))
+	if err = e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, &fake{}, at(dir))
+	rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{})
+	if err != nil || rep.Head.Size != 2 || rep.Entries != 5 || len(rep.Faults) != 1 || rep.Faults[0].Kind != "forged" || rep.Faults[0].Row != 3 {
+		t.Errorf("got a checkpoint over %d of %d entries, %+v and %v, want 2 of 5 and row 3 to be forged", rep.Head.Size, rep.Entries, rep.Faults, err)
 	}
 }
 

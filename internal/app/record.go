@@ -52,7 +52,8 @@ func (s Record) List(ctx context.Context, q sandboxmcp.AuditQuery) (page sandbox
 
 // storeOf returns the settings of the database that is kept on disk or on a server.
 func storeOf(cfg *config.Config) store.Config {
-	return store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Postgres: cfg.DatabaseURL.Reveal(), Notes: store.Makers(audit.Notes(), artifact.Notes())}
+	notes := audit.Notes(func() (audit.Signer, error) { return sign.Read(cfg.StateDir) })
+	return store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Postgres: cfg.DatabaseURL.Reveal(), Notes: store.Makers(notes, artifact.Notes())}
 }
 
 // lookAt opens the database of the state directory for reading. It returns nil if the
@@ -172,6 +173,10 @@ func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.Pub
 	if public != nil {
 		with.Key = sign.KeyID(public)
 		with.Open = func(note string) (string, error) { return sign.OpenNote(public, note) }
+		// A reader without the private key checks the public part.
+		if own, failed := sign.Read(cfg.StateDir); failed == nil && own.Public().Equal(public) {
+			with.Signer = own
+		}
 	}
 	v, err := lookAt(ctx, cfg)
 	if err != nil {

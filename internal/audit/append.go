@@ -15,7 +15,9 @@ const maxEnds = 256
 // the record is the one that this process appended last. Then no other process has
 // appended, and no transaction was undone. Only transactions use it, one at a time.
 type ends struct {
+	macs *macs  // nil: entries get no MAC
 	last string // hash of the entry that this process appended last
+	at   int64  // position of the record's last entry
 	of   map[string]chainEnd
 
 	first  int64       // position of the first of leaves
@@ -32,7 +34,7 @@ type chainEnd struct {
 func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, err error) {
 	end, known := e.of[r.Namespace]
 	if known {
-		position, err = r.insert(ctx, tx, end, e.last)
+		position, err = e.insert(ctx, tx, r, end, e.last)
 	}
 	if _, ok := errors.AsType[interface {
 		error
@@ -45,14 +47,14 @@ func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, 
 		if end, err = e.look(ctx, tx, r.Namespace, known); err != nil {
 			return 0, err
 		}
-		if position, err = r.insert(ctx, tx, end, nil); err != nil {
+		if position, err = e.insert(ctx, tx, r, end, nil); err != nil {
 			return 0, err
 		}
 	}
 	if e.of == nil || len(e.of) >= maxEnds {
 		e.of = map[string]chainEnd{}
 	}
-	e.last, e.of[r.Namespace] = r.Hash, chainEnd{r.Seq, r.Hash}
+	e.last, e.at, e.of[r.Namespace] = r.Hash, position, chainEnd{r.Seq, r.Hash}
 	return position, e.leaf(position, r.Hash)
 }
 
@@ -82,7 +84,7 @@ func (e *ends) since(size int64) []tlog.Hash {
 func (r *row) prepare() {
 	r.values = []any{
 		r.ID, r.Namespace, nil, nil, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
-		orNull(r.ExitCode), orNull(r.DurationMS), orNull(r.Success), r.Detail, r.Actor, orNull(r.Usage), orNull(r.Metadata), nil, nil, nil,
+		orNull(r.ExitCode), orNull(r.DurationMS), orNull(r.Success), r.Detail, r.Actor, orNull(r.Usage), orNull(r.Metadata), nil, nil, nil, nil,
 	}
 }
 
@@ -93,8 +95,8 @@ func orNull[T any](p *T) any {
 	return *p
 }
 
-// look reads the end of a chain. It clears the cache if that is out of date, or if stale is
-// set.
+// look reads the end of a chain and the record's last position. It clears the cache if that is out of
+// date, or if stale is set.
 func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end chainEnd, err error) {
 	if !stale && e.last != "" {
 		var last string
@@ -107,23 +109,20 @@ func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end
 	if stale {
 		e.of = nil
 	}
-	err = tx.QueryRowContext(ctx, selectEnd, ns).Scan(&end.seq, &end.hash)
+	err = tx.QueryRowContext(ctx, selectEnd, ns).Scan(&end.seq, &end.hash, &e.at)
 	if errors.Is(err, sql.ErrNoRows) { // the namespace has no entries, or they were dropped because of their age
-		err = tx.QueryRowContext(ctx, selectDroppedEnd, ns).Scan(&end.seq, &end.hash)
-	}
-	if errors.Is(err, sql.ErrNoRows) {
-		return chainEnd{hash: zeroHash}, nil
+		err = tx.QueryRowContext(ctx, selectDroppedEnd, ns).Scan(&end.seq, &end.hash, &e.at)
 	}
 	return end, err
 }
 
-// insert inserts the row after the end of its chain. It fails unless last is the hash of
-// the record's last entry. If last is nil, it does not check that.
-func (r *row) insert(ctx context.Context, tx *sql.Tx, end chainEnd, last any) (position int64, err error) {
+// insert inserts the row after the end of its chain, with its hash and its MAC. It fails unless last is the
+// hash of the record's last entry. If last is nil, it does not check that.
+func (e *ends) insert(ctx context.Context, tx *sql.Tx, r *row, end chainEnd, last any) (position int64, err error) {
 	r.Seq, r.Prev = end.seq+1, end.hash
 	r.Hash = r.hash()
 	args := r.values
-	args[2], args[3], args[16], args[17], args[18] = r.Seq, r.Timestamp, r.Prev, r.Hash, last
+	args[2], args[3], args[16], args[17], args[18], args[19] = r.Seq, r.Timestamp, r.Prev, r.Hash, last, e.macs.of(e.at+1, r.Hash)
 	err = tx.QueryRowContext(ctx, insertEntry, args...).Scan(&position)
 	return position, err
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,20 +21,21 @@ import (
 type Log struct {
 	store  *store.Store
 	now    func() time.Time
-	sealer *sealer // nil: nothing is signed
-	ends   ends    // used by transactions only
+	sealer *sealer   // nil: nothing is signed
+	notes  *noteMACs // nil: nothing is signed
+	ends   ends      // used by transactions only
 }
 
 // Config configures a [Log]. Every field may be empty.
 type Config struct {
 	Now            func() time.Time // nil: the clock of the machine
-	Signer         Signer           // signs checkpoints; nil: no checkpoints
+	Signer         Signer           // signs checkpoints, and its secrets make the MACs of entries; nil: neither
 	HeadFile       string           // file beside the key that has the newest checkpoint; see [HeadFile]; empty: no file
 	CheckpointFile string           // file to which all checkpoints are appended, in messages the second place; empty: no file
 	Logger         *slog.Logger
 }
 
-// Open returns the record in s. If a Signer is configured, new entries get signed
+// Open returns the record in s. If a Signer is configured, new entries get MACs and signed
 // checkpoints. The caller then calls Close before it closes the store, and Publish after
 // that. Open fails if the checkpoint file cannot be written to.
 func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
@@ -52,7 +52,13 @@ func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	if err := openSecond(c.CheckpointFile); err != nil {
 		return nil, err
 	}
-	l.sealer = newSealer(ctx, s, c)
+	var err, err2 error
+	l.ends.macs, err = newMACs(c.Signer)
+	l.notes, err2 = newNoteMACs(c.Signer)
+	if err = errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	l.sealer = newSealer(ctx, s, c, l.ends.macs)
 	return l, nil
 }
 
@@ -105,44 +111,6 @@ func appendError(err error) error {
 		return nil
 	}
 	return fmt.Errorf("append to the audit: %w", err)
-}
-
-// Note is [Log.Op] as a note, whose entry gets its place in the chain later. The entry's time
-// is that of the call. Note fails where the step of Op would.
-func (l *Log) Note(e *sandboxmcp.AuditEntry) (store.Note, error) {
-	r, err := newRow(e)
-	if err != nil {
-		return store.Note{}, appendError(err)
-	}
-	at := e.Timestamp
-	if at.IsZero() {
-		at = l.now()
-	}
-	r.Timestamp = formatTime(at.UTC().Round(0))
-	data, err := json.Marshal(r)
-	if err != nil {
-		return store.Note{}, appendError(err)
-	}
-	op := func(ctx context.Context, tx *sql.Tx) error { return l.append(ctx, tx, r) }
-	return store.Note{Op: op, Kind: noteKind, Data: data}, nil
-}
-
-// noteKind is the kind of the notes of [Log.Note].
-const noteKind = "audit"
-
-// Notes makes the steps of entries that another process has kept. A later append signs them.
-func Notes() store.NoteMakers {
-	return store.NoteMakers{noteKind: func(data []byte) (store.Op, error) {
-		var r row
-		if err := json.Unmarshal(data, &r); err != nil {
-			return nil, appendError(err)
-		}
-		r.prepare()
-		return func(ctx context.Context, tx *sql.Tx) error {
-			_, err := new(ends).append(ctx, tx, &r)
-			return appendError(err)
-		}, nil
-	}}
 }
 
 // Append appends e in a separate Update and returns the recorded entry. See [Log.Op].

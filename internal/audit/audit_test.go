@@ -26,7 +26,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// childEnv makes the test binary a second process: "<dir> <actor> <entries>".
+// childEnv makes the test binary a second process: "<dir> <actor> <entries>". The actor signer signs.
 const childEnv = "AUDIT_TEST_CHILD"
 
 func TestMain(m *testing.M) { os.Exit(testkit.RunOrChild(m, childEnv, child)) }
@@ -43,7 +43,11 @@ func child(args string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	l, err := audit.Open(context.Background(), s, audit.Config{})
+	c := audit.Config{}
+	if actor == "signer" {
+		c.Signer, c.HeadFile = ours, audit.HeadFile(dir, s.Path())
+	}
+	l, err := audit.Open(context.Background(), s, c)
 	if err != nil {
 		return err
 	}
@@ -286,7 +290,7 @@ func TestAppendRefuses(t *testing.T) {
 func TestRecordIsAppendOnly(t *testing.T) {
 	statements := []string{
 		`UPDATE audit SET detail = 'x' WHERE seq = 1`, `DELETE FROM audit WHERE seq = 2`, `DELETE FROM audit`,
-		`INSERT INTO audit (position, ` + columns + `) SELECT position, ` + columns + ` FROM audit WHERE seq = 1
+		`INSERT INTO audit (position, mac, ` + columns + `) SELECT position, mac, ` + columns + ` FROM audit WHERE seq = 1
 			ON CONFLICT (position) DO UPDATE SET detail = 'x'`,
 	}
 	checkpoints := []string{`UPDATE audit_checkpoints SET note = 'x'`, `DELETE FROM audit_checkpoints`}
@@ -296,7 +300,7 @@ func TestRecordIsAppendOnly(t *testing.T) {
 			`INSERT INTO audit SELECT * FROM audit WHERE seq = 1 ON CONFLICT (namespace, seq) DO UPDATE SET detail = 'x'`)
 	} else {
 		statements = append(statements, `INSERT OR REPLACE INTO audit SELECT * FROM audit WHERE seq = 1`,
-			`INSERT OR REPLACE INTO audit (rowid, `+columns+`) SELECT rowid, `+strings.Replace(columns, "seq", "3", 1)+` FROM audit WHERE seq = 1`)
+			`INSERT OR REPLACE INTO audit (rowid, mac, `+columns+`) SELECT rowid, mac, `+strings.Replace(columns, "seq", "3", 1)+` FROM audit WHERE seq = 1`)
 	}
 	s := open(t, t.TempDir())
 	fill(t, s, "default", 2)

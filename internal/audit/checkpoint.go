@@ -21,10 +21,12 @@ const (
 	originDropped    = "sandboxmcp audit dropped v1"
 )
 
-// Signer signs the texts of notes and opens notes that it has signed. A [sign.Key] is one.
+// Signer signs the texts of notes and opens notes that it has signed. It also derives a secret for each
+// purpose. A [sign.Key] is one.
 type Signer interface {
 	Note(text string) (string, error)
 	OpenNote(signed string) (text string, err error)
+	Derive(purpose string) ([]byte, error)
 }
 
 // statement is the content of a note: the root of the tree over the first size entries.
@@ -34,14 +36,18 @@ type statement struct {
 	root   tlog.Hash
 	at     time.Time
 	ends   string // only with originDropped: SHA-256 of the ends of the chains, hex
+	macs   int64  // only with originCheckpoint: the first position whose entry must have a MAC; 0: none must
 }
 
 // text returns the text to sign. Each statement has one text, and each text is of one
 // statement.
 func (s statement) text() string {
 	t := s.origin + "\n" + strconv.FormatInt(s.size, 10) + "\n" + s.root.String() + "\ntime " + formatTime(s.at) + "\n"
-	if s.origin == originDropped {
+	switch {
+	case s.origin == originDropped:
 		t += "ends " + s.ends + "\n"
+	case s.macs > 0:
+		t += "macs from " + strconv.FormatInt(s.macs, 10) + "\n"
 	}
 	return t
 }
@@ -62,6 +68,7 @@ func parseStatement(text string) (statement, error) {
 	}
 	switch s.origin {
 	case originCheckpoint:
+		s.macs, _ = strconv.ParseInt(strings.TrimPrefix(lines[4], "macs from "), 10, 64) // compared with the text below
 	case originDropped:
 		s.ends = strings.TrimPrefix(lines[4], "ends ")
 	default:
@@ -124,10 +131,15 @@ func Head(ctx context.Context, db *sql.DB) (sandboxmcp.AuditHead, error) {
 	if err != nil || c.size == 0 {
 		return EmptyHead(), err
 	}
-	text, _, _ := strings.Cut(c.note, "\n\n")
-	s, err := parseStatement(text + "\n")
+	s, err := unchecked(c.note)
 	if err != nil {
 		return sandboxmcp.AuditHead{}, fmt.Errorf("read the newest checkpoint: %w", err)
 	}
 	return s.head(), nil
+}
+
+// unchecked returns the statement of a note without a check of its signature.
+func unchecked(note string) (statement, error) {
+	text, _, _ := strings.Cut(note, "\n\n")
+	return parseStatement(text + "\n")
 }

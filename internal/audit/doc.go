@@ -22,6 +22,9 @@
 //	<number of entries, from the first on>
 //	<root of the Merkle tree over them, base64>
 //	time <when it was signed, as below>
+//	macs from <the first position whose entry must have a MAC>
+//
+// Checkpoints of releases without MACs do not have the last line.
 //
 // The tree is that of RFC 6962 (golang.org/x/mod/sumdb/tlog); a leaf is the 32 bytes of an
 // entry's hash. At most 100 entries, or those of the last second, have no checkpoint yet.
@@ -29,6 +32,23 @@
 // Table audit_checkpoints stores each note with its edge: the roots of the perfect
 // subtrees, from which the next tree is built. The newest note is also in a file beside the
 // key. If a checkpoint file is configured, all notes are also appended to it.
+//
+// # MACs
+//
+// Each entry has a MAC: the first 16 bytes, in hex, of the HMAC-SHA256 over its position (8 bytes, the most
+// significant first) and the 32 bytes of its hash. The key is derived from the signing key by HKDF-SHA256
+// with the info "sandboxmcp audit entries 1". All servers of a record have the same signing key. So each of
+// them can check the entries of all, and only they can append. Before a checkpoint is signed, the MACs of
+// its new entries are checked. An entry with a wrong MAC, or without one, is not signed, and nothing after it.
+//
+// Entries of a release without MACs precede the position of "macs from". That line is signed with
+// each checkpoint and taken over by the next one. It cannot be moved or removed without the key. The first
+// checkpoint with the line accepts entries without a MAC, up to the first entry that has one.
+//
+// A note of [Log.Note] has a MAC of its own, with the info "sandboxmcp audit notes 1". The process that
+// brings the note into the database checks it.
+//
+// # Dropped entries
 //
 // When entries are dropped because of their age, a note of the same form replaces them. It
 // begins with "sandboxmcp audit dropped v1" and has one more line: "ends" and the SHA-256

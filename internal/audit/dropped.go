@@ -141,7 +141,7 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 	for rows.Next() {
 		var r row
 		var position int64
-		if err := r.scan(positionFirst{rows, &position}); err != nil {
+		if err := r.scan(placeFirst{rows, &position, new(string)}); err != nil {
 			return nil, &tamperedError{err.Error()}
 		}
 		hash := r.hash()

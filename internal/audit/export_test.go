@@ -10,7 +10,7 @@ import (
 // Rechain computes prev and hash of every row anew from its content, as a forger without the
 // key can do.
 func Rechain(ctx context.Context, tx *sql.Tx) error {
-	rows, err := tx.QueryContext(ctx, `SELECT position, `+columns+` FROM audit ORDER BY position`)
+	rows, err := tx.QueryContext(ctx, selectEntries)
 	if err != nil {
 		return err
 	}
@@ -19,7 +19,7 @@ func Rechain(ctx context.Context, tx *sql.Tx) error {
 	for rows.Next() {
 		var r row
 		var position int64
-		if err := r.scan(positionFirst{rows, &position}); err != nil {
+		if err := r.scan(placeFirst{rows, &position, new(string)}); err != nil {
 			return err
 		}
 		all[position], order = r, append(order, position)

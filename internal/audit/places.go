@@ -162,8 +162,7 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 // sizeOf returns the number of entries in a note, or 0 if it is not a note. It does not
 // check the signature.
 func sizeOf(note string) int64 {
-	text, _, _ := strings.Cut(note, "\n\n")
-	s, err := parseStatement(text + "\n")
+	s, err := unchecked(note)
 	if err != nil {
 		return 0
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,7 @@ const (
 type sealer struct {
 	store  *store.Store
 	signer Signer
+	macs   *macs // used in transactions only
 	places places
 	now    func() time.Time
 	log    *slog.Logger
@@ -48,6 +50,7 @@ type sealer struct {
 	// Used in transactions only, which run one at a time.
 	hint     int64  // size of the newest checkpoint; its transaction may have been undone
 	known    string // a note whose signature was checked before
+	macsFrom int64  // as that note states it
 	compared bool   // the record was compared with the files
 
 	fresh     atomic.Pointer[checkpoint] // the newest checkpoint that is committed
@@ -58,10 +61,10 @@ type sealer struct {
 	work       sync.WaitGroup
 }
 
-func newSealer(ctx context.Context, s *store.Store, c Config) *sealer {
+func newSealer(ctx context.Context, s *store.Store, c Config, m *macs) *sealer {
 	ctx = context.WithoutCancel(ctx)
 	l := &sealer{
-		store: s, signer: c.Signer, places: places{c.HeadFile, c.CheckpointFile}, now: c.Now, log: c.Logger,
+		store: s, signer: c.Signer, macs: m, places: places{c.HeadFile, c.CheckpointFile}, now: c.Now, log: c.Logger,
 		soon: make(chan struct{}, 1), made: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	l.work.Go(func() { l.loop(ctx) })
@@ -134,7 +137,7 @@ func (s *sealer) close(ctx context.Context) {
 
 // pass adds checkpoints over all new entries, unless another process has done so.
 func (s *sealer) pass(ctx context.Context) error {
-	for more := true; more && !s.broken.Load() && s.last.Load() > s.sealed.Load(); {
+	for more := s.last.Load() > s.sealed.Load(); more && !s.broken.Load(); {
 		var c checkpoint
 		last := s.last.Load()
 		err := s.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
@@ -175,9 +178,10 @@ func (e *tamperedError) Error() string { return "the audit was changed: " + e.re
 // seal adds a checkpoint over the entries after the newest one, c, and returns it. Without
 // new entries it returns c. more reports whether entries are left for a further checkpoint.
 // seal never reads entries that have a checkpoint, so it cannot sign a later change of
-// them. leaves are the leaves of the new entries, or nil if the caller does not know them.
+// them. leaves are the leaves of the new entries, all appended by this process, or nil if
+// the caller does not know them.
 func (s *sealer) seal(ctx context.Context, tx *sql.Tx, c checkpoint, leaves []tlog.Hash) (_ checkpoint, more bool, err error) {
-	e, err := s.resume(ctx, tx, c)
+	e, from, err := s.resume(ctx, tx, c)
 	if err != nil {
 		return c, false, err
 	}
@@ -185,80 +189,104 @@ func (s *sealer) seal(ctx context.Context, tx *sql.Tx, c checkpoint, leaves []tl
 		e.add(leaf)
 	}
 	if leaves == nil {
-		if err = e.grow(ctx, tx); err != nil {
-			return c, false, err
-		}
+		from, more, err = s.grow(ctx, tx, &e, from)
+	} else if from == 0 {
+		from = c.size + 1
 	}
-	if e.size == c.size {
-		return c, false, nil
+	if err != nil || e.size == c.size {
+		return c, false, err
 	}
-	more = e.size == c.size+sealAtOnce
 	next := checkpoint{size: e.size, edge: e.bytes()}
-	next.note, err = s.signer.Note(statement{origin: originCheckpoint, size: e.size, root: e.root(), at: s.now()}.text())
+	next.note, err = s.signer.Note(statement{origin: originCheckpoint, size: e.size, root: e.root(), at: s.now(), macs: from}.text())
 	if err != nil {
 		return c, false, err
 	}
 	if _, err = tx.ExecContext(ctx, insertCheckpoint, next.size, next.note, next.edge); err != nil {
 		return c, false, fmt.Errorf("keep checkpoint: %w", err)
 	}
-	s.known = next.note
+	s.known, s.macsFrom = next.note, from
 	return next, more, nil
 }
 
-// grow adds at most sealAtOnce entries to the edge.
-func (e *edge) grow(ctx context.Context, tx *sql.Tx) error {
+// grow adds at most sealAtOnce entries to the edge. from is the first position whose entry must have a MAC, or
+// 0 if no checkpoint says so yet. Then entries without a MAC are those of an older release, and the first MAC
+// ends them. grow stops before an entry that was not appended with this key, and fails if that is the first.
+// It returns the new from, and whether entries are left.
+func (s *sealer) grow(ctx context.Context, tx *sql.Tx, e *edge, from int64) (_ int64, more bool, err error) {
 	var n, last int64
 	var all string
 	if err := tx.QueryRowContext(ctx, selectHashes, e.size, sealAtOnce).Scan(&n, &last, &all); err != nil {
-		return fmt.Errorf("read the entries to sign: %w", err)
+		return from, false, fmt.Errorf("read the entries to sign: %w", err)
 	}
 	if n == 0 {
-		return nil
+		return from, false, nil
 	}
-	if last != e.size+n || int64(len(all)) != n*hashLength {
-		return &tamperedError{fmt.Sprintf("a row after row %d is missing or has no hash", e.size)}
+	rows := strings.Split(all, ",")
+	if last != e.size+n || int64(len(rows)) != n {
+		return from, false, &tamperedError{fmt.Sprintf("a row after row %d is missing or has no hash", e.size)}
 	}
-	for ; all != ""; all = all[hashLength:] {
-		leaf, err := leafOf(all[:hashLength])
+	for i, text := range rows {
+		hash, mac := text[:min(hashLength, len(text))], text[min(hashLength, len(text)):]
+		position := e.size + 1
+		leaf, err := leafOf(hash)
 		if err != nil {
-			return &tamperedError{fmt.Sprintf("row %d: %v", e.size+1, err)}
+			return from, false, &tamperedError{fmt.Sprintf("row %d: %v", position, err)}
+		}
+		if from == 0 && mac != "" {
+			from = position
+		}
+		if from != 0 && !s.macs.fits(position, hash, mac) {
+			if i > 0 { // the entries before it get their checkpoint
+				return from, true, nil
+			}
+			return from, false, &tamperedError{fmt.Sprintf("row %d %s", position, notOurs(mac))}
 		}
 		e.add(leaf)
 	}
-	return nil
+	if more = n == sealAtOnce; from == 0 && !more {
+		from = e.size + 1
+	}
+	return from, more, nil
 }
 
-// resume returns the edge of the newest checkpoint. It checks the signature, and that no
-// later checkpoint is missing.
-func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (edge, error) {
+// notOurs says of an entry with a wrong MAC that no server with this key has appended it there.
+func notOurs(mac string) string {
+	if mac == "" {
+		return "was not appended by a server with this signing key: it has no MAC"
+	}
+	return "was not appended by a server with this signing key at this place: its MAC is another one"
+}
+
+// resume returns the edge of the newest checkpoint, and the first position whose entry must have a MAC, as the
+// checkpoint states it. It checks the signature, and that no later checkpoint is missing.
+func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (e edge, macsFrom int64, err error) {
 	if was := s.sealed.Load(); c.size < was {
-		return edge{}, &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
+		return e, 0, &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
 	}
 	if !s.compared {
-		if err := s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
-			return edge{}, err
+		if err = s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
+			return e, 0, err
 		}
 		s.compared = true
 	}
 	if c.size == 0 {
-		return edge{}, nil
+		return e, 0, nil
 	}
-	e, err := parseEdge(c.size, c.edge)
-	if err != nil {
-		return e, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
+	if e, err = parseEdge(c.size, c.edge); err != nil {
+		return e, 0, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
 	}
 	if c.note == s.known {
-		return e, nil
+		return e, s.macsFrom, nil
 	}
 	st, err := openStatement(s.signer.OpenNote, originCheckpoint, c.note)
 	switch {
 	case err != nil:
-		return e, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
+		return e, 0, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
 	case st.size != c.size || st.root != e.root():
-		return e, &tamperedError{fmt.Sprintf("checkpoint %d is not the one that was signed", c.size)}
+		return e, 0, &tamperedError{fmt.Sprintf("checkpoint %d is not the one that was signed", c.size)}
 	}
-	s.known = c.note
-	return e, nil
+	s.known, s.macsFrom = c.note, st.macs
+	return e, st.macs, nil
 }
 
 // publishLoop writes new checkpoints to the files.

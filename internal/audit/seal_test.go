@@ -39,6 +39,11 @@ func (k keeper) OpenNote(signed string) (string, error) {
 	return text, nil
 }
 
+func (k keeper) Derive(purpose string) ([]byte, error) {
+	sum := sha256.Sum256([]byte(k.word + purpose))
+	return sum[:], nil
+}
+
 var ours = keeper{"ours"}
 
 // sealed is a record that is signed, in a directory that may have one already.

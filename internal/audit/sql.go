@@ -21,25 +21,25 @@ const (
 	// trigger of PostgreSQL inserts nothing. If it is NULL, the row is inserted without a
 	// check. One statement serves both cases, because compiling it takes longer than running
 	// it. INSERT … SELECT … WHERE would take twice as long to run.
-	insertEntry = `INSERT INTO audit (` + columns + `)
-		VALUES (?1,?2,CASE WHEN CAST(?19 AS TEXT) IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN CAST(?3 AS BIGINT) END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)
+	insertEntry = `INSERT INTO audit (` + columns + `, mac)
+		VALUES (?1,?2,CASE WHEN CAST(?19 AS TEXT) IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN CAST(?3 AS BIGINT) END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?20)
 		RETURNING position`
 
 	selectLastHash = `SELECT hash FROM audit ORDER BY position DESC LIMIT 1`
 
 	selectLastPosition = `SELECT coalesce(max(position), 0) FROM audit`
 
-	// namespace
-	selectEnd = `SELECT seq, hash FROM audit WHERE namespace = ? ORDER BY seq DESC LIMIT 1`
+	// namespace. The third column is the record's last position.
+	selectEnd = `SELECT seq, hash, (SELECT coalesce(max(position), 0) FROM audit) FROM audit WHERE namespace = ? ORDER BY seq DESC LIMIT 1`
 
-	selectEntries = `SELECT position, ` + columns + ` FROM audit ORDER BY position`
+	selectEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit ORDER BY position`
 
 	// last position
-	selectFirstEntries = `SELECT position, ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
+	selectFirstEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
 
-	// after, how many. All hashes in one row take a third of the time of many rows.
-	selectHashes = `SELECT count(*), coalesce(max(position), 0), coalesce(string_agg(hash, '' ORDER BY position), '')
-		FROM (SELECT position, hash FROM audit WHERE position > ? ORDER BY position LIMIT ?) AS next`
+	// after, how many. All hashes and MACs in one row take a third of the time of many rows.
+	selectHashes = `SELECT count(*), coalesce(max(position), 0), coalesce(string_agg(hash || coalesce(mac, ''), ',' ORDER BY position), '')
+		FROM (SELECT position, hash, mac FROM audit WHERE position > ? ORDER BY position LIMIT ?) AS next`
 
 	// after, before, time
 	selectFirstYoung = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
@@ -79,8 +79,9 @@ const (
 	setDroppedEnd = `INSERT INTO audit_dropped (namespace, seq, hash) VALUES (?,?,?)
 		ON CONFLICT (namespace) DO UPDATE SET seq = excluded.seq, hash = excluded.hash`
 
-	// namespace
-	selectDroppedEnd = `SELECT seq, hash FROM audit_dropped WHERE namespace = ?`
+	// namespace. There is always a row, as in selectEnd.
+	selectDroppedEnd = `SELECT coalesce((SELECT seq FROM audit_dropped WHERE namespace = ?1), 0),
+		coalesce((SELECT hash FROM audit_dropped WHERE namespace = ?1), '` + zeroHash + `'), coalesce(max(position), 0) FROM audit`
 
 	selectDroppedEnds = `SELECT namespace, seq, hash FROM audit_dropped ORDER BY namespace`
 )

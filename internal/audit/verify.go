@@ -20,6 +20,7 @@ const maxFaults = 50
 type Evidence struct {
 	Key            string                            // name of the key, for the report
 	Open           func(note string) (string, error) // checks a note and returns its text; nil: no key
+	Signer         Signer                            // has the private key, so that MACs are checked; nil: they are not
 	HeadFile       string                            // see [Config]
 	CheckpointFile string                            // see [Config]
 }
@@ -27,16 +28,22 @@ type Evidence struct {
 // Verify checks the whole record in one state of the database: every entry against its
 // hash, the chain of each namespace, the order of all entries, and the tree over them
 // against every checkpoint inside and outside the database. If db is nil, there is no
-// record.
+// record. With a Signer, it also checks the MACs of entries.
 //
 // An error says that something could not be read. Faults are in the report.
 func Verify(ctx context.Context, db *sql.DB, with Evidence) (sandboxmcp.AuditReport, error) {
 	v := &verifier{with: with, signed: map[int64][]signed{}, chains: map[string]*chain{}, report: sandboxmcp.AuditReport{
 		Key: with.Key, Head: EmptyHead(), Namespaces: []sandboxmcp.AuditNamespace{}, Faults: []sandboxmcp.AuditFault{},
 	}}
+	var err error
+	if with.Signer != nil {
+		v.macs, err = newMACs(with.Signer)
+	}
 	// The files are read first: each of their checkpoints was committed to the database
 	// before.
-	err := v.outside()
+	if err == nil {
+		err = v.outside()
+	}
 	if err == nil && db != nil {
 		err = v.inside(ctx, db)
 	}
@@ -50,6 +57,7 @@ func Verify(ctx context.Context, db *sql.DB, with Evidence) (sandboxmcp.AuditRep
 // verifier is a Verify in progress.
 type verifier struct {
 	with   Evidence
+	macs   *macs // nil: MACs are not checked
 	report sandboxmcp.AuditReport
 
 	signed   map[int64][]signed // checkpoints by their size
@@ -61,6 +69,7 @@ type verifier struct {
 	unopened bool // a checkpoint exists, but no key to check it
 	broken   bool // the entries do not match a checkpoint, so later checkpoints cannot match
 
+	from   int64     // the first position whose entry must have a MAC; 0: not known yet
 	last   int64     // position of the last row that was read
 	sound  int64     // entries under the last checkpoint that matches
 	after  place     // the first entry after them
@@ -172,6 +181,7 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 	if err := v.checkpoints(ctx, tx); err != nil {
 		return err
 	}
+	v.from = v.most.macs
 	v.compare()
 	return v.entries(ctx, tx)
 }
@@ -220,14 +230,17 @@ func (v *verifier) entries(ctx context.Context, tx *sql.Tx) error {
 	for ; rows.Next(); next++ {
 		var r row
 		var position int64
-		if err := r.scan(positionFirst{rows, &position}); err != nil {
+		var mac string
+		if err := r.scan(placeFirst{rows, &position, &mac}); err != nil {
 			// The columns have other types than the schema's, so the table was rebuilt.
 			v.broken = true
 			v.fault(kindUnreadable, place{row: position, ns: r.Namespace, seq: r.Seq, id: r.ID}, fmt.Sprintf("the row cannot be read: %v", err))
 			continue
 		}
 		at := place{row: position, ns: r.Namespace, seq: r.Seq, id: r.ID}
-		v.entry(&r, at, next)
+		if v.entry(&r, at, next) {
+			v.checkMAC(&r, at, mac)
+		}
 		next, v.last = position, position
 	}
 	return rows.Err()
@@ -240,9 +253,23 @@ func missingRows(first, last int64) string {
 	return fmt.Sprintf("rows %d to %d are missing", first, last)
 }
 
+// checkMAC checks the MAC of an entry whose hash is right. An entry without one may precede the first position
+// that must have one.
+func (v *verifier) checkMAC(r *row, at place, mac string) {
+	if v.macs == nil {
+		return
+	}
+	if v.from == 0 && mac != "" { // no checkpoint of this release yet
+		v.from = at.row
+	}
+	if v.from != 0 && (mac != "" || at.row >= v.from) && !v.macs.fits(at.row, r.Hash, mac) {
+		v.fault(kindForged, at, fmt.Sprintf("entry %d %s", r.Seq, notOurs(mac)))
+	}
+}
+
 // entry checks an entry against its chain and adds it to the tree. next is the expected
-// position of its row.
-func (v *verifier) entry(r *row, at place, next int64) {
+// position of its row. It reports whether the entry is right.
+func (v *verifier) entry(r *row, at place, next int64) (sound bool) {
 	c := v.chains[r.Namespace]
 	if c == nil {
 		c = &chain{hash: zeroHash}
@@ -271,7 +298,7 @@ func (v *verifier) entry(r *row, at place, next int64) {
 	leaf, err := leafOf(hash)
 	if err != nil { // cannot happen: the hash was computed above
 		v.broken = true
-		return
+		return false
 	}
 	if v.tree.size == v.sound {
 		v.after, v.tailAt = at, time.Time{}
@@ -281,6 +308,7 @@ func (v *verifier) entry(r *row, at place, next int64) {
 	}
 	v.tree.add(leaf)
 	v.compare()
+	return kind == ""
 }
 
 // compare compares the tree with the checkpoints of its size. After a fault in an entry no
@@ -352,17 +380,19 @@ const (
 	kindCheckpoint = "checkpoint" // a checkpoint was not signed by this server, or cannot be read
 	kindKey        = "key"        // the key is missing
 	kindUnreadable = "unreadable" // a row has values of the wrong types
+	kindForged     = "forged"     // a row was not appended there by a server with the key
 )
 
-// positionFirst scans a position in front of the columns.
-type positionFirst struct {
+// placeFirst scans a position and a MAC in front of the columns.
+type placeFirst struct {
 	rows     *sql.Rows
 	position *int64
+	mac      *string
 }
 
-// Scan reads the position and then into dest.
-func (s positionFirst) Scan(dest ...any) error {
-	return s.rows.Scan(append([]any{s.position}, dest...)...)
+// Scan reads the position and the MAC, and then into dest.
+func (s placeFirst) Scan(dest ...any) error {
+	return s.rows.Scan(append([]any{s.position, s.mac}, dest...)...)
 }
 
 // fault checks the row as entry seq after an entry with the hash prev. hash is the computed

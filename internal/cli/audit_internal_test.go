@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -204,6 +205,42 @@ func TestAuditVerifyCommand(t *testing.T) {
 	}
 	if got := (&fake{}).cli(t.Context(), t, env, "audit", "verify", "--key", elsewhere); got.status != 2 {
 		t.Errorf("a key that is none: got %+v, want 2", got)
+	}
+}
+
+// An entry that a writer of the database appends is found with the private key. The public half alone
+// finds no fault, and needs no private key.
+func TestAuditVerifyFindsForgedEntries(t *testing.T) {
+	dir := t.TempDir()
+	env := []string{"SANDBOXMCP_STATE_DIR=" + dir}
+	recorded(t, dir, "one", "two")
+	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := audit.Open(t.Context(), s, audit.Config{}) // it has no key
+	if err == nil {
+		_, err = l.Append(t.Context(), sandboxmcp.AuditEntry{Action: "execute", Phase: "outcome", Namespace: "default", Actor: "cli", Detail: "forged"})
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	verify := func(args ...string) (int, sandboxmcp.AuditReport) {
+		t.Helper()
+		got := (&fake{}).cli(t.Context(), t, env, append([]string{"audit", "verify", "--json"}, args...)...)
+		return got.status, parsed[sandboxmcp.AuditReport](t, got.stdout)
+	}
+	if status, rep := verify(); status != 1 || len(rep.Faults) != 1 || rep.Faults[0].Kind != "forged" || rep.Faults[0].Row != 3 {
+		t.Errorf("got %d and %+v, want 1 and row 3 to be forged", status, rep.Faults)
+	}
+	if err := os.Remove(filepath.Join(dir, sign.PrivateFile)); err != nil {
+		t.Fatal(err)
+	}
+	if status, rep := verify(); status != 0 || !rep.OK {
+		t.Errorf("with the public key alone: got %d and %+v, want 0 and no fault", status, rep.Faults)
+	}
+	if status, rep := verify("--key", filepath.Join(dir, sign.PublicFile)); status != 0 || !rep.OK {
+		t.Errorf("with --key: got %d and %+v, want 0 and no fault", status, rep.Faults)
 	}
 }
 

@@ -29,8 +29,10 @@ state directory, or the public key of --key.
 Exits with 0 if the log is intact. Exits with 1 and names each fault if an entry
 was changed, removed, moved or inserted, if the end is missing, or if the log was
 rewritten without the key. A log that was rewritten with the key differs only from
-the second file. Entries of the last second, up to 100, may not be under a
-checkpoint yet; changes to these show only if they break the hash chain.`,
+the second file. If the private key is in the state directory, entries that no
+server with this key has appended are named, too. Without it, entries of the last
+second, up to 100, may not be under a checkpoint yet; changes to these show only if
+they break the hash chain.`,
 		Example: `  sandboxmcp audit verify
   sandboxmcp audit verify --checkpoints /mnt/elsewhere/checkpoints --json`,
 		Args: takes(),

@@ -175,7 +175,7 @@ func (k *killed) check() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	at := store.Config{Dir: k.state, Postgres: k.url, Notes: store.Makers(audit.Notes(), artifact.Notes())}
+	at := store.Config{Dir: k.state, Postgres: k.url, Notes: store.Makers(audit.Notes(func() (audit.Signer, error) { return sign.Read(k.state) }), artifact.Notes())}
 	v, err := store.Look(k.t.Context(), at)
 	if err != nil || v == nil {
 		k.t.Fatalf("got %v and %v for the database, want it open", v, err)
@@ -185,7 +185,12 @@ func (k *killed) check() {
 			k.t.Error(err)
 		}
 	}()
+	key, err := sign.Read(k.state)
+	if err != nil {
+		k.t.Fatal(err)
+	}
 	with := audit.Evidence{
+		Signer:   key,
 		Open:     func(note string) (string, error) { return sign.OpenNote(public, note) },
 		HeadFile: audit.HeadFile(k.state, store.Path(at)), CheckpointFile: k.second,
 	}

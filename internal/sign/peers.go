@@ -2,9 +2,7 @@ package sign
 
 import (
 	"crypto/ed25519"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -20,9 +18,9 @@ const peerPurpose = "sandboxmcp connections between servers 1"
 // PeerTLS returns the TLS configuration of connections between servers that have the same signing key. Both
 // sides prove that they have it. It serves clients and servers.
 func (k *Key) PeerTLS() (*tls.Config, error) {
-	seed, err := hkdf.Key(sha256.New, k.private.Seed(), nil, peerPurpose, ed25519.SeedSize)
+	seed, err := k.Derive(peerPurpose)
 	if err != nil {
-		return nil, fmt.Errorf("derive the key of connections: %w", err)
+		return nil, err
 	}
 	private := ed25519.NewKeyFromSeed(seed)
 	public, _ := private.Public().(ed25519.PublicKey)

@@ -10,6 +10,7 @@ package sign
 
 import (
 	"crypto/ed25519"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -66,17 +67,50 @@ func Open(dir string) (*Key, error) {
 	if err != nil {
 		return nil, unavailable(path, err)
 	}
+	k, err := newKey(private)
+	if err != nil {
+		return nil, unavailable(path, err)
+	}
+	if err := publish(dir, k.public); err != nil {
+		return nil, unavailable(filepath.Join(dir, PublicFile), err)
+	}
+	return k, nil
+}
+
+// Read reads the key of the state directory dir and writes nothing. The error wraps [fs.ErrNotExist] if
+// the directory has no key. Otherwise the errors are those of [Open].
+func Read(dir string) (*Key, error) {
+	path := filepath.Join(dir, PrivateFile)
+	private, err := readPrivate(path)
+	if err != nil {
+		return nil, unavailable(path, err)
+	}
+	k, err := newKey(private)
+	if err != nil {
+		return nil, unavailable(path, err)
+	}
+	return k, nil
+}
+
+func newKey(private ed25519.PrivateKey) (*Key, error) {
 	public, ok := private.Public().(ed25519.PublicKey)
 	if !ok {
-		return nil, unavailable(path, errors.New("it has no public half"))
-	}
-	if err := publish(dir, public); err != nil {
-		return nil, unavailable(filepath.Join(dir, PublicFile), err)
+		return nil, errors.New("it has no public half")
 	}
 	return &Key{
 		private: private, public: public, id: KeyID(public),
 		verifier: sync.OnceValues(func() (note.Verifier, error) { return noteVerifier(public) }),
 	}, nil
+}
+
+// Derive returns a secret of 32 bytes for a purpose. Each purpose has its own, and only a holder of the
+// key can compute it. It does not reveal the key.
+func (k *Key) Derive(purpose string) ([]byte, error) {
+	secret, err := hkdf.Key(sha256.New, k.private.Seed(), nil, purpose, sha256.Size)
+	if err != nil {
+		return nil, fmt.Errorf("derive a key: %w", err)
+	}
+	return secret, nil
 }
 
 // Prepare computes what every key of this process needs before it can sign. [Open] does so itself, in

@@ -445,3 +445,54 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 }
+
+// Read finds the key that Open has made, and makes none.
+func TestReadMakesNoKey(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := sign.Read(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a key: got %v, want that it does not exist", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("got %v and %v in the directory, want nothing", entries, err)
+	}
+	made, err := sign.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, sign.PublicFile)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := sign.Read(dir); err != nil || got.ID() != made.ID() {
+		t.Errorf("got %v, want the key", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, sign.PublicFile)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the public file: got %v, want that it is not made", err)
+	}
+}
+
+// A secret depends on the key and on its purpose alone.
+func TestDerive(t *testing.T) {
+	derive := func(dir, purpose string) string {
+		t.Helper()
+		k, err := sign.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret, err := k.Derive(purpose)
+		if err != nil || len(secret) != 32 {
+			t.Fatalf("got %d bytes and %v, want 32", len(secret), err)
+		}
+		return string(secret)
+	}
+	dir := t.TempDir()
+	a := derive(dir, "a")
+	if derive(dir, "a") != a {
+		t.Error("the same purpose: got another secret, want the same one")
+	}
+	if derive(dir, "b") == a {
+		t.Error("another purpose: got the same secret, want another one")
+	}
+	if derive(t.TempDir(), "a") == a {
+		t.Error("another key: got the same secret, want another one")
+	}
+}

@@ -26,7 +26,7 @@ import (
 )
 
 // postgresVersion is the number of the newest file in migrations/postgres.
-const postgresVersion = 3
+const postgresVersion = 4
 
 // postgresReaders bounds the connections that read.
 const postgresReaders = 4

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -95,6 +98,56 @@ func (l *logged) has(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Contains(l.text.String(), text)
+}
+
+// A server of a release without MACs adds nothing to the record of a newer one, whose entries stay as they are.
+func TestPostgresMigrationEndsOlderWriters(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	c, err := pgx.ParseConfig(storetest.URL(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDB(*c)
+	t.Cleanup(func() { _ = db.Close() })
+	p, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("migrations/postgres"), goose.WithLogger(goose.NopLogger()))
+	if err == nil {
+		_, err = p.UpTo(t.Context(), 3)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(seq int, mac string) error {
+		_, failed := db.ExecContext(t.Context(), `INSERT INTO audit VALUES (NULL, 'id', 'x', $1, 't', 'a', 'outcome', 'r', 's', 'l', 3, 1.5, 1, 'd', 'w', '{}', '{}', 'p', 'h'`+mac+`)`, seq)
+		return failed
+	}
+	if err = add(1, ""); err == nil {
+		_, err = p.UpTo(t.Context(), 4)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = add(2, ", NULL"); err == nil || !strings.Contains(err.Error(), "older release") {
+		t.Errorf("without a MAC: got %v, want a refusal", err)
+	}
+	if err = add(2, ", 'mac'"); err != nil {
+		t.Errorf("with a MAC: got %v, want it added", err)
+	}
+	if err = add(2, ", 'mac'"); err == nil || !strings.Contains(err.Error(), "append-only") {
+		t.Errorf("again: got %v, want a refusal", err)
+	}
+	if _, err = p.DownTo(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	if err = add(3, ""); err != nil {
+		t.Errorf("after the way back: got %v, want it added", err)
+	}
+	var got string
+	err = db.QueryRowContext(t.Context(), `SELECT string_agg(position || '.' || seq, ' ' ORDER BY position) FROM audit`).Scan(&got)
+	if want := "1.1 2.2 3.3"; err != nil || got != want {
+		t.Errorf("got the rows %q and %v, want %q", got, err, want)
+	}
 }
 
 // After its connection was lost, a process takes its leases again, even if the server holds them for the

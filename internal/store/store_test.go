@@ -223,6 +223,39 @@ func TestMigrationsKeepTheRecord(t *testing.T) {
 	}
 }
 
+// A server of a release without MACs adds nothing to the record of a newer one, also if it has opened the
+// database before.
+func TestMigrationEndsOlderWriters(t *testing.T) {
+	storetest.SQLite(t)
+	db, p := release(t, t.TempDir(), 14)
+	const insert = `INSERT INTO audit VALUES (NULL, 'id', 'x', ?, 't', 'a', 'outcome', 'r', 's', 'l', 3, 1.5, 1, 'd', 'w', '{}', '{}', 'p', 'h'`
+	add := func(seq int, mac string) error {
+		_, err := db.ExecContext(t.Context(), insert+mac+`)`, seq)
+		return err
+	}
+	if err := add(1, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), 15); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(2, ", NULL"); err == nil || !strings.Contains(err.Error(), "older release") {
+		t.Errorf("without a MAC: got %v, want a refusal", err)
+	}
+	if err := add(2, ", 'mac'"); err != nil {
+		t.Errorf("with a MAC: got %v, want it added", err)
+	}
+	if err := add(2, ", 'mac'"); err == nil || !strings.Contains(err.Error(), "append-only") {
+		t.Errorf("again: got %v, want a refusal", err)
+	}
+	if _, err := p.DownTo(t.Context(), 14); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(3, ""); err != nil {
+		t.Errorf("after the way back: got %v, want it added", err)
+	}
+}
+
 func TestOpenKeepsWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 3 {
