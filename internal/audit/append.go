@@ -84,7 +84,7 @@ func (e *ends) since(size int64) []tlog.Hash {
 func (r *row) prepare() {
 	r.values = []any{
 		r.ID, r.Namespace, nil, nil, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
-		orNull(r.ExitCode), orNull(r.DurationMS), orNull(r.Success), r.Detail, r.Actor, orNull(r.Usage), orNull(r.Metadata), nil, nil, nil, nil,
+		orNull(r.ExitCode), orNull(r.DurationMS), orNull(r.Success), r.Detail, r.Actor, orNull(r.Usage), orNull(r.Metadata), nil, nil, nil, nil, nil,
 	}
 }
 
@@ -122,7 +122,15 @@ func (e *ends) insert(ctx context.Context, tx *sql.Tx, r *row, end chainEnd, las
 	r.Seq, r.Prev = end.seq+1, end.hash
 	r.Hash = r.hash()
 	args := r.values
-	args[2], args[3], args[16], args[17], args[18], args[19] = r.Seq, r.Timestamp, r.Prev, r.Hash, last, e.macs.of(e.at+1, r.Hash)
-	err = tx.QueryRowContext(ctx, insertEntry, args...).Scan(&position)
+	position = e.at + 1
+	args[2], args[3], args[16], args[17], args[18], args[19], args[20] = r.Seq, r.Timestamp, r.Prev, r.Hash, last, e.macs.of(position, r.Hash), position
+	res, err := tx.ExecContext(ctx, insertEntry, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	if err == nil && n == 0 { // PostgreSQL has found that the end is out of date
+		err = sql.ErrNoRows
+	}
 	return position, err
 }

@@ -20,10 +20,9 @@ const (
 	// the row is inserted. If it is another hash, seq becomes NULL: SQLite fails, and a
 	// trigger of PostgreSQL inserts nothing. If it is NULL, the row is inserted without a
 	// check. One statement serves both cases, because compiling it takes longer than running
-	// it. INSERT … SELECT … WHERE would take twice as long to run.
-	insertEntry = `INSERT INTO audit (` + columns + `, mac)
-		VALUES (?1,?2,CASE WHEN CAST(?19 AS TEXT) IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN CAST(?3 AS BIGINT) END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?20)
-		RETURNING position`
+	// it. INSERT … SELECT … WHERE would take twice as long to run, and RETURNING a sixth longer.
+	insertEntry = `INSERT INTO audit (` + columns + `, mac, position)
+		VALUES (?1,?2,CASE WHEN CAST(?19 AS TEXT) IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN CAST(?3 AS BIGINT) END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?20,?21)`
 
 	selectLastHash = `SELECT hash FROM audit ORDER BY position DESC LIMIT 1`
 
