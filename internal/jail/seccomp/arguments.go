@@ -306,17 +306,22 @@ var advices = []uint32{
 // adviseFree (MADV_FREE) visits each page that the page tables of a range name, and no signal ends it. Page
 // tables name 512 times their own size, for example in zero pages, which take no memory. From longRange on it
 // is refused. Allocators then use MADV_DONTNEED, which empties the tables, so that the next call is short.
+//
+// adviseWillNeed (MADV_WILLNEED) visits each page that the file of a mapping has in memory, again for each mapping
+// in the range. A process may have 65 530 mappings of one file. No signal ends the call, and a kernel without
+// preemption runs nothing else on that processor. From longRange on it succeeds and does nothing.
 const (
-	adviseFree = 8
-	longRange  = 256 << 20 // bytes; a power of two
+	adviseWillNeed = 3
+	adviseFree     = 8
+	longRange      = 256 << 20 // bytes; a power of two
 )
 
 func adviceRule() rule {
-	return rule{[]clause{
-		{[]test{equal(2, adviseFree), anyBit(1, ^uint32(longRange-1))}, Refuse(errEINVAL)},
-		{[]test{equal(2, adviseFree), {arg: 1, high: true, any: true, want: 0xffffffff}}, Refuse(errEINVAL)},
-		{[]test{oneOf(2, advices)}, Allow},
-	}, Refuse(errEINVAL)}
+	var cs []clause
+	for _, long := range []test{anyBit(1, ^uint32(longRange-1)), {arg: 1, high: true, any: true, want: 0xffffffff}} {
+		cs = append(cs, clause{[]test{equal(2, adviseWillNeed), long}, ignore}, clause{[]test{equal(2, adviseFree), long}, Refuse(errEINVAL)})
+	}
+	return rule{append(cs, clause{[]test{oneOf(2, advices)}, Allow}), Refuse(errEINVAL)}
 }
 
 // mincoreRule refuses lengths of 4 GiB and more. No signal, not even SIGKILL, ends the call before it has
@@ -351,6 +356,9 @@ func holeRule() rule {
 // One datagram may go to many sockets of a sandbox, as many segments, which takes up to milliseconds. sendmmsg
 // sends up to 1024. Without it (ENOSYS) programs use sendmsg. The resolver of glibc sends 2 and libuv 20.
 //
+// recvmmsg receives any number, also the same one again (MSG_PEEK), and "end of file" of a stream for each. Libuv
+// receives 20.
+//
 // An operation of semop that ends a wait makes the kernel try all other waiting calls again, with the
 // array locked, so that the time grows with the square of their number. Each call may have up to 500
 // operations. E2BIG is the answer of a kernel with a lower limit (kernel.sem).
@@ -360,12 +368,14 @@ func holeRule() rule {
 // kernel with a lower limit.
 const (
 	datagramsAtOnce  = 32 // a power of two, likewise below
+	receivedAtOnce   = 256
 	operationsAtOnce = 8
 	semaphoresAtOnce = 1024
 )
 
 func manyRules(rules map[string]rule) {
 	rules["sendmmsg"] = rule{[]clause{{[]test{anyBit(2, ^uint32(datagramsAtOnce-1))}, Refuse(errENOSYS)}}, Allow}
+	rules["recvmmsg"] = rule{[]clause{{[]test{anyBit(2, ^uint32(receivedAtOnce-1))}, Refuse(errENOSYS)}}, Allow}
 	for _, name := range []string{"semop", "semtimedop"} {
 		rules[name] = rule{[]clause{{[]test{anyBit(2, ^uint32(operationsAtOnce-1))}, Refuse(errE2BIG)}}, Allow}
 	}
@@ -403,12 +413,13 @@ func pollRules(rules map[string]rule, a Arch) {
 const adviseNotNeeded = 4
 
 // diskRules keep programs from what goes to the host's disk through files that they may
-// only read: fsync has the disk write its cache, and an advice takes files from memory
-// that others read. All that a program can write is in memory, where both do nothing. So
-// they succeed and do nothing.
+// only read: fsync has the disk write its cache, sync_file_range writes what the host has changed in a
+// file, and an advice takes files from memory that others read. All that a program can write is in
+// memory, where these do nothing. So they succeed and do nothing.
 func diskRules(rules map[string]rule) {
 	rules["fsync"] = rule{otherwise: ignore}
 	rules["fdatasync"] = rule{otherwise: ignore}
+	rules["sync_file_range"] = rule{otherwise: ignore}
 	rules["fadvise64"] = rule{[]clause{{[]test{equal(3, adviseNotNeeded)}, ignore}}, Allow}
 }
 
@@ -416,8 +427,11 @@ func diskRules(rules map[string]rule) {
 // scheduling keeps the other threads of a processor core idle, also for the host. A table
 // of futexes takes up to a gigabyte by one call. That memory is neither resident nor in
 // page tables, so the watch does not see it. A process that adopts the children of others
-// can come to have thousands in another process group, and then its end stops the host.
+// can come to have thousands in another process group, and then its end stops the host. With
+// PR_SET_MM_MAP a process makes its command line and environment as long as its address space,
+// for the programs of the host that read them. That option of PR_SET_MM needs no capability.
 const (
+	prctlAddresses      = 35 // PR_SET_MM
 	prctlSubreaper      = 36
 	prctlCoreScheduling = 62
 	prctlMemoryMerge    = 67
@@ -440,7 +454,7 @@ func (p Policy) prctlRule(more ...clause) rule {
 			clause{[]test{equal(0, parentSignal)}, Notify})
 	}
 	return rule{append(more,
-		clause{[]test{oneOf(0, []uint32{prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash, prctlFutexHash + 1})}, Refuse(errEINVAL)},
+		clause{[]test{oneOf(0, []uint32{prctlAddresses, prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash, prctlFutexHash + 1})}, Refuse(errEINVAL)},
 		clause{[]test{oneOf(0, prctlNamed)}, Allow},
 		clause{[]test{anyBit(0, ^uint32(prctlNumbers-1))}, Refuse(errEINVAL)},
 		clause{[]test{masked(0, 0x70, 0x50)}, Refuse(errEINVAL)}, // 80 to 95

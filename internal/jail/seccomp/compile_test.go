@@ -153,7 +153,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "preadv2", "fallocate", "fadvise64", "fsync", "sendmmsg", "semtimedop"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "preadv2", "fallocate", "fadvise64", "fsync", "sendmmsg", "recvmmsg", "semtimedop"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -407,7 +407,7 @@ func TestVerdicts(t *testing.T) {
 		{none, "madvise", [6]uint64{0, 256<<20 - 4096, 8}, seccomp.Allow}, // MADV_FREE
 		{none, "madvise", [6]uint64{0, 256 << 20, 8}, no(einval)},         // no signal ends it
 		{none, "madvise", [6]uint64{0, 1 << 40, 8 | high}, no(einval)},
-		{full, "madvise", [6]uint64{0, 1 << 40, 8}, no(einval)},
+		{full, "madvise", [6]uint64{0, 1 << 40, 8}, no(einval)}, {none, "madvise", [6]uint64{0, 4096, 3}, seccomp.Allow}, {none, "madvise", [6]uint64{0, 1 << 40, 3}, no(0)}, // MADV_WILLNEED
 		{none, "madvise", [6]uint64{0, 1 << 40, 4}, seccomp.Allow},
 		{none, "madvise", [6]uint64{0, 4096, 25}, no(einval)},  // MADV_COLLAPSE: no signal ends it
 		{none, "madvise", [6]uint64{0, 4096, 102}, no(einval)}, // MADV_GUARD_INSTALL: likewise
@@ -417,7 +417,8 @@ func TestVerdicts(t *testing.T) {
 		{none, "fallocate", [6]uint64{3, 3 | high, 0, 4096}, no(eopnotsupp)}, // FALLOC_FL_PUNCH_HOLE: no signal ends it
 		{none, "cachestat", [6]uint64{3}, no(enosys)},
 		{none, "sendmmsg", [6]uint64{3, 1, 31}, seccomp.Allow},
-		{none, "sendmmsg", [6]uint64{3, 1, 32 | high}, no(enosys)}, // no signal ends it
+		{none, "sendmmsg", [6]uint64{3, 1, 32 | high}, no(enosys)},                                                           // no signal ends it
+		{none, "recvmmsg", [6]uint64{3, 1, 255}, seccomp.Allow}, {none, "recvmmsg", [6]uint64{3, 1, 256 | high}, no(enosys)}, // likewise
 		{none, "semtimedop", [6]uint64{3, 1, 7}, seccomp.Allow},
 		{none, "semtimedop", [6]uint64{3, 1, 8}, no(e2big)}, // likewise, and for other calls
 		{none, "semop", [6]uint64{3, 1, 500 | high}, no(e2big)},

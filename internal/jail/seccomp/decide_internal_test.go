@@ -62,8 +62,12 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "madvise":
 		advice := uint32(args[2])
 		known := advice <= 4 || advice == 8 || advice == 10 || advice == 11 || advice >= 13 && advice <= 19 || advice >= 22 && advice <= 24
-		long := advice == 8 && args[1] >= 256<<20
-		return unless(!known || long, Refuse(errEINVAL))
+		if long := args[1] >= 256<<20; long && advice == 3 {
+			return ignore
+		} else if long && advice == 8 {
+			known = false
+		}
+		return unless(!known, Refuse(errEINVAL))
 	case "futex":
 		return unless(args[1]&0x7f == 11 || args[1]&0x7f == 12, Refuse(errENOSYS))
 	case "splice", "sendfile":
@@ -74,7 +78,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(args[5]>>3&1 == 1, Refuse(errEOPNOTSUPP))
 	case "mincore":
 		return unless(args[1] >= 1<<32, Refuse(errENOMEM))
-	case "fsync", "fdatasync", "fadvise64":
+	case "fsync", "fdatasync", "sync_file_range", "fadvise64":
 		return unless(name != "fadvise64" || int32(args[3]) == 4, ignore)
 	case "fcntl":
 		return decideFcntl(uint32(args[1]), uint32(args[2]))
@@ -101,6 +105,8 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(uint32(args[3]) >= 128, Refuse(errENOSPC))
 	case "sendmmsg":
 		return unless(uint32(args[2]) >= 32, Refuse(errENOSYS))
+	case "recvmmsg":
+		return unless(uint32(args[2]) >= 256, Refuse(errENOSYS))
 	case "semget":
 		if v.NoSharedMemory {
 			return Refuse(errENOSYS)
@@ -264,7 +270,7 @@ func (v Variant) ignored(pid int32) Verdict {
 func (v Variant) decideControl(name string, first, second int32) Verdict {
 	filter := name == "seccomp" && first == 1 || name == "prctl" && first == 22 && second == 2
 	later := uint32(first) > 78 && first != 0x53564d41 && first != 0x59616d61 && first != 0x41555856
-	if filter && !v.AllowSetns || name == "prctl" && (first == 36 || first == 62 || first == 67 || first == 78 || later) {
+	if filter && !v.AllowSetns || name == "prctl" && (first == 35 || first == 36 || first == 62 || first == 67 || first == 78 || later) {
 		return Refuse(errEINVAL)
 	}
 	return v.noticed(Allow, name == "prctl" && first == 1 && second != 0 && second != 9)

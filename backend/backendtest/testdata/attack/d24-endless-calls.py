@@ -4,6 +4,8 @@
 # expect small-mincore: ok
 # expect free: EINVAL
 # expect small-free: ok
+# expect needed: ok
+# expect small-needed: ENOMEM
 # expect hole: ENOTSUP
 # expect removed: EINVAL
 # expect written-out: EINVAL
@@ -17,6 +19,8 @@
 # expect allocated: ok
 # expect many-datagrams: ENOSYS
 # expect few-datagrams: ok
+# expect many-received: ENOSYS
+# expect few-received: 255
 # bare mincore: ok
 # bare hole: ok
 # bare removed: ok
@@ -30,6 +34,10 @@
 # bare allocated: ok
 # bare many-datagrams: ok
 # bare few-datagrams: ok
+# bare many-received: 256
+# bare few-received: 255
+# bare needed: ENOMEM
+# bare small-needed: ENOMEM
 # bare small-mincore: ok
 # bare free: ok
 # bare small-free: ok
@@ -63,6 +71,19 @@ def free(size):
 
 attempt("free", free(5 << 30))
 attempt("small-free", free(128 << 20))
+
+
+def needed(size):
+    """Asks to read a range ahead in which nothing is mapped. A call that does nothing succeeds."""
+    def f():
+        address = libc.mmap(None, size, 0, 0x4022, -1, 0)
+        libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
+        call("madvise", address, size, 3)  # MADV_WILLNEED
+    return f
+
+
+attempt("needed", needed(5 << 30))
+attempt("small-needed", needed(128 << 20))
 
 
 def hole(mode, advice=None):
@@ -116,3 +137,20 @@ def datagrams(number):
 
 attempt("many-datagrams", datagrams(1024))
 attempt("few-datagrams", datagrams(2))
+
+
+def received(number):
+    """Receives nothing from a stream that has ended, again and again. Returns how often."""
+    def f():
+        one, other = socket.socketpair()
+        other.close()
+        messages = ctypes.create_string_buffer(64 * number)  # struct mmsghdr
+        n = libc.syscall(ctypes.c_long((299, 243)[ARM]), one.fileno(), messages, number, 0, None)  # recvmmsg
+        if n < 0:
+            raise OSError(ctypes.get_errno(), "recvmmsg")
+        return n
+    return f
+
+
+attempt("many-received", received(256))
+attempt("few-received", received(255))
