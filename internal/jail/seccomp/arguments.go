@@ -45,10 +45,31 @@ const (
 	fioAsync      = 0x5452
 )
 
+// directOf returns the flag that has a file read from the disk to the program's memory (O_DIRECT, asm/fcntl.h).
+// No signal ends such a read before the disk has read all that the call asks for, and a program may have many of
+// them wait. EINVAL is the answer of file systems that do not read so.
+func directOf(a Arch) uint32 {
+	if a == ARM64 {
+		return 0x10000
+	}
+	return 0x4000
+}
+
+func openRules(rules map[string]rule, a Arch) {
+	refuse := func(flags uint8) rule {
+		return rule{[]clause{{[]test{anyBit(flags, directOf(a))}, Refuse(errEINVAL)}}, Allow}
+	}
+	rules["openat"] = refuse(2)
+	if a == AMD64 { // the others have only the call above
+		rules["open"] = refuse(1)
+	}
+}
+
 // The kernel reads command and flags as 32 bits.
-func fcntlRule() rule {
+func fcntlRule(a Arch) rule {
 	return rule{[]clause{
 		{[]test{equal(1, fcntlSetFlags), anyBit(2, fileAsync)}, Refuse(errEINVAL)},
+		{[]test{equal(1, fcntlSetFlags), anyBit(2, directOf(a))}, Refuse(errEINVAL)},
 		{[]test{equal(1, fcntlAddSeals), anyBit(2, sealShrink|sealExec)}, Refuse(errEPERM)},
 		{[]test{oneOf(1, fcntlAllowed)}, Allow},
 		{[]test{oneOf(1, []uint32{fcntlSetLease, fcntlNotify, fcntlSetPipe})}, Refuse(errEPERM)},
@@ -510,7 +531,7 @@ func hostFileRules(rules map[string]rule, a Arch) {
 		if p.flags != none {
 			when = append(when, anyBit(p.flags, openCreates))
 		}
-		rules[name] = rule{[]clause{{when, Refuse(errEPERM)}}, Allow}
+		rules[name] = rule{append(slices.Clone(rules[name].clauses), clause{when, Refuse(errEPERM)}), Allow}
 	}
 	rules["renameat2"] = rule{[]clause{{[]test{anyBit(4, renameWhiteout)}, Refuse(errEINVAL)}}, Allow}
 }

@@ -81,6 +81,9 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "fsync", "fdatasync", "sync_file_range", "fadvise64":
 		return unless(name != "fadvise64" || int32(args[3]) == 4, ignore)
 	case "fcntl":
+		if uint32(args[1]) == 4 && directly(a, "open", [6]uint64{0, args[2]}) {
+			return Refuse(errEINVAL)
+		}
 		return decideFcntl(uint32(args[1]), uint32(args[2]))
 	case "setsockopt":
 		return decideOption(int32(args[1]), int32(args[2]))
@@ -150,6 +153,9 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "setns":
 		return unless(!v.AllowSetns, Refuse(errEPERM))
 	}
+	if directly(a, name, args) {
+		return Refuse(errEINVAL)
+	}
 	if v.HostFiles && slices.Contains(baselineOf(a), name) {
 		if verdict, ok := decideHostFile(name, args); ok {
 			return verdict
@@ -168,6 +174,15 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	default:
 		return Refuse(errENOSYS)
 	}
+}
+
+// directly reports whether a call opens a file so that reads bypass the host's memory.
+func directly(a Arch, name string, args [6]uint64) bool {
+	flags := map[string]uint64{"open": args[1], "openat": args[2]}[name]
+	if a == ARM64 {
+		return flags>>16%2 == 1
+	}
+	return flags>>14%2 == 1
 }
 
 // decideHostFile decides on calls that make files or change modes. It returns false for others.

@@ -19,6 +19,8 @@
 # expect allocated: ok
 # expect many-datagrams: ENOSYS
 # expect few-datagrams: ok
+# expect direct: EINVAL
+# expect direct-later: EINVAL
 # expect many-received: ENOSYS
 # expect few-received: 255
 # bare mincore: ok
@@ -34,6 +36,8 @@
 # bare allocated: ok
 # bare many-datagrams: ok
 # bare few-datagrams: ok
+# bare direct: *
+# bare direct-later: ok
 # bare many-received: 256
 # bare few-received: 255
 # bare needed: ENOMEM
@@ -41,7 +45,7 @@
 # bare small-mincore: ok
 # bare free: ok
 # bare small-free: ok
-import socket, tempfile
+import fcntl, socket, tempfile
 from attempt import *
 
 libc.mmap.restype = ctypes.c_void_p
@@ -154,3 +158,17 @@ def received(number):
 
 attempt("many-received", received(256))
 attempt("few-received", received(255))
+
+
+def direct():
+    """Opens a visible file so that reads wait for the disk, which no signal ends."""
+    os.close(os.open(sys.executable, os.O_RDONLY | os.O_DIRECT))
+
+
+def direct_later():
+    """Sets the flag of a pipe, which every kernel lets a program do."""
+    fcntl.fcntl(os.pipe()[1], fcntl.F_SETFL, os.O_DIRECT)
+
+
+attempt("direct", direct)
+attempt("direct-later", direct_later)
