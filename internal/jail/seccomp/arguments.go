@@ -12,7 +12,7 @@ import (
 var fcntlAllowed = []uint32{
 	0, 1, 2, 3, 4, // F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL
 	5, 6, 7, // F_GETLK, F_SETLK, F_SETLKW
-	8, 9, 10, 11, 15, 16, 17, // F_SETOWN, F_GETOWN, F_SETSIG, F_GETSIG, F_SETOWN_EX, F_GETOWN_EX, F_GETOWNER_UIDS
+	8, 9, 10, 11, 16, 17, // F_SETOWN, F_GETOWN, F_SETSIG, F_GETSIG, F_GETOWN_EX, F_GETOWNER_UIDS
 	1025, 1027, 1028, 1030, // F_GETLEASE, F_DUPFD_QUERY, F_CREATED_QUERY, F_DUPFD_CLOEXEC
 	1032, 1033, 1034, // F_GETPIPE_SZ, F_ADD_SEALS, F_GET_SEALS
 	1035, 1036, 1037, 1038, // F_GET_RW_HINT, F_SET_RW_HINT, F_GET_FILE_RW_HINT, F_SET_FILE_RW_HINT
@@ -45,6 +45,11 @@ const (
 	fioAsync      = 0x5452
 )
 
+// fcntlSetOwner chooses who gets a file's signals (F_SETOWN). A negative value is a process group, all of whose
+// processes get one when urgent data arrives (MSG_OOB). Meanwhile interrupts are off, and no process of the host can
+// start or end. F_SETOWN_EX, FIOSETOWN and SIOCSPGRP name a group behind a pointer, so they are not listed.
+const fcntlSetOwner = 8
+
 // directOf returns the flag that has a file read from the disk to the program's memory (O_DIRECT, asm/fcntl.h).
 // No signal ends such a read before the disk has read all that the call asks for, and a program may have many of
 // them wait. EINVAL is the answer of file systems that do not read so.
@@ -70,6 +75,7 @@ func fcntlRule(a Arch) rule {
 	return rule{[]clause{
 		{[]test{equal(1, fcntlSetFlags), anyBit(2, fileAsync)}, Refuse(errEINVAL)},
 		{[]test{equal(1, fcntlSetFlags), anyBit(2, directOf(a))}, Refuse(errEINVAL)},
+		{[]test{equal(1, fcntlSetOwner), anyBit(2, negative)}, Refuse(errEINVAL)},
 		{[]test{equal(1, fcntlAddSeals), anyBit(2, sealShrink|sealExec)}, Refuse(errEPERM)},
 		{[]test{oneOf(1, fcntlAllowed)}, Allow},
 		{[]test{oneOf(1, []uint32{fcntlSetLease, fcntlNotify, fcntlSetPipe})}, Refuse(errEPERM)},

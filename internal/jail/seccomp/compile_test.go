@@ -299,8 +299,8 @@ func TestVerdicts(t *testing.T) {
 		{none, "fcntl", [6]uint64{0, 4, 0x802}, seccomp.Allow}, // F_SETFL with O_NONBLOCK
 		{none, "fcntl", [6]uint64{0, 4, 0x2802}, no(einval)},   // and O_ASYNC
 		{none, "fcntl", [6]uint64{0, 4 | high, 0x2000 | high}, no(einval)},
-		{none, "fcntl", [6]uint64{0, 8, 0x2000}, seccomp.Allow}, // F_SETOWN
-		{none, "ioctl", [6]uint64{0, 0x5452}, ignored},          // FIOASYNC
+		{none, "fcntl", [6]uint64{0, 8, 0x2000}, seccomp.Allow}, {none, "fcntl", [6]uint64{0, 8, 0xfffff000}, no(einval)}, // F_SETOWN, of a group
+		{none, "ioctl", [6]uint64{0, 0x5452}, ignored}, // FIOASYNC
 		{none, "timerfd_create", [6]uint64{}, no(enosys)},
 		{none, "signalfd4", [6]uint64{}, no(enosys)},
 		{none, "inotify_init1", [6]uint64{}, no(enosys)},

@@ -251,6 +251,8 @@ func decideFcntl(command, value uint32) Verdict {
 	switch {
 	case command == 4 && value>>13%2 == 1:
 		return Refuse(errEINVAL)
+	case command == 8 && int32(value) < 0, command == 15:
+		return Refuse(errEINVAL)
 	case command == 1033 && (value>>1%2 == 1 || value>>5%2 == 1):
 		return Refuse(errEPERM)
 	case command <= 11, 15 <= command && command <= 17:
@@ -362,7 +364,7 @@ func decideIoctl(arg uint64) Verdict {
 	command := uint32(arg)
 	between := func(from, to uint32) bool { return from <= command && command <= to }
 	listed := command == 2 || command == 0x5421 || command == 0x5422 || command == 0x5429 || command == 0x541b || command == 0x5460 ||
-		between(0x5401, 0x540b) || between(0x540f, 0x5411) || between(0x5413, 0x5414) || between(0x5450, 0x5451) || between(0x8901, 0x8905) ||
+		between(0x5401, 0x540b) || between(0x540f, 0x5411) || between(0x5413, 0x5414) || between(0x5450, 0x5451) || between(0x8903, 0x8905) ||
 		slices.Contains([]uint32{0x8910, 0x8913, 0x891d, 0x8921, 0x8927, 0x8933, 0x8942}, command)
 	switch command >> 16 { // direction and size of the argument
 	case 0x8004:
