@@ -83,7 +83,7 @@ static long say(int to, const u32 *words, ul n, const int *fds, ul nfds) {
 // alone reports whether this process has one thread.
 static int alone(void) {
 	char entries[512];
-	int n = 0, fd = (int)sys4(SYS_openat, -100, (long)"/proc/self/task", 0200000 | 02000000 /* O_DIRECTORY, O_CLOEXEC */, 0);
+	int n = 0, fd = (int)sys4(SYS_openat, -100, (long)"/proc/self/task", 02000000 /* O_CLOEXEC */, 0);
 	long size = sys3(SYS_getdents64, fd, (long)entries, sizeof entries);
 	for (long at = 0; at < size; at += *(unsigned short *)(entries + at + 16)) n++;
 	sys1(SYS_close, fd);

@@ -12,7 +12,7 @@ import (
 var fcntlAllowed = []uint32{
 	0, 1, 2, 3, 4, // F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL
 	5, 6, 7, // F_GETLK, F_SETLK, F_SETLKW
-	8, 9, 10, 11, 15, 16, 17, // F_SETOWN, F_GETOWN, F_SETSIG, F_GETSIG, F_SETOWN_EX, F_GETOWN_EX, F_GETOWNER_UIDS
+	8, 9, 10, 11, 16, 17, // F_SETOWN, F_GETOWN, F_SETSIG, F_GETSIG, F_GETOWN_EX, F_GETOWNER_UIDS
 	1025, 1027, 1028, 1030, // F_GETLEASE, F_DUPFD_QUERY, F_CREATED_QUERY, F_DUPFD_CLOEXEC
 	1032, 1033, 1034, // F_GETPIPE_SZ, F_ADD_SEALS, F_GET_SEALS
 	1035, 1036, 1037, 1038, // F_GET_RW_HINT, F_SET_RW_HINT, F_GET_FILE_RW_HINT, F_SET_FILE_RW_HINT
@@ -45,10 +45,37 @@ const (
 	fioAsync      = 0x5452
 )
 
+// fcntlSetOwner chooses who gets a file's signals (F_SETOWN). A negative value is a process group, all of whose
+// processes get one when urgent data arrives (MSG_OOB). Meanwhile interrupts are off, and no process of the host can
+// start or end. F_SETOWN_EX, FIOSETOWN and SIOCSPGRP name a group behind a pointer, so they are not listed.
+const fcntlSetOwner = 8
+
+// directOf returns the flag that has a file read from the disk to the program's memory (O_DIRECT, asm/fcntl.h).
+// No signal ends such a read before the disk has read all that the call asks for, and a program may have many of
+// them wait. EINVAL is the answer of file systems that do not read so.
+func directOf(a Arch) uint32 {
+	if a == ARM64 {
+		return 0x10000
+	}
+	return 0x4000
+}
+
+func openRules(rules map[string]rule, a Arch) {
+	refuse := func(flags uint8) rule {
+		return rule{[]clause{{[]test{anyBit(flags, directOf(a))}, Refuse(errEINVAL)}}, Allow}
+	}
+	rules["openat"] = refuse(2)
+	if a == AMD64 { // the others have only the call above
+		rules["open"] = refuse(1)
+	}
+}
+
 // The kernel reads command and flags as 32 bits.
-func fcntlRule() rule {
+func fcntlRule(a Arch) rule {
 	return rule{[]clause{
 		{[]test{equal(1, fcntlSetFlags), anyBit(2, fileAsync)}, Refuse(errEINVAL)},
+		{[]test{equal(1, fcntlSetFlags), anyBit(2, directOf(a))}, Refuse(errEINVAL)},
+		{[]test{equal(1, fcntlSetOwner), anyBit(2, negative)}, Refuse(errEINVAL)},
 		{[]test{equal(1, fcntlAddSeals), anyBit(2, sealShrink|sealExec)}, Refuse(errEPERM)},
 		{[]test{oneOf(1, fcntlAllowed)}, Allow},
 		{[]test{oneOf(1, []uint32{fcntlSetLease, fcntlNotify, fcntlSetPipe})}, Refuse(errEPERM)},
@@ -306,17 +333,22 @@ var advices = []uint32{
 // adviseFree (MADV_FREE) visits each page that the page tables of a range name, and no signal ends it. Page
 // tables name 512 times their own size, for example in zero pages, which take no memory. From longRange on it
 // is refused. Allocators then use MADV_DONTNEED, which empties the tables, so that the next call is short.
+//
+// adviseWillNeed (MADV_WILLNEED) visits each page that the file of a mapping has in memory, again for each mapping
+// in the range. A process may have 65 530 mappings of one file. No signal ends the call, and a kernel without
+// preemption runs nothing else on that processor. From longRange on it succeeds and does nothing.
 const (
-	adviseFree = 8
-	longRange  = 256 << 20 // bytes; a power of two
+	adviseWillNeed = 3
+	adviseFree     = 8
+	longRange      = 256 << 20 // bytes; a power of two
 )
 
 func adviceRule() rule {
-	return rule{[]clause{
-		{[]test{equal(2, adviseFree), anyBit(1, ^uint32(longRange-1))}, Refuse(errEINVAL)},
-		{[]test{equal(2, adviseFree), {arg: 1, high: true, any: true, want: 0xffffffff}}, Refuse(errEINVAL)},
-		{[]test{oneOf(2, advices)}, Allow},
-	}, Refuse(errEINVAL)}
+	var cs []clause
+	for _, long := range []test{anyBit(1, ^uint32(longRange-1)), {arg: 1, high: true, any: true, want: 0xffffffff}} {
+		cs = append(cs, clause{[]test{equal(2, adviseWillNeed), long}, ignore}, clause{[]test{equal(2, adviseFree), long}, Refuse(errEINVAL)})
+	}
+	return rule{append(cs, clause{[]test{oneOf(2, advices)}, Allow}), Refuse(errEINVAL)}
 }
 
 // mincoreRule refuses lengths of 4 GiB and more. No signal, not even SIGKILL, ends the call before it has
@@ -351,6 +383,9 @@ func holeRule() rule {
 // One datagram may go to many sockets of a sandbox, as many segments, which takes up to milliseconds. sendmmsg
 // sends up to 1024. Without it (ENOSYS) programs use sendmsg. The resolver of glibc sends 2 and libuv 20.
 //
+// recvmmsg receives any number, also the same one again (MSG_PEEK), and "end of file" of a stream for each. Libuv
+// receives 20.
+//
 // An operation of semop that ends a wait makes the kernel try all other waiting calls again, with the
 // array locked, so that the time grows with the square of their number. Each call may have up to 500
 // operations. E2BIG is the answer of a kernel with a lower limit (kernel.sem).
@@ -360,12 +395,14 @@ func holeRule() rule {
 // kernel with a lower limit.
 const (
 	datagramsAtOnce  = 32 // a power of two, likewise below
+	receivedAtOnce   = 256
 	operationsAtOnce = 8
 	semaphoresAtOnce = 1024
 )
 
 func manyRules(rules map[string]rule) {
 	rules["sendmmsg"] = rule{[]clause{{[]test{anyBit(2, ^uint32(datagramsAtOnce-1))}, Refuse(errENOSYS)}}, Allow}
+	rules["recvmmsg"] = rule{[]clause{{[]test{anyBit(2, ^uint32(receivedAtOnce-1))}, Refuse(errENOSYS)}}, Allow}
 	for _, name := range []string{"semop", "semtimedop"} {
 		rules[name] = rule{[]clause{{[]test{anyBit(2, ^uint32(operationsAtOnce-1))}, Refuse(errE2BIG)}}, Allow}
 	}
@@ -403,12 +440,13 @@ func pollRules(rules map[string]rule, a Arch) {
 const adviseNotNeeded = 4
 
 // diskRules keep programs from what goes to the host's disk through files that they may
-// only read: fsync has the disk write its cache, and an advice takes files from memory
-// that others read. All that a program can write is in memory, where both do nothing. So
-// they succeed and do nothing.
+// only read: fsync has the disk write its cache, sync_file_range writes what the host has changed in a
+// file, and an advice takes files from memory that others read. All that a program can write is in
+// memory, where these do nothing. So they succeed and do nothing.
 func diskRules(rules map[string]rule) {
 	rules["fsync"] = rule{otherwise: ignore}
 	rules["fdatasync"] = rule{otherwise: ignore}
+	rules["sync_file_range"] = rule{otherwise: ignore}
 	rules["fadvise64"] = rule{[]clause{{[]test{equal(3, adviseNotNeeded)}, ignore}}, Allow}
 }
 
@@ -416,8 +454,11 @@ func diskRules(rules map[string]rule) {
 // scheduling keeps the other threads of a processor core idle, also for the host. A table
 // of futexes takes up to a gigabyte by one call. That memory is neither resident nor in
 // page tables, so the watch does not see it. A process that adopts the children of others
-// can come to have thousands in another process group, and then its end stops the host.
+// can come to have thousands in another process group, and then its end stops the host. With
+// PR_SET_MM_MAP a process makes its command line and environment as long as its address space,
+// for the programs of the host that read them. That option of PR_SET_MM needs no capability.
 const (
+	prctlAddresses      = 35 // PR_SET_MM
 	prctlSubreaper      = 36
 	prctlCoreScheduling = 62
 	prctlMemoryMerge    = 67
@@ -440,7 +481,7 @@ func (p Policy) prctlRule(more ...clause) rule {
 			clause{[]test{equal(0, parentSignal)}, Notify})
 	}
 	return rule{append(more,
-		clause{[]test{oneOf(0, []uint32{prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash, prctlFutexHash + 1})}, Refuse(errEINVAL)},
+		clause{[]test{oneOf(0, []uint32{prctlAddresses, prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash, prctlFutexHash + 1})}, Refuse(errEINVAL)},
 		clause{[]test{oneOf(0, prctlNamed)}, Allow},
 		clause{[]test{anyBit(0, ^uint32(prctlNumbers-1))}, Refuse(errEINVAL)},
 		clause{[]test{masked(0, 0x70, 0x50)}, Refuse(errEINVAL)}, // 80 to 95
@@ -496,7 +537,7 @@ func hostFileRules(rules map[string]rule, a Arch) {
 		if p.flags != none {
 			when = append(when, anyBit(p.flags, openCreates))
 		}
-		rules[name] = rule{[]clause{{when, Refuse(errEPERM)}}, Allow}
+		rules[name] = rule{append(slices.Clone(rules[name].clauses), clause{when, Refuse(errEPERM)}), Allow}
 	}
 	rules["renameat2"] = rule{[]clause{{[]test{anyBit(4, renameWhiteout)}, Refuse(errEINVAL)}}, Allow}
 }

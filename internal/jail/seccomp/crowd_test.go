@@ -42,6 +42,37 @@ func TestFilesInMemoryStayEmptiable(t *testing.T) {
 	})
 }
 
+// TestVerdictsOnEndlessCalls: a call that no signal ends does not go on for as long as a program wants.
+func TestVerdictsOnEndlessCalls(t *testing.T) {
+	const high, willNeed = 1 << 32, 3
+	none, full, ignored, absent, invalid := seccomp.Variant{}, seccomp.Variant{NoSharedMemory: true}, seccomp.Verdict(0x50000), seccomp.Refuse(38), seccomp.Refuse(22)
+	checkVerdicts(t, []verdict{
+		{none, "madvise", [6]uint64{0, 256<<20 - 4096, willNeed}, seccomp.Allow},
+		{none, "madvise", [6]uint64{0, 256 << 20, willNeed | high}, ignored}, // the pages of a file for each mapping
+		{full, "madvise", [6]uint64{0, 1 << 40, willNeed}, ignored},
+		{none, "recvmmsg", [6]uint64{3, 1, 255}, seccomp.Allow},
+		{none, "recvmmsg", [6]uint64{3, 1, 256 | high}, absent},
+		{none, "openat", [6]uint64{3, 0, 0x14000 | high}, invalid}, // O_DIRECT of both architectures
+		{seccomp.Variant{HostFiles: true}, "openat", [6]uint64{3, 0, 0x14000}, invalid},
+		{none, "fcntl", [6]uint64{3, 4, 0x14000}, invalid},
+	})
+}
+
+// TestSignalsOfAFileGoToOneProcess: no program has a file signal a process group.
+func TestSignalsOfAFileGoToOneProcess(t *testing.T) {
+	const setOwner, setOwnerEx, getOwner = 8, 15, 9
+	none, invalid := seccomp.Variant{}, seccomp.Refuse(22)
+	checkVerdicts(t, []verdict{
+		{none, "fcntl", [6]uint64{0, setOwner, 4096}, seccomp.Allow},
+		{none, "fcntl", [6]uint64{0, setOwner, 0xfffff000}, invalid},
+		{none, "fcntl", [6]uint64{0, setOwnerEx}, invalid},
+		{none, "fcntl", [6]uint64{0, getOwner}, seccomp.Allow},
+		{none, "ioctl", [6]uint64{0, 0x8901}, seccomp.Refuse(25)}, // FIOSETOWN
+		{none, "ioctl", [6]uint64{0, 0x8902}, seccomp.Refuse(25)}, // SIOCSPGRP
+		{none, "ioctl", [6]uint64{0, 0x8904}, seccomp.Allow},      // SIOCGPGRP
+	})
+}
+
 // TestVerdictsOnWhatManyTasksDo: work that grows with the square of the tasks waits for init, or is refused.
 func TestVerdictsOnWhatManyTasksDo(t *testing.T) {
 	const high = 1 << 32

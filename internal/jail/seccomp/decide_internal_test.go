@@ -62,8 +62,12 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "madvise":
 		advice := uint32(args[2])
 		known := advice <= 4 || advice == 8 || advice == 10 || advice == 11 || advice >= 13 && advice <= 19 || advice >= 22 && advice <= 24
-		long := advice == 8 && args[1] >= 256<<20
-		return unless(!known || long, Refuse(errEINVAL))
+		if long := args[1] >= 256<<20; long && advice == 3 {
+			return ignore
+		} else if long && advice == 8 {
+			known = false
+		}
+		return unless(!known, Refuse(errEINVAL))
 	case "futex":
 		return unless(args[1]&0x7f == 11 || args[1]&0x7f == 12, Refuse(errENOSYS))
 	case "splice", "sendfile":
@@ -74,9 +78,12 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(args[5]>>3&1 == 1, Refuse(errEOPNOTSUPP))
 	case "mincore":
 		return unless(args[1] >= 1<<32, Refuse(errENOMEM))
-	case "fsync", "fdatasync", "fadvise64":
+	case "fsync", "fdatasync", "sync_file_range", "fadvise64":
 		return unless(name != "fadvise64" || int32(args[3]) == 4, ignore)
 	case "fcntl":
+		if uint32(args[1]) == 4 && directly(a, "open", [6]uint64{0, args[2]}) {
+			return Refuse(errEINVAL)
+		}
 		return decideFcntl(uint32(args[1]), uint32(args[2]))
 	case "setsockopt":
 		return decideOption(int32(args[1]), int32(args[2]))
@@ -101,6 +108,8 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(uint32(args[3]) >= 128, Refuse(errENOSPC))
 	case "sendmmsg":
 		return unless(uint32(args[2]) >= 32, Refuse(errENOSYS))
+	case "recvmmsg":
+		return unless(uint32(args[2]) >= 256, Refuse(errENOSYS))
 	case "semget":
 		if v.NoSharedMemory {
 			return Refuse(errENOSYS)
@@ -144,6 +153,9 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "setns":
 		return unless(!v.AllowSetns, Refuse(errEPERM))
 	}
+	if directly(a, name, args) {
+		return Refuse(errEINVAL)
+	}
 	if v.HostFiles && slices.Contains(baselineOf(a), name) {
 		if verdict, ok := decideHostFile(name, args); ok {
 			return verdict
@@ -162,6 +174,15 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	default:
 		return Refuse(errENOSYS)
 	}
+}
+
+// directly reports whether a call opens a file so that reads bypass the host's memory.
+func directly(a Arch, name string, args [6]uint64) bool {
+	flags := map[string]uint64{"open": args[1], "openat": args[2]}[name]
+	if a == ARM64 {
+		return flags>>16%2 == 1
+	}
+	return flags>>14%2 == 1
 }
 
 // decideHostFile decides on calls that make files or change modes. It returns false for others.
@@ -230,6 +251,8 @@ func decideFcntl(command, value uint32) Verdict {
 	switch {
 	case command == 4 && value>>13%2 == 1:
 		return Refuse(errEINVAL)
+	case command == 8 && int32(value) < 0, command == 15:
+		return Refuse(errEINVAL)
 	case command == 1033 && (value>>1%2 == 1 || value>>5%2 == 1):
 		return Refuse(errEPERM)
 	case command <= 11, 15 <= command && command <= 17:
@@ -264,7 +287,7 @@ func (v Variant) ignored(pid int32) Verdict {
 func (v Variant) decideControl(name string, first, second int32) Verdict {
 	filter := name == "seccomp" && first == 1 || name == "prctl" && first == 22 && second == 2
 	later := uint32(first) > 78 && first != 0x53564d41 && first != 0x59616d61 && first != 0x41555856
-	if filter && !v.AllowSetns || name == "prctl" && (first == 36 || first == 62 || first == 67 || first == 78 || later) {
+	if filter && !v.AllowSetns || name == "prctl" && (first == 35 || first == 36 || first == 62 || first == 67 || first == 78 || later) {
 		return Refuse(errEINVAL)
 	}
 	return v.noticed(Allow, name == "prctl" && first == 1 && second != 0 && second != 9)
@@ -341,7 +364,7 @@ func decideIoctl(arg uint64) Verdict {
 	command := uint32(arg)
 	between := func(from, to uint32) bool { return from <= command && command <= to }
 	listed := command == 2 || command == 0x5421 || command == 0x5422 || command == 0x5429 || command == 0x541b || command == 0x5460 ||
-		between(0x5401, 0x540b) || between(0x540f, 0x5411) || between(0x5413, 0x5414) || between(0x5450, 0x5451) || between(0x8901, 0x8905) ||
+		between(0x5401, 0x540b) || between(0x540f, 0x5411) || between(0x5413, 0x5414) || between(0x5450, 0x5451) || between(0x8903, 0x8905) ||
 		slices.Contains([]uint32{0x8910, 0x8913, 0x891d, 0x8921, 0x8927, 0x8933, 0x8942}, command)
 	switch command >> 16 { // direction and size of the argument
 	case 0x8004:

@@ -116,7 +116,8 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 
 	rules["clone"] = cloneRule()
 	rules["ioctl"] = ioctlRule()
-	rules["fcntl"] = fcntlRule()
+	rules["fcntl"] = fcntlRule(a)
+	openRules(rules, a)
 	rules["socket"] = p.socketRule()
 	rules["setsockopt"] = setsockoptRule()
 	rules["prctl"] = p.prctlRule()

@@ -12,9 +12,9 @@
 //
 // The filter cannot follow pointers, so it does not check paths or addresses. clone3, which
 // takes its flags by a pointer, is not allowed. prctl is allowed except for seccomp filters,
-// futex tables, core scheduling, the adoption of others' children, and options that Linux 6.18 does not
-// have. Other options that affect
-// more than the caller need a capability (PR_SET_MM needs CAP_SYS_RESOURCE). The filter cannot
+// futex tables, core scheduling, the adoption of others' children, the addresses of the command line, and
+// options that Linux 6.18 does not have. Other options that affect
+// more than the caller need a capability. The filter cannot
 // distinguish a shared mapping of /dev/zero, which is anonymous shared memory, from that of
 // a file. The caller of this package must therefore not allow writing to /dev/zero.
 //

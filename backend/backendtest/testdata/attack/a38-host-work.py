@@ -1,15 +1,19 @@
 # id: A38
-# tries: to have the kernel start modprobe, write a disk's cache, stamp all packets, keep keys or walk terabytes, on the host
+# tries: to have the kernel start modprobe, write a disk's cache, stamp all packets, keep keys, walk terabytes or show an endless command line, on the host
 # expect pairs: EAFNOSUPPORT
 # expect commands: ENOTTY
 # expect high: EPERM
 # expect flush: ok
 # expect flush-data: ok
+# expect write-back: ok
+# expect command-line: EINVAL
 # expect drop: ok
 # expect advice: EBADF
 # expect endless: EINVAL
 # bare commands: EBADF
 # bare flush: EBADF
+# bare write-back: EBADF
+# bare command-line: ok
 # bare drop: EBADF
 from attempt import *
 
@@ -42,6 +46,8 @@ attempt("commands", lambda: errors(("ioctl", -1, c, 0) for c in COMMANDS))
 attempt("high", lambda: errors(("ioctl", -1, c | 1 << 32, 0) for c in COMMANDS))
 attempt("flush", lambda: call("fsync", -1))  # of a file of the host it flushes the disk; the descriptor is not looked at
 attempt("flush-data", lambda: call("fdatasync", -1))
+attempt("write-back", lambda: call((277, 84)[ARM], -1, 0, 0, 7))  # sync_file_range of a file of the host writes what it has changed
+attempt("command-line", lambda: call("prctl", 35, 15, ctypes.addressof(ctypes.c_uint(0)), 0, 0))  # PR_SET_MM, PR_SET_MM_MAP_SIZE: whether PR_SET_MM_MAP can be used
 attempt("drop", lambda: call("fadvise64", -1, 0, 0, 4))  # POSIX_FADV_DONTNEED
 attempt("advice", lambda: call("fadvise64", -1, 0, 0, 3))
 attempt("endless", lambda: errors(("madvise", 0, 0, advice) for advice in (25, 102)))  # MADV_COLLAPSE, MADV_GUARD_INSTALL

@@ -5,6 +5,10 @@
 # expect signal: EINVAL
 # expect signal-by-ioctl: unchanged
 # expect no-wait: ok
+# expect owner: ok
+# expect owner-group: EINVAL
+# expect owner-group-ex: EINVAL
+# expect owner-group-by-ioctl: ENOTTY
 # expect timer: ENOSYS
 # expect timer-signal: ENOSYS
 # expect process-end: ENOSYS
@@ -15,6 +19,10 @@
 # bare inotify-add: EBADF
 # bare signal: ok
 # bare signal-by-ioctl: changed
+# bare owner: ok
+# bare owner-group: ok
+# bare owner-group-ex: ok
+# bare owner-group-by-ioctl: ok
 # bare timer: ok
 # bare timer-signal: ok
 # bare process-end: ok
@@ -22,7 +30,7 @@
 # bare multicast-filter: EBADF
 # bare names-in-memory: EINVAL
 from attempt import *
-import fcntl
+import fcntl, socket
 
 SIGCHLD_MASK = b"\0\0\1\0\0\0\0\0"
 FIOASYNC = 0x5452
@@ -47,6 +55,10 @@ attempt("inotify-add", made((254, 27), -1, b"/\0", 0x2))  # inotify_add_watch
 attempt("signal", lambda: flags(os.pipe()[1], os.O_ASYNC | os.O_NONBLOCK))
 attempt("signal-by-ioctl", by_ioctl)
 attempt("no-wait", lambda: flags(os.pipe()[1], os.O_NONBLOCK))
+attempt("owner", lambda: call("fcntl", os.pipe()[1], fcntl.F_SETOWN, os.getpid()))
+attempt("owner-group", lambda: call("fcntl", os.pipe()[1], fcntl.F_SETOWN, -os.getpgrp()))  # all of its processes get SIGURG at once
+attempt("owner-group-ex", lambda: call("fcntl", os.pipe()[1], 15, (2).to_bytes(4, "little") + os.getpgrp().to_bytes(4, "little")))  # F_SETOWN_EX, F_OWNER_PGRP
+attempt("owner-group-by-ioctl", lambda: call("ioctl", socket.socketpair()[0].detach(), 0x8901, ctypes.byref(ctypes.c_int(-os.getpgrp()))))  # FIOSETOWN
 attempt("timer", made((283, 85), 1, 0))  # timerfd_create
 attempt("timer-signal", made((289, 74), -1, SIGCHLD_MASK, 8, 0))  # signalfd4
 attempt("process-end", made((434, 434), os.getpid(), 0))  # pidfd_open

@@ -4,6 +4,8 @@
 # expect small-mincore: ok
 # expect free: EINVAL
 # expect small-free: ok
+# expect needed: ok
+# expect small-needed: ENOMEM
 # expect hole: ENOTSUP
 # expect removed: EINVAL
 # expect written-out: EINVAL
@@ -17,6 +19,10 @@
 # expect allocated: ok
 # expect many-datagrams: ENOSYS
 # expect few-datagrams: ok
+# expect direct: EINVAL
+# expect direct-later: EINVAL
+# expect many-received: ENOSYS
+# expect few-received: 255
 # bare mincore: ok
 # bare hole: ok
 # bare removed: ok
@@ -30,10 +36,16 @@
 # bare allocated: ok
 # bare many-datagrams: ok
 # bare few-datagrams: ok
+# bare direct: *
+# bare direct-later: ok
+# bare many-received: 256
+# bare few-received: 255
+# bare needed: ENOMEM
+# bare small-needed: ENOMEM
 # bare small-mincore: ok
 # bare free: ok
 # bare small-free: ok
-import socket, tempfile
+import fcntl, socket, tempfile
 from attempt import *
 
 libc.mmap.restype = ctypes.c_void_p
@@ -63,6 +75,19 @@ def free(size):
 
 attempt("free", free(5 << 30))
 attempt("small-free", free(128 << 20))
+
+
+def needed(size):
+    """Asks to read a range ahead in which nothing is mapped. A call that does nothing succeeds."""
+    def f():
+        address = libc.mmap(None, size, 0, 0x4022, -1, 0)
+        libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
+        call("madvise", address, size, 3)  # MADV_WILLNEED
+    return f
+
+
+attempt("needed", needed(5 << 30))
+attempt("small-needed", needed(128 << 20))
 
 
 def hole(mode, advice=None):
@@ -116,3 +141,34 @@ def datagrams(number):
 
 attempt("many-datagrams", datagrams(1024))
 attempt("few-datagrams", datagrams(2))
+
+
+def received(number):
+    """Receives nothing from a stream that has ended, again and again. Returns how often."""
+    def f():
+        one, other = socket.socketpair()
+        other.close()
+        messages = ctypes.create_string_buffer(64 * number)  # struct mmsghdr
+        n = libc.syscall(ctypes.c_long((299, 243)[ARM]), one.fileno(), messages, number, 0, None)  # recvmmsg
+        if n < 0:
+            raise OSError(ctypes.get_errno(), "recvmmsg")
+        return n
+    return f
+
+
+attempt("many-received", received(256))
+attempt("few-received", received(255))
+
+
+def direct():
+    """Opens a visible file so that reads wait for the disk, which no signal ends."""
+    os.close(os.open(sys.executable, os.O_RDONLY | os.O_DIRECT))
+
+
+def direct_later():
+    """Sets the flag of a pipe, which every kernel lets a program do."""
+    fcntl.fcntl(os.pipe()[1], fcntl.F_SETFL, os.O_DIRECT)
+
+
+attempt("direct", direct)
+attempt("direct-later", direct_later)
