@@ -123,6 +123,28 @@ func (h *Had) remember(set *vault.Set, masker *redact.Masker, given []string, pi
 	return h.masker
 }
 
+// Bounds of the former secrets of a session, besides those that are current when it reaches them. Each is searched
+// for in everything that leaves the session.
+const (
+	maxFormer      = 100
+	maxFormerBytes = 128 << 10
+)
+
+// full reports whether the session's programs have received as many secrets that are not current any more as may be
+// remembered. set holds the current ones.
+func (h *Had) full(set *vault.Set) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	count, bytes := 0, 0
+	for version, s := range h.all {
+		if !slices.ContainsFunc(set.Items, func(i vault.Item) bool { return i.Version == version }) {
+			count++
+			bytes += len(s.Value)
+		}
+	}
+	return count >= maxFormer || bytes >= maxFormerBytes
+}
+
 func secretsOf(set *vault.Set) []redact.Secret {
 	all := make([]redact.Secret, 0, len(set.Items))
 	for _, i := range set.Items {
