@@ -37,9 +37,15 @@ func TestAttackCallersDoNotLeaveTheOperatorsContainers(t *testing.T) {
 		chosen, asked string
 		refused       bool
 	}{
-		{"docker", "process", true}, {"docker", "docker", false}, {"docker", "", false},
-		{"kube", "process", true}, {"kube", "docker", true}, {"kube", "", false},
-		{"process", "docker", false}, {"process", "process", false}, {"process", "", false},
+		{"docker", "process", true},
+		{"docker", "docker", false},
+		{"docker", "", false},
+		{"kube", "process", true},
+		{"kube", "docker", true},
+		{"kube", "", false},
+		{"process", "docker", false},
+		{"process", "process", false},
+		{"process", "", false},
 	} {
 		cfg, err := config.Load(config.Sources{Env: []string{"HOME=" + t.TempDir(), "SANDBOXMCP_BACKEND=" + c.chosen, "SANDBOXMCP_API_KEYS=one"}})
 		if err != nil {

@@ -399,9 +399,8 @@ func TestAttackAnnouncedOutputThatDoesNotCome(t *testing.T) {
 				t.Errorf("got %v, want %v", err, errGone)
 			}
 		case <-patience.C:
-			t.Error("it waits for output that does not come")
 			s.c.close()
-			<-ended
+			t.Errorf("it waits for output that does not come, and then fails with %v", <-ended)
 		}
 	})
 }
