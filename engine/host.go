@@ -35,7 +35,7 @@ func checkWorkspace(c *config.Config, settings string) error {
 	}
 	c.WorkspacePath = real
 	shown := map[string]string{
-		c.StateDir: "the state directory", c.SQLitePath: "the database", c.KeysFrom: "the directory of keys_from",
+		c.StateDir: "the state directory", c.SQLitePath: "the database", c.KeysFrom: "the directory of keys_from", c.Kube.KeyFile: "kube_key_file",
 	}
 	if c.KeysFrom != "" { // its files may be links
 		shown[filepath.Join(c.KeysFrom, sign.PrivateFile)] = "a key of keys_from"
@@ -43,6 +43,7 @@ func checkWorkspace(c *config.Config, settings string) error {
 	}
 	if c.WorkspaceMode == "rw" {
 		shown[settings], shown[c.AuditCheckpointFile], shown[c.RootFS] = "the file of the settings", "audit_checkpoint_file", "rootfs"
+		shown[c.Kube.Config] = "kube_config" // it may name a program that the server starts
 		if program, err := os.Executable(); err == nil {
 			shown[program] = "this program"
 		}

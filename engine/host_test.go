@@ -184,7 +184,10 @@ func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
 		"Checkpoints": {"rw", func(in string) map[string]any {
 			return map[string]any{"audit_checkpoint_file": in + "/new/checkpoints"}
 		}, "", false},
-		"ReadOnly": {"ro", nil, "/settings.yaml", true},
+		"KeyOfPods":   {"ro", func(in string) map[string]any { return map[string]any{"kube_key_file": in + "/new/key"} }, "", false},
+		"Cluster":     {"rw", func(in string) map[string]any { return map[string]any{"kube_config": in + "/new/config"} }, "", false},
+		"ClusterRead": {"ro", func(in string) map[string]any { return map[string]any{"kube_config": in + "/new/config"} }, "", true},
+		"ReadOnly":    {"ro", nil, "/settings.yaml", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()

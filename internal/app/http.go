@@ -226,7 +226,7 @@ func (a *App) routes(ctx context.Context, d front, links *server.Links, metadata
 	files := server.Files(server.FilesConfig{Engine: d.engine, Links: links, Names: names(d.cfg), Logger: d.logger})
 	rest := files
 	if !d.five {
-		rest = api.HTTP(ctx, api.HTTPConfig{Service: d.engine, Logger: d.logger, Version: Version(), Identify: identified, Link: c.Link, Invocation: a.invocation(a.loaded)})
+		rest = api.HTTP(ctx, api.HTTPConfig{Service: d.forCallers(), Logger: d.logger, Version: Version(), Identify: identified, Link: c.Link, Invocation: a.invocation(a.loaded)})
 	}
 	set = func(cfg *config.Config) {
 		s.SetRules(rules(ctx, d, cfg))

@@ -91,7 +91,7 @@ func (a *App) serverConfig(ctx context.Context, d front, files *fileDoor) server
 		tools = server.FiveTools
 	}
 	return server.Config{
-		Engine: d.engine, Version: Version(), Logger: d.logger,
+		Engine: d.forCallers(), Version: Version(), Logger: d.logger,
 		Tools: tools, Only: d.cfg.MCPTools, ReadOnly: d.cfg.MCPReadOnly, Small: d.cfg.MCPAnswers == "small" && !d.five,
 		Rules: rules(ctx, d, d.cfg), Link: files.linker(), Notes: files.notes, Invocation: a.invocation(a.loaded),
 	}

@@ -31,7 +31,7 @@ func (t *transport) flags(f *pflag.FlagSet) {
 // moreFlags adds the flags that serve has.
 func (t *transport) moreFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&t.tools, "tools", nil, "offer only these tools or groups of tools, a `LIST` such as execution,sessions")
-	f.BoolVar(&t.readOnly, "read-only", false, "offer only tools that change nothing")
+	f.BoolVar(&t.readOnly, "read-only", false, "offer only tools that change nothing (REST keeps its routes)")
 	f.StringVar(&t.http.Unix, "unix", "", "with http: serve on a unix socket at `PATH` instead of a port")
 	f.BoolVar(&t.http.NoAuth, "no-auth", false, "with http: let every user of this machine run code without a key")
 }

@@ -408,6 +408,15 @@ func (c *Config) ContainerLimits() sandboxmcp.Limits {
 // InContainers reports whether runs are in containers unless they ask for another backend.
 func (c *Config) InContainers() bool { return c.DefaultBackend == docker }
 
+// ConfinesTo returns the only backend that callers over MCP and HTTP may choose; empty: they may choose any. An
+// operator who runs code in containers or pods does not want it on the server's own machine.
+func (c *Config) ConfinesTo() string {
+	if c.DefaultBackend == process {
+		return ""
+	}
+	return c.DefaultBackend
+}
+
 // NetworkBackends returns the backends to whose runs allowed_domains are open, if OpensNetwork; nil: to
 // those of all.
 func (c *Config) NetworkBackends() []string {

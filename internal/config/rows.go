@@ -45,6 +45,9 @@ func (r row) illegal(name, text string) error {
 		WithHint("correct " + name)
 }
 
+// process is the name of the backend of the server's own kernel.
+const process = "process"
+
 // docker is the name of the backend whose sandboxes are containers.
 const docker = "docker"
 
@@ -128,7 +131,7 @@ func stateRows(c *Config) []row {
 
 func executionRows(c *Config) []row {
 	return []row{
-		{key: "default_backend", env: "SANDBOXMCP_BACKEND", def: "process", into: choice(&c.DefaultBackend, "process", docker, Kube), doc: "The backend that runs code. kube, whose sandboxes are pods of a Kubernetes cluster, is only in the program sandboxmcp-kube."},
+		{key: "default_backend", env: "SANDBOXMCP_BACKEND", def: process, into: choice(&c.DefaultBackend, process, docker, Kube), doc: "The backend that runs code. If it is not process, callers over MCP and HTTP cannot choose another. kube, whose sandboxes are pods of a Kubernetes cluster, is only in the program sandboxmcp-kube."},
 		{key: "isolation_min", env: "SANDBOXMCP_ISOLATION_MIN", def: "L2", into: choice(&c.IsolationMin, "L1", "L2", "L3", "L4"), doc: "The weakest isolation tier that is accepted. A run that would have a weaker one is refused."},
 		{key: "rootfs", env: "SANDBOXMCP_ROOTFS", into: text(&c.RootFS, absoluteOK, "an absolute directory"), doc: "Root file system that sandboxes of the process backend see read-only in place of this machine's /usr, and whose interpreters they use. `sandboxmcp image build --rootfs DIR` makes one. Not set: this machine's."},
 		{key: "max_concurrent_jobs", env: "SANDBOXMCP_MAX_CONCURRENT", def: "4", into: integer(&c.MaxConcurrentJobs, 1, 1024), doc: "How many requests run at the same time."},
@@ -263,7 +266,7 @@ func answerRows(c *Config) []row {
 	return []row{
 		{key: "mcp_answers", env: "SANDBOXMCP_MCP_ANSWERS", def: "small", into: choice(&c.MCPAnswers, "small", "full"), doc: "What an answer over MCP holds. small: what a model needs; the rest is in get_artifacts and in the resource run://<request_id>/result. full: every field, for programs that parse; streams above 39,000 characters together and the content of larger files are cut to what clients can read, with the uri of the whole. mcp-code-sandbox always answers in full."},
 		{key: "mcp_tools", env: "SANDBOXMCP_MCP_TOOLS", into: list(&c.MCPTools, wordOK, "names of tools, or of the groups execution, sessions, monitoring, security, web, host and files"), doc: "The tools that are offered over MCP. Not set: all."},
-		{key: "mcp_read_only", env: "SANDBOXMCP_MCP_READ_ONLY", def: "false", into: boolean(&c.MCPReadOnly), doc: "True: only tools that change nothing are offered over MCP, so no code can be run."},
+		{key: "mcp_read_only", env: "SANDBOXMCP_MCP_READ_ONLY", def: "false", into: boolean(&c.MCPReadOnly), doc: "True: only tools that change nothing are offered over MCP, so no code can be run over MCP. REST, on the same port with --transport http, keeps its routes."},
 		{key: "mcp_output_chars", env: "SANDBOXMCP_MCP_OUTPUT_CHARS", def: "16000", into: integer(&c.MCPOutputChars, 1000, 32_000), doc: "The largest number of characters that stdout and stderr have together in a small answer. The client can read the rest as a resource."},
 	}
 }

@@ -123,6 +123,28 @@ func (h *Had) remember(set *vault.Set, masker *redact.Masker, given []string, pi
 	return h.masker
 }
 
+// Bounds of the former secrets of a session, besides those that are current when it reaches them. Each is searched
+// for in everything that leaves the session.
+const (
+	maxFormer      = 100
+	maxFormerBytes = 128 << 10
+)
+
+// full reports whether the session's programs have received as many secrets that are not current any more as may be
+// remembered. set holds the current ones.
+func (h *Had) full(set *vault.Set) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	count, bytes := 0, 0
+	for version, s := range h.all {
+		if !slices.ContainsFunc(set.Items, func(i vault.Item) bool { return i.Version == version }) {
+			count++
+			bytes += len(s.Value)
+		}
+	}
+	return count >= maxFormer || bytes >= maxFormerBytes
+}
+
 func secretsOf(set *vault.Set) []redact.Secret {
 	all := make([]redact.Secret, 0, len(set.Items))
 	for _, i := range set.Items {
@@ -133,7 +155,10 @@ func secretsOf(set *vault.Set) []redact.Secret {
 
 // maskers caches a masker for each namespace until its secrets change.
 type maskers struct {
-	mu  sync.Mutex
+	construct func(secrets []redact.Secret, pii bool) *redact.Masker // nil: redact.New; tests replace it
+	making    sync.Mutex                                             // held while a masker is made, which may take half a second; mu is not
+
+	mu  sync.Mutex // guards the fields below
 	all map[sandboxmcp.Namespace]maskerOf
 	pii *redact.Masker // for namespaces without secrets
 }
@@ -143,9 +168,35 @@ type maskerOf struct {
 	masker *redact.Masker
 }
 
+// of returns the masker of a namespace whose secrets are set. Only namespaces whose secrets have changed wait while one
+// is made, and they make one after the other: a caller can change its secrets as fast as it likes.
 func (m *maskers) of(ns sandboxmcp.Namespace, set *vault.Set, pii bool) *redact.Masker {
+	if have, ok := m.made(ns, set, pii); ok {
+		return have
+	}
+	m.making.Lock()
+	defer m.making.Unlock()
+	if have, ok := m.made(ns, set, pii); ok { // by another caller meanwhile
+		return have
+	}
+	construct := m.construct
+	if construct == nil {
+		construct = redact.New
+	}
+	masker := construct(secretsOf(set), pii)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[sandboxmcp.Namespace]maskerOf{}
+	}
+	m.all[ns] = maskerOf{set, masker}
+	return masker
+}
+
+// made returns the masker of a namespace if there is one, or if it is made at once.
+func (m *maskers) made(ns sandboxmcp.Namespace, set *vault.Set, pii bool) (masker *redact.Masker, ok bool) {
 	if len(set.Items) == 0 && !pii {
-		return nil
+		return nil, true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,15 +204,8 @@ func (m *maskers) of(ns sandboxmcp.Namespace, set *vault.Set, pii bool) *redact.
 		if m.pii == nil {
 			m.pii = redact.New(nil, true)
 		}
-		return m.pii
+		return m.pii, true
 	}
 	have := m.all[ns]
-	if have.set != set {
-		if m.all == nil {
-			m.all = map[sandboxmcp.Namespace]maskerOf{}
-		}
-		have = maskerOf{set, redact.New(secretsOf(set), pii)}
-		m.all[ns] = have
-	}
-	return have.masker
+	return have.masker, have.set == set
 }

@@ -98,13 +98,21 @@ func (r *Run) Open() {
 
 // Inject returns the program's environment including its secrets, or nil if it gets none. Variables
 // that the caller set keep their values. had belongs to the live session; nil: a single run. If the
-// secrets could not be opened, Inject fails.
+// secrets could not be opened, Inject fails. It fails with access_denied if had has no room for more secrets.
 func (r *Run) Inject(had *Had) (map[string]string, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
 	if had != nil {
-		r.masker = had.remember(r.set, r.masker, slices.Collect(maps.Values(r.given)), r.guard.cfg.PII)
+		given := slices.Collect(maps.Values(r.given))
+		full := len(given) > 0 && had.full(r.set)
+		if full {
+			given = nil
+		}
+		if r.masker = had.remember(r.set, r.masker, given, r.guard.cfg.PII); full {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "programs of the session have had %d secrets, or %d KiB of them, that were replaced or deleted since, and get no more", maxFormer, maxFormerBytes>>10).
+				WithHint("make a new session")
+		}
 	}
 	if len(r.given) == 0 {
 		return nil, nil //nolint:nilnil // the program gets no secrets

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -148,6 +149,46 @@ func TestASessionMasksSecretsThatItsProgramsHaveHad(t *testing.T) {
 	}
 	if got := other.Text(text); !strings.Contains(got, valueA) || strings.Contains(got, "Kit-5") {
 		t.Errorf("another session: got %q, want only the secrets of now masked", got)
+	}
+}
+
+// TestAttackASessionRemembersABoundedNumberOfSecrets: a caller replaces its secrets before each run of a session.
+// The session has to mask all that its programs have had, which takes the server's memory and time.
+func TestAttackASessionRemembersABoundedNumberOfSecrets(t *testing.T) {
+	for name, c := range map[string]struct {
+		most  int
+		value func(i int) string
+	}{
+		"Count": {101, func(i int) string { return fmt.Sprintf("Kit-replaced-%03d", i) }},
+		"Bytes": {3, func(i int) string { return fmt.Sprintf("Kit-replaced-%03d", i) + strings.Repeat("x", 64<<10-16) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, had := open(t, guard.Config{Inject: guard.InjectAll}), &guard.Had{}
+			if err := k.vault.Delete(t.Context(), caller, "B"); err != nil {
+				t.Fatal(err)
+			}
+			runs := 0
+			var err error
+			for ; runs < 2*c.most && err == nil; runs++ {
+				k.add(t, "A", c.value(runs))
+				_, _, err = k.run(t, nil, false, had)
+			}
+			if sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied || runs != c.most {
+				t.Fatalf("run %d: got %v, want access_denied in run %d", runs, err, c.most)
+			}
+			r, env, err := k.run(t, nil, true, had)
+			if err != nil || env != nil {
+				t.Fatalf("without secrets: got %v, %v, want a run", env, err)
+			}
+			for i := range runs { // the last one was not given, and is current
+				if got := r.Masker().Text(c.value(i)); got != redact.Mask {
+					t.Errorf("value %d: got %.40q, want it masked", i, got)
+				}
+			}
+			if _, _, err = k.run(t, nil, false, &guard.Had{}); err != nil {
+				t.Errorf("another session: got %v, want a run", err)
+			}
+		})
 	}
 }
 

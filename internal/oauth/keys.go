@@ -19,6 +19,7 @@ const (
 	fetchTime   = 5 * time.Second
 	maxDocument = 1 << 20          // bytes of a key set or of metadata
 	keepKeys    = time.Hour        // age at which the key set is fetched again
+	trustKeys   = 24 * time.Hour   // age from which keys are not believed, also if the issuer cannot be asked for newer ones
 	retryKeys   = 30 * time.Second // shortest interval of fetches, also after failures
 )
 
@@ -39,7 +40,8 @@ type keySet struct {
 
 // find returns the keys with an id; without an id, all. An unknown id makes it fetch the key
 // set again, because issuers replace their keys. Tokens with a known key do not wait for that. Nor
-// do they while the issuer is down.
+// do they while the issuer is down, for a day: who has stolen a key may keep the server from hearing
+// that the issuer has withdrawn it.
 func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	s.mu.Lock()
 	now := s.now()
@@ -52,7 +54,7 @@ func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error)
 		s.tried, s.fetching = now, make(chan struct{})
 		go s.update(context.WithoutCancel(ctx), now) // a caller that disconnects does not keep others from the keys
 	}
-	if len(found) > 0 && s.failed != nil { // the issuer was down a while ago, and the next fetch may find it so
+	if len(found) > 0 && s.failed != nil && now.Sub(s.got) < trustKeys { // the issuer was down a while ago, and the next fetch may find it so
 		s.mu.Unlock()
 		return found, nil
 	}
@@ -66,7 +68,7 @@ func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error)
 		s.mu.Lock()
 	}
 	defer s.mu.Unlock()
-	if found = s.withIDLocked(id); len(found) > 0 {
+	if found = s.withIDLocked(id); len(found) > 0 && now.Sub(s.got) < trustKeys {
 		return found, nil
 	}
 	if s.failed != nil {

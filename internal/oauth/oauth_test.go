@@ -386,3 +386,24 @@ func TestAnIssuerThatIsDownDelaysNobody(t *testing.T) {
 	testkit.Until(t, "the known key was checked", done.Load)
 	close(g.open)
 }
+
+// TestKeysThatCannotBeRenewedAreNotBelievedForEver: the issuer may have withdrawn a key that was stolen, and
+// the thief may keep the server from hearing of it.
+func TestKeysThatCannotBeRenewedAreNotBelievedForEver(t *testing.T) {
+	i := newIssuer(t)
+	v := i.verifier()
+	known := i.token("k1", map[string]any{"exp": time.Now().Add(48 * time.Hour).Unix()})
+	if _, _, err := v.Verify(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	i.Close()
+	for _, c := range []struct {
+		after time.Duration
+		want  bool
+	}{{23 * time.Hour, true}, {24*time.Hour + time.Minute, false}, {25 * time.Hour, false}} {
+		oauth.Later(v, c.after)
+		if _, _, err := v.Verify(t.Context(), known); (err == nil) != c.want {
+			t.Errorf("%s after the keys were fetched: got %v, want the token accepted: %v", c.after, err, c.want)
+		}
+	}
+}

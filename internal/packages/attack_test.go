@@ -144,14 +144,30 @@ func directoryOf(files int) []byte {
 // TestTheListsOfAnIndexAreBounded: an index cannot fill the server's memory with many long lists,
 // each of which is short enough.
 func TestTheListsOfAnIndexAreBounded(t *testing.T) {
+	for fill, c := range map[string]struct {
+		full func(*packages.Gateway)
+		want string
+	}{
+		"Bytes": {packages.HasReadAlmostAll, "more than 512 MiB"},
+		"Files": {packages.HasKeptAlmostAll, "more than 400000"}, // each takes several times the bytes that list it
+	} {
+		t.Run(fill, func(t *testing.T) {
+			x := newIndex(t)
+			x.wheel(t, "one", "1.0")
+			cfg := cleaned(t, x.config(t))
+			g := opened(t, packages.New(cfg), parse(t, sandboxmcp.Python, "one"))
+			c.full(g)
+			_, err := g.Install(t.Context(), report(t, g, "one"))
+			wantCode(t, err, sandboxmcp.CodeInstallFailed, c.want)
+			nothingMade(t, cfg.Dir)
+		})
+	}
 	x := newIndex(t)
-	x.wheel(t, "one", "1.0")
-	cfg := cleaned(t, x.config(t))
-	g := opened(t, packages.New(cfg), parse(t, sandboxmcp.Python, "one"))
-	packages.HasReadAlmostAll(g)
-	_, err := g.Install(t.Context(), report(t, g, "one"))
-	wantCode(t, err, sandboxmcp.CodeInstallFailed, "more than 512 MiB")
-	nothingMade(t, cfg.Dir)
+	x.npm(t, "js", "1.0.0", "", entry{name: "package/i.js"})
+	g := opened(t, packages.New(cleaned(t, x.config(t))), parse(t, sandboxmcp.Node, "js"))
+	packages.HasKeptAlmostAll(g)
+	asks(t, g, "/js")
+	wantCode(t, g.Failure(t.Context(), ""), sandboxmcp.CodeInstallFailed, "more than 400000 versions")
 }
 
 // TestInstallationsLeaveSpace: an installation ends when the disk has too little space left for

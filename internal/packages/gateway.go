@@ -77,6 +77,7 @@ type Gateway struct {
 	fetches atomic.Int64
 	served  atomic.Int64
 	read    atomic.Int64 // bytes of documents
+	kept    atomic.Int64 // files and versions that documents have listed
 	files   atomic.Int64 // bytes of files
 	fresh   atomic.Int64 // bytes of files that were fetched since the cache was pruned
 

@@ -12,6 +12,7 @@ import (
 const (
 	maxListed  = 50_000        // files, or versions, of one package that are kept
 	maxMembers = 4 * maxListed // parts of a list or an object
+	maxKept    = 400_000       // files and versions of all packages of one gateway that are kept, each in a kilobyte
 	maxFileRow = 64 << 10      // bytes that describe a wheel
 	maxVersion = 1 << 20       // bytes that describe a version of npm
 	maxURL     = 4 << 10       // bytes of the URL of a document or a file

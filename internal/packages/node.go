@@ -93,8 +93,11 @@ func (g *Gateway) fetchNode(ctx context.Context, name string) (*project, error) 
 	out := &npmDocument{Name: name, Tags: map[string]string{}, Versions: map[string]npmVersion{}, dist: map[string]file{}}
 	err = eachPart(doc.versions, func(p part) error {
 		g.listNode(out, base, p.name, p.raw, doc.times[p.name])
-		if len(out.Versions) > maxListed {
+		switch {
+		case len(out.Versions) > maxListed:
 			return tooMany(name, maxListed)
+		case g.kept.Add(1) > maxKept:
+			return tooMuch("versions in the lists of the index", maxKept)
 		}
 		return nil
 	})

@@ -144,6 +144,8 @@ func (g *Gateway) listSimple(pr *project, name string, base *url.URL, f simpleFi
 		return nil
 	case len(pr.files) >= maxListed:
 		return tooMany(name, maxListed)
+	case g.kept.Add(1) > maxKept:
+		return tooMuch("files in the lists of the index", maxKept)
 	}
 	u.Fragment = ""
 	core, dist := f.Core, f.Dist

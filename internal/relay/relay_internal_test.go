@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -373,6 +374,39 @@ func TestPiecesAreWhatWasRead(t *testing.T) {
 		}
 	}
 }
+
+// TestAttackAnnouncedOutputThatDoesNotCome: a relay that has been taken over says that a stream has bytes, and
+// sends none. Nobody who waits for them has a deadline, and the run keeps its place in the queue meanwhile.
+func TestAttackAnnouncedOutputThatDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := openFake(t, func(p packet) *reported {
+			if p.kind == 'Y' && p.fd < 0 && p.size == 4*len(p.calls) && slices.ContainsFunc(p.calls, isIoctl) {
+				return &reported{results: make([]int64, len(p.calls)), bytes: bytes.Repeat([]byte{0xff}, p.size)}
+			}
+			return nil
+		})
+		r, err := s.Start(t.Context(), backend.Process{Argv: []string{"/bin/x"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- r.Flush(context.WithoutCancel(t.Context())) }()
+		patience := time.NewTimer(time.Hour) // of the test's own clock
+		defer patience.Stop()
+		select {
+		case err = <-ended:
+			if !errors.Is(err, errGone) {
+				t.Errorf("got %v, want %v", err, errGone)
+			}
+		case <-patience.C:
+			s.c.close()
+			t.Errorf("it waits for output that does not come, and then fails with %v", <-ended)
+		}
+	})
+}
+
+// isIoctl reports whether a call of a fake is ioctl, which parse does not name.
+func isIoctl(name string) bool { return name == "" }
 
 // entry encodes a struct linux_dirent64.
 func entry(name string) []byte {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"slices"
@@ -94,7 +95,8 @@ func (o *output) pieces() error {
 
 const fionread = 0x541b
 
-// flush waits until the writers of outputs have the bytes that are in the streams now.
+// flush waits until the writers of outputs have the bytes that are in the streams now. They come at once: if
+// fewer come within answerLimit than the relay has said, the sandbox is given up.
 func (c *conn) flush(ctx context.Context, outputs []*output) error {
 	open := slices.DeleteFunc(slices.Clone(outputs), (*output).over)
 	if len(open) > 0 {
@@ -116,9 +118,15 @@ func (c *conn) flush(ctx context.Context, outputs []*output) error {
 			return err
 		}
 	}
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
 	var errs []error
 	for _, o := range outputs {
-		errs = append(errs, o.await(ctx))
+		errs = append(errs, o.await(limited))
+	}
+	if limited.Err() != nil && ctx.Err() == nil {
+		c.close()
+		return fmt.Errorf("%w: it has more output than it sends", errGone)
 	}
 	return errors.Join(errs...)
 }
