@@ -254,11 +254,13 @@ func (s *sandbox) fork(n *forkServer, z *jail.Zygote, ahead bool) (*jail.Child, 
 	c, err := s.forkFrom(z, ahead)
 	n.mu.Lock()
 	n.forks++
-	n.refused++
+	ended := errors.Is(err, jail.ErrEnded) // the sandbox was killed, which tells nothing of the zygote
 	if err == nil {
 		n.refused = 0
+	} else if !ended {
+		n.refused++
 	}
-	over := err != nil && !s.gone() && n.zygote == z && (z.Broken() || n.refused >= s.b.forkBounds.refused)
+	over := err != nil && !ended && !s.gone() && n.zygote == z && (z.Broken() || n.refused >= s.b.forkBounds.refused)
 	if over {
 		n.zygote, n.failed = nil, time.Now()
 	}

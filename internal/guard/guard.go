@@ -81,11 +81,11 @@ func (s Secrets) Masks(ctx context.Context) (*redact.Masker, error) {
 	return s.had.remember(set, masker, nil, s.guard.cfg.PII), nil
 }
 
-// Had holds the secrets that programs of a session have received, by version. It caches the masker
+// Had holds the secrets that programs of a session have received. It caches the masker
 // until the current or the former secrets change. Its zero value is empty.
 type Had struct {
 	mu     sync.Mutex
-	all    map[int64]redact.Secret
+	all    map[string]string // the key of each value
 	set    *vault.Set
 	old    []redact.Secret
 	masker *redact.Masker
@@ -97,22 +97,15 @@ type Had struct {
 func (h *Had) remember(set *vault.Set, masker *redact.Masker, given []string, pii bool) *redact.Masker {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := map[int64]bool{}
 	for _, i := range set.Items {
-		now[i.Version] = true
 		if slices.Contains(given, i.Key) {
 			if h.all == nil {
-				h.all = map[int64]redact.Secret{}
+				h.all = map[string]string{}
 			}
-			h.all[i.Version] = redact.Secret{Name: i.Key, Value: i.Value.Reveal()}
+			h.all[i.Value.Reveal()] = i.Key
 		}
 	}
-	var old []redact.Secret
-	for version, s := range h.all {
-		if !now[version] {
-			old = append(old, s)
-		}
-	}
+	old := h.former(set)
 	if len(old) == 0 {
 		return masker
 	}
@@ -135,14 +128,26 @@ const (
 func (h *Had) full(set *vault.Set) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	count, bytes := 0, 0
-	for version, s := range h.all {
-		if !slices.ContainsFunc(set.Items, func(i vault.Item) bool { return i.Version == version }) {
-			count++
-			bytes += len(s.Value)
+	old, bytes := h.former(set), 0
+	for _, s := range old {
+		bytes += len(s.Value)
+	}
+	return len(old) >= maxFormer || bytes >= maxFormerBytes
+}
+
+// former returns the secrets that the session's programs have received and whose values are not in set. The caller
+// holds the lock.
+func (h *Had) former(set *vault.Set) (old []redact.Secret) {
+	now := map[string]bool{}
+	for _, i := range set.Items {
+		now[i.Value.Reveal()] = true
+	}
+	for value, key := range h.all {
+		if !now[value] {
+			old = append(old, redact.Secret{Name: key, Value: value})
 		}
 	}
-	return count >= maxFormer || bytes >= maxFormerBytes
+	return old
 }
 
 func secretsOf(set *vault.Set) []redact.Secret {

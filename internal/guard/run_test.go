@@ -192,6 +192,17 @@ func TestAttackASessionRemembersABoundedNumberOfSecrets(t *testing.T) {
 	}
 }
 
+// TestAValueThatIsPutAgainCountsOnce: a session gets two values by turns, more often than it may remember values.
+func TestAValueThatIsPutAgainCountsOnce(t *testing.T) {
+	k, had := open(t, guard.Config{Inject: guard.InjectAll}), &guard.Had{}
+	for i := range 220 {
+		k.add(t, "A", fmt.Sprintf("Kit-hourly-%03d", i%2))
+		if _, _, err := k.run(t, nil, false, had); err != nil {
+			t.Fatalf("run %d: %v", i, err)
+		}
+	}
+}
+
 func TestReportsAndFilesHaveNoSecrets(t *testing.T) {
 	k := open(t, guard.Config{Inject: guard.InjectAll})
 	r, _, err := k.run(t, nil, false, nil)

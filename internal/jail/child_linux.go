@@ -91,6 +91,16 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	return nil, err
 }
 
+// bear records a fork until init reports its end. Until then no report that was on its way says that init is alone.
+func (s *Slot) bear(pid uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forks == nil {
+		s.forks = map[uint32]bool{}
+	}
+	s.forks[pid] = true
+}
+
 // beginFork says that init may soon have a child that it did not start. It reports false if the sandbox has ended.
 func (s *Slot) beginFork() bool {
 	s.mu.Lock()
@@ -147,6 +157,7 @@ func (c *Child) ready(pr probes) error {
 		return errors.New("the fork ended before its walls were complete")
 	}
 	c.pid = word(answer, 1)
+	c.slot.bear(c.pid)
 	var results []int32
 	for i := range (len(answer) - 8) / 4 {
 		results = append(results, int32(word(answer, 2+i)))

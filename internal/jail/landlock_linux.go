@@ -128,6 +128,9 @@ func (s *script) landlock(p plan) (ruleset int) {
 		s.add("open "+path, unix.SYS_OPENAT, flags, fd, []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_PATH | unix.O_CLOEXEC), num(0)})
 		s.store("rule for "+path, store32, at(place, 8), fd.arg())
 		s.add("allow "+path, unix.SYS_LANDLOCK_ADD_RULE, flags, 0, []arg{rules.arg(), num(1), place, num(0)})
+		if p.plain != nil { // its places may be so many that their descriptors reach those that init keeps
+			s.add("close "+path, unix.SYS_CLOSE, flags, 0, []arg{fd.arg()})
+		}
 	}
 	const device = llReadFile | llWriteFile | llTruncate | llIoctlDev
 	if p.plain == nil {

@@ -329,7 +329,8 @@ func (s *Slot) ended(b []byte) (orphan bool) {
 	if len(b) < 40 {
 		return false
 	}
-	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) && s.forking == 0 // init does not count programs that it has not forked yet
+	delete(s.forks, word(b, 1))
+	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) && s.forking == 0 && len(s.forks) == 0 // init does not count programs that it has not forked yet
 	us := binary.LittleEndian.Uint64(b[16:]) + binary.LittleEndian.Uint64(b[24:])
 	cpu := time.Duration(us) * time.Microsecond
 	s.user += cpu

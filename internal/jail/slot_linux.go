@@ -73,22 +73,23 @@ type Slot struct {
 	running  map[uint32]*Proc
 	user     time.Duration // CPU of everything that has ended
 	clearing map[uint32]chan struct{}
-	dead     bool          // init has ended, or no program may be started any more
-	alone    bool          // no other process than init is left, as init has reported, or none was started yet
-	forking  int           // forks that are being made, which init does not know
-	ran      bool          // a program was started or a fork was made
-	sockets  bool          // a program may have made a network socket
-	asks     bool          // init has asked for a grant of epoll watches since the last one
-	asked    bool          // init has ever asked
-	onAsk    func()        // called when init asks; see OnWatches
-	prepare  func()        // called before a program makes the first; nil: nothing
-	told     bool          // the server may have sockets in the network namespace that refuse everything
-	egress   bool          // the server may have sockets in the network namespace that lead out
-	forked   [][]string    // walls of each zygote fork in this sandbox
-	lowered  Lowered       // see Lower
-	seen     *look         // the last look at init; nil: it was dropped
-	changes  int           // how often stale was called
-	gone     chan struct{} // closed at end of file on init's socket
+	dead     bool            // init has ended, or no program may be started any more
+	alone    bool            // no other process than init is left, as init has reported, or none was started yet; not in containers
+	forking  int             // forks that are being made, which init does not know
+	forks    map[uint32]bool // process ids in the sandbox of forks whose end init has not reported
+	ran      bool            // a program was started or a fork was made
+	sockets  bool            // a program may have made a network socket
+	asks     bool            // init has asked for a grant of epoll watches since the last one
+	asked    bool            // init has ever asked
+	onAsk    func()          // called when init asks; see OnWatches
+	prepare  func()          // called before a program makes the first; nil: nothing
+	told     bool            // the server may have sockets in the network namespace that refuse everything
+	egress   bool            // the server may have sockets in the network namespace that lead out
+	forked   [][]string      // walls of each zygote fork in this sandbox
+	lowered  Lowered         // see Lower
+	seen     *look           // the last look at init; nil: it was dropped
+	changes  int             // how often stale was called
+	gone     chan struct{}   // closed at end of file on init's socket
 	killOnce sync.Once
 	killErr  error
 
@@ -431,7 +432,8 @@ func (s *Slot) PID() int {
 	return s.pid
 }
 
-// Alone reports whether no other process than init is left, as init has reported, or none was started yet.
+// Alone reports whether no other process than init is left, as init has reported, or none was started yet. In a
+// container that init has not reported, it is false.
 func (s *Slot) Alone() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -454,6 +456,9 @@ func (s *Slot) Kill() error {
 	}
 	return s.end()
 }
+
+// End ends init and with it every program. Unlike Kill, it also frees the sandbox's files if no program is left.
+func (s *Slot) End() error { return s.end() }
 
 // end kills init. Init kills the other processes first in ModePlain; otherwise the kernel does
 // that when init ends.

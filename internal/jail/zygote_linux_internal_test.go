@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -465,9 +466,12 @@ func TestNoForkAfterAKill(t *testing.T) {
 	if z.Broken() {
 		t.Error("the zygote is broken, want it to serve other sandboxes")
 	}
+	if err := s.End(); err != nil || !s.Ended() {
+		t.Errorf("End: got %v, and init has ended: %v; want nil and true", err, s.Ended())
+	}
 }
 
-// TestAForkIsNotAlone: a kill ends a fork that waits for its program.
+// TestAForkIsNotAlone: a kill ends a fork that waits for its program, whatever init has reported before the fork.
 func TestAForkIsNotAlone(t *testing.T) {
 	j, s := testSlot(t)
 	z := testZygote(t, j)
@@ -478,6 +482,15 @@ func TestAForkIsNotAlone(t *testing.T) {
 	t.Cleanup(c.Release)
 	if s.Alone() {
 		t.Error("a fork waits, and Alone is true")
+	}
+	late := make([]byte, 40) // init's report of an earlier process, from before it had the fork
+	binary.LittleEndian.PutUint32(late[4:], c.pid+1)
+	binary.LittleEndian.PutUint32(late[32:], 1)
+	s.mu.Lock()
+	s.ended(late)
+	s.mu.Unlock()
+	if s.Alone() {
+		t.Error("after a report that was on its way when the fork was made, Alone is true")
 	}
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)

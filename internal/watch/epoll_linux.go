@@ -48,7 +48,7 @@ const (
 	transitRest = 10 * time.Millisecond
 	maxUnseen   = 4 * mostGranted
 
-	// A count in which shared sets may count more than once is made again, at most so many times.
+	// A count that is unsure is made again, at most so many times.
 	mostUnsure = 5
 
 	// costOfGrant is the least that a grant takes from the sandbox's share of the server's time. It

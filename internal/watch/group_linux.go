@@ -212,7 +212,7 @@ func (w *Group) relieve(files int64) bool {
 	if files <= w.limits.MemoryBytes && w.slot.Clear(ctx) == nil {
 		return true
 	}
-	_ = w.slot.Kill()
+	_ = w.slot.End()
 	return false
 }
 

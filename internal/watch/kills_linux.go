@@ -47,7 +47,7 @@ func (s *Target) overKills() string {
 	most := maxKills
 	over := s.kills.look(s.Group.OOMKills(), func() int {
 		n := len(descendants(strconv.Itoa(s.Slot.PID()), nil))
-		most = maxKills / (1 + n/listedAsKill)
+		most = max(maxKills/(1+n/listedAsKill), 1)
 		return n
 	})
 	if !over {

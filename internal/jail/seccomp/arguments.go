@@ -182,7 +182,7 @@ const negative = 0x80000000
 
 // processRules keep a program from changing the init that guards it. Both have one
 // user, so that neither the kernel nor Landlock keeps them apart. In a pid namespace
-// init is process 1 and leads process group 1; without one its number is any, and a
+// init is process 1, and its process group has no number there; without one its number is any, and a
 // program changes itself alone.
 //
 // Three changes succeed and change nothing. A thread that others of its sandbox go before, by
