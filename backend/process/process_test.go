@@ -144,7 +144,8 @@ func TestConformanceWithoutClaims(t *testing.T) {
 	o := options(t)
 	o.New, o.Tier, o.HeldLimits = func(t testing.TB) backend.Backend {
 		t.Helper()
-		return noClaims{newBackend(process.WithoutNamespaces)(t)}
+		// Nothing is kept for later sandboxes, because the suite cannot ask for its release.
+		return noClaims{newBackend(process.WithoutNamespaces, noPool)(t)}
 	}, sandboxmcp.TierL0, false
 	backendtest.Run(t, o)
 }
