@@ -30,8 +30,8 @@ func (runner) CreateSession(_ context.Context, _ sandboxmcp.Caller, s sandboxmcp
 	return sandboxmcp.Session{ID: "s", Backend: s.Backend}, nil
 }
 
-// TestAttackCallersDoNotLeaveTheOperatorsContainers: an operator who has chosen containers with a kernel of
-// their own, or pods, gets no code of a caller on the server's own kernel.
+// TestAttackCallersDoNotLeaveTheOperatorsContainers: if the operator has chosen containers or pods, a caller's code
+// never runs in a sandbox of the server's own kernel.
 func TestAttackCallersDoNotLeaveTheOperatorsContainers(t *testing.T) {
 	for _, c := range []struct {
 		chosen, asked string

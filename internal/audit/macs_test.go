@@ -107,7 +107,7 @@ func TestForgedEntryIsNotSigned(t *testing.T) {
 	if rep.OK || len(rep.Faults) != 1 || rep.Faults[0].Kind != "forged" || rep.Faults[0].Row != 31 {
 		t.Errorf("got %+v, want row 31 to be forged", rep.Faults)
 	}
-	if rep := check(t, dir); !rep.OK { // it has to be noticed by who has the key
+	if rep := check(t, dir); !rep.OK { // only a reader with the private key can find the entry
 		t.Errorf("without the private key: got %+v, want no fault", rep.Faults)
 	}
 	refuses(t, dir, 30, "row 31")

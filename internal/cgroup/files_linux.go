@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -89,9 +88,9 @@ func (f *files) entry(all []*hierarchy, name string) (tasks []*os.File, kept boo
 		return f.tasks, true, nil
 	}
 	for _, h := range all {
-		fd, bad := unix.Openat(int(h.file.Fd()), name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		fd, bad := h.open(name, unix.O_WRONLY)
 		if bad != nil {
-			err = fmt.Errorf("open %s: %w", name, bad)
+			err = h.fail("open", name, bad)
 			for _, t := range tasks {
 				err = errors.Join(err, t.Close())
 			}

@@ -471,7 +471,8 @@ func TestNoForkAfterAKill(t *testing.T) {
 	}
 }
 
-// TestAForkIsNotAlone: a kill ends a fork that waits for its program, whatever init has reported before the fork.
+// TestAForkIsNotAlone: a kill ends a fork that waits for its program. A report of init that it is alone, sent before the
+// fork was made and read afterwards, changes nothing.
 func TestAForkIsNotAlone(t *testing.T) {
 	j, s := testSlot(t)
 	z := testZygote(t, j)

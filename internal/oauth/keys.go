@@ -39,9 +39,9 @@ type keySet struct {
 }
 
 // find returns the keys with an id; without an id, all. An unknown id makes it fetch the key
-// set again, because issuers replace their keys. Tokens with a known key do not wait for that. Nor
-// do they while the issuer is down, for a day: who has stolen a key may keep the server from hearing
-// that the issuer has withdrawn it.
+// set again, because issuers replace their keys. Tokens with a known key do not wait for that. While
+// the issuer is down, its known keys are valid for one more day and not longer, because the thief of a
+// key could block the server's requests and so hide that the issuer has withdrawn the key.
 func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	s.mu.Lock()
 	now := s.now()

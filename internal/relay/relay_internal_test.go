@@ -376,7 +376,8 @@ func TestPiecesAreWhatWasRead(t *testing.T) {
 }
 
 // TestAttackAnnouncedOutputThatDoesNotCome: a relay that has been taken over says that a stream has bytes, and
-// sends none. Nobody who waits for them has a deadline, and the run keeps its place in the queue meanwhile.
+// sends none. The server reads the stream without a deadline, and the run keeps its place in the queue until it gives up
+// the sandbox.
 func TestAttackAnnouncedOutputThatDoesNotCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := openFake(t, func(p packet) *reported {
