@@ -27,7 +27,7 @@ var rooms = map[string][]string{
 	".":                        {},
 	"backend":                  {"."},
 	"backend/process":          {".", "backend", "internal/jail", "internal/jail/pool", "internal/jail/seccomp", "internal/cgroup", "internal/watch", "internal/runtimes"},
-	"backend/docker":           {".", "backend", "backend/process", "internal/cgroup", "internal/image", "internal/jail", "internal/jail/bounds", "internal/jail/pool", "internal/jail/seccomp", "internal/relay"},
+	"backend/docker":           {".", "backend", "backend/process", "internal/cgroup", "internal/dockerapi", "internal/image", "internal/jail", "internal/jail/bounds", "internal/jail/pool", "internal/jail/seccomp", "internal/relay"},
 	"backend/backendtest":      {".", "backend", "internal/probe", "internal/testkit"},
 	"internal/jail":            {".", "internal/jail/bounds", "internal/jail/pool", "internal/jail/seccomp"},
 	"internal/jail/bounds":     {},
@@ -77,7 +77,8 @@ var rooms = map[string][]string{
 	"internal/terminal":        {},
 	"internal/enroll":          {".", "internal/plainfile"},
 	"internal/probe":           {"."},
-	"internal/image":           {"."},
+	"internal/image":           {".", "internal/dockerapi"},
+	"internal/dockerapi":       {},
 	"internal/api":             {".", "internal/jsonparts", "internal/listen"},
 	"internal/server":          {".", "internal/door", "internal/jsonparts", "internal/listen", "internal/stream", "internal/terminal"},
 	"engine": {

@@ -5,12 +5,9 @@ import (
 	"maps"
 	"strconv"
 
-	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/api/types/mount"
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
@@ -35,9 +32,9 @@ var networkSettings = map[string]string{
 }
 
 // ulimits are the limits that init sets as well, which it cannot raise.
-func ulimits() (all []*container.Ulimit) {
+func ulimits() (all []dockerapi.Ulimit) {
 	for _, l := range bounds.Rlimits {
-		all = append(all, &container.Ulimit{Name: l.Name, Soft: l.Value, Hard: l.Value})
+		all = append(all, dockerapi.Ulimit{Name: l.Name, Soft: l.Value, Hard: l.Value})
 	}
 	return all
 }
@@ -60,37 +57,33 @@ func maskedPaths() []string {
 var readonlyPaths = []string{"/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
 // options returns the container of a sandbox. door is the directory of its init.
-func options(spec process.ContainerSpec, image, owner, door, profile string) client.ContainerCreateOptions {
-	tasks, uid := int64(spec.MaxTasks), strconv.Itoa(spec.UID)
-	mounts := []mount.Mount{bind(door, doorDir)}
+func options(spec process.ContainerSpec, image, owner, door, profile string) dockerapi.Container {
+	uid := strconv.Itoa(spec.UID)
+	mounts := []dockerapi.Mount{bind(door, doorDir)}
 	for _, t := range spec.Trees {
 		mounts = append(mounts, bind(t.Host, t.At()))
 	}
-	return client.ContainerCreateOptions{
-		Config: &container.Config{
-			Image: image, User: uid + ":" + uid, // the image need not know it
-			Hostname: "sandbox", WorkingDir: "/",
-			Entrypoint: []string{doorInit}, Cmd: []string{}, Env: []string{},
-			Labels:      map[string]string{labelOwner: owner, labelSandbox: spec.ID},
-			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
-		},
-		HostConfig: &container.HostConfig{
-			NetworkMode: "none", IpcMode: "none", CgroupnsMode: container.CgroupnsModePrivate, Runtime: "runc",
+	return dockerapi.Container{
+		Image: image, User: uid + ":" + uid, // the image need not know it
+		Hostname: "sandbox", WorkingDir: "/",
+		Entrypoint: []string{doorInit}, Cmd: []string{}, Env: []string{},
+		Labels:      map[string]string{labelOwner: owner, labelSandbox: spec.ID},
+		Healthcheck: &dockerapi.Healthcheck{Test: []string{"NONE"}},
+		HostConfig: dockerapi.HostConfig{
+			NetworkMode: "none", IpcMode: "none", CgroupnsMode: "private", Runtime: "runc",
 			CapDrop:        []string{"ALL"},
 			SecurityOpt:    []string{"no-new-privileges", "seccomp=" + profile},
 			ReadonlyRootfs: true, MaskedPaths: maskedPaths(), ReadonlyPaths: readonlyPaths,
 			Tmpfs: spec.Tmpfs, Mounts: mounts, Sysctls: maps.Clone(networkSettings),
-			LogConfig: container.LogConfig{Type: "none"}, AutoRemove: true, OomScoreAdj: 1000,
-			Resources: container.Resources{
-				Memory: spec.MemoryBytes, MemorySwap: spec.MemoryBytes, NanoCPUs: int64(spec.CPUCores * 1e9), PidsLimit: &tasks,
-				Ulimits: ulimits(),
-			},
+			LogConfig: dockerapi.LogConfig{Type: "none"}, AutoRemove: true, OomScoreAdj: 1000,
+			Memory: spec.MemoryBytes, MemorySwap: spec.MemoryBytes, NanoCPUs: int64(spec.CPUCores * 1e9), PidsLimit: int64(spec.MaxTasks),
+			Ulimits: ulimits(),
 		},
 	}
 }
 
-func bind(host, inside string) mount.Mount {
-	return mount.Mount{Type: mount.TypeBind, Source: host, Target: inside, ReadOnly: true, BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}}
+func bind(host, inside string) dockerapi.Mount {
+	return dockerapi.Mount{Type: "bind", Source: host, Target: inside, ReadOnly: true, BindOptions: &dockerapi.BindOptions{Propagation: "rprivate"}}
 }
 
 // initCalls are system calls that init makes before it loads its own filter.

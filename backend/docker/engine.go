@@ -6,21 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/image"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
 // DefaultHost is the address of an engine that is installed from a package: a unix socket, or a named
 // pipe on Windows.
-const DefaultHost = client.DefaultDockerHost
+const DefaultHost = dockerapi.DefaultHost
 
 // Engine starts containers. It connects when it is first used, and again after a failure.
 type Engine struct {
@@ -28,7 +25,7 @@ type Engine struct {
 	choice choice
 
 	mu      sync.Mutex
-	api     *client.Client // nil: not connected
+	api     *dockerapi.Client // nil: not connected
 	images  images
 	weak    []string // known holes of this engine
 	profile string
@@ -60,43 +57,33 @@ func (*Engine) Name() string { return Name }
 
 // connect returns the client of an engine that has answered and has an image. It agrees with the
 // engine on the version of the API.
-func (e *Engine) connect(ctx context.Context) (*client.Client, images, error) {
+func (e *Engine) connect(ctx context.Context) (*dockerapi.Client, images, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.api != nil {
 		return e.api, e.images, nil
 	}
-	how := []client.Opt{
-		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}),
-		client.WithHost(e.cfg.Host),
-	}
 	dir := e.cfg.Certs
 	if !strings.HasPrefix(e.cfg.Host, "tcp://") {
 		dir = ""
 	}
-	if dir != "" {
-		how = append(how, client.WithTLSClientConfig(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")), client.WithScheme("https"))
-	} else {
-		how = append(how, client.WithScheme("http"))
-	}
-	api, err := client.New(how...)
+	api, err := dockerapi.New(dockerapi.Config{Host: e.cfg.Host, Certs: dir})
 	if err != nil && dir != "" {
 		return nil, images{}, e.untrusted("the certificates of "+dir+" cannot be used", err)
 	}
 	if err != nil {
 		return nil, images{}, e.failure("connect", err)
 	}
-	err = e.prepare(ctx, api)
-	if err != nil {
-		return nil, images{}, errors.Join(err, api.Close())
+	if err = e.prepare(ctx, api); err != nil {
+		return nil, images{}, err
 	}
 	e.api = api
 	return api, e.images, nil
 }
 
 // prepare finds the image and the holes of the engine, and removes what dead servers left.
-func (e *Engine) prepare(ctx context.Context, api *client.Client) error {
-	version, err := api.ServerVersion(ctx, client.ServerVersionOptions{})
+func (e *Engine) prepare(ctx context.Context, api *dockerapi.Client) error {
+	version, err := api.Version(ctx)
 	if err != nil {
 		return e.failure("connect", err)
 	}
@@ -128,11 +115,10 @@ func (e *Engine) prepare(ctx context.Context, api *client.Client) error {
 }
 
 // forget makes the next call connect again, and look for the image again.
-func (e *Engine) forget(api *client.Client) {
+func (e *Engine) forget(api *dockerapi.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.api == api && api != nil {
-		_ = api.Close()
+	if e.api == api {
 		e.api = nil
 	}
 }
@@ -165,7 +151,7 @@ func (e *Engine) failure(what string, err error) *sandboxmcp.Error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s: the engine did not answer in time", what).WithCause(err).
 			WithHint("see whether `docker ps` answers, and the engine's log")
-	case client.IsErrConnectionFailed(err):
+	case dockerapi.IsUnreachable(err):
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "no engine answers at %s", e.cfg.Host).WithCause(err).
 			WithHint("start it (`systemctl start docker`), set docker_host to its socket, or use the process backend")
 	}

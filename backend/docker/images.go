@@ -5,10 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/image"
 )
 
@@ -59,14 +57,14 @@ type choice struct {
 }
 
 // findImages finds the images. It fails if the engine has none. It is called with mu held.
-func (e *Engine) findImages(ctx context.Context, api *client.Client) (images, error) {
+func (e *Engine) findImages(ctx context.Context, api *dockerapi.Client) (images, error) {
 	found := images{ids: map[string]string{}}
 	look := func(name string) (bool, error) {
-		got, err := api.ImageInspect(ctx, name)
+		id, _, err := api.ImageInspect(ctx, name)
 		switch {
 		case err == nil:
-			found.ids[name] = got.ID
-		case !errdefs.IsNotFound(err):
+			found.ids[name] = id
+		case !dockerapi.IsNotFound(err):
 			return false, e.failure("look for the image "+name, err)
 		}
 		return err == nil, nil

@@ -2,30 +2,26 @@ package docker
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
 // meter asks the engine for the usage of a container whose control group this process cannot read.
 type meter struct {
-	api   *client.Client
+	api   *dockerapi.Client
 	id    string
-	since string // the container's start, by the engine's clock
-	limit int64  // of memory, in bytes
+	since time.Time // the container's start, by the engine's clock; zero: not known
+	limit int64     // of memory, in bytes
 	log   *slog.Logger
 	ahead time.Duration // of the engine's clock
 
 	mu   sync.Mutex
-	held [2]uint64 // limits of memory and tasks, as the engine has read them from the control group
+	held dockerapi.Limits // as the engine has read them from the control group
 	last backend.Usage
 }
 
@@ -33,7 +29,6 @@ const (
 	meterLimit = 3 * time.Second // bounds one question
 	killWait   = time.Second     // how long after a kill the engine's event may come
 	quietTime  = killWait / 10   // the time without an event after which there are no more
-	mostStats  = 1 << 20         // bytes of an answer
 )
 
 // seen returns the last usage, without asking.
@@ -47,11 +42,13 @@ func (m *meter) seen() backend.Usage {
 func (m *meter) begin(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s, err := m.stats(ctx)
+	ctx, cancel := context.WithTimeout(ctx, meterLimit)
+	defer cancel()
+	held, err := m.api.ContainerLimits(ctx, m.id)
 	if err != nil {
 		m.log.Warn("the engine does not tell the limits of a container", "container", m.id, "error", err)
 	} else {
-		m.held = [2]uint64{s.MemoryStats.Limit, s.PidsStats.Limit}
+		m.held = held
 	}
 }
 
@@ -63,7 +60,7 @@ func (m *meter) walls(tasks int) (walls, weak []string) {
 	for _, l := range []struct {
 		name, short string
 		got, want   uint64
-	}{{relay.WallMemory, "memory", m.held[0], uint64(m.limit) + page}, {relay.WallTasks, "tasks", m.held[1], uint64(tasks)}} {
+	}{{relay.WallMemory, "memory", m.held.Memory, uint64(m.limit) + page}, {relay.WallTasks, "tasks", m.held.Tasks, uint64(tasks)}} {
 		if l.got > 0 && l.got <= l.want {
 			walls = append(walls, l.name+" (read by the engine)")
 		} else {
@@ -100,16 +97,13 @@ func ahead(clock string) time.Duration {
 	return time.Until(t)
 }
 
-// stats asks for one sample, which takes up to a second.
-func (m *meter) stats(ctx context.Context) (s container.StatsResponse, err error) {
-	ctx, cancel := context.WithTimeout(ctx, meterLimit)
-	defer cancel()
-	answer, err := m.api.ContainerStats(ctx, m.id, client.ContainerStatsOptions{})
+// started returns the start of a container as an engine names it.
+func started(text string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return s, err
+		return time.Time{}
 	}
-	defer func() { _ = answer.Body.Close() }()
-	return s, json.NewDecoder(io.LimitReader(answer.Body, mostStats)).Decode(&s)
+	return t
 }
 
 // kills returns how many events of exhausted memory the engine has of the container. It waits for the next
@@ -118,21 +112,18 @@ func (m *meter) stats(ctx context.Context) (s container.StatsResponse, err error
 func (m *meter) kills(ctx context.Context, until time.Time) int {
 	ctx, cancel := context.WithTimeout(ctx, meterLimit)
 	defer cancel()
-	filters := make(client.Filters).Add("type", "container").Add("event", "oom").Add("container", m.id)
-	events := m.api.Events(ctx, client.EventsListOptions{Since: m.since, Until: until.Format(time.RFC3339Nano), Filters: filters})
-	quiet := time.NewTimer(meterLimit)
+	events, err := m.api.Events(ctx, m.since, until, map[string]string{"type": "container", "event": "oom", "container": m.id})
+	if err != nil {
+		return 0
+	}
+	defer events.Close()
+	quiet := time.AfterFunc(meterLimit, cancel)
 	defer quiet.Stop()
 	n := 0
-	for {
-		select {
-		case <-events.Messages:
-			if n++; n > m.last.OOMKills {
-				quiet.Reset(quietTime)
-			}
-		case <-quiet.C:
-			return n
-		case <-events.Err: //nolint:errcheck // the end of the events, or of the time
-			return n
+	for events.Next() == nil {
+		if n++; n > m.last.OOMKills {
+			quiet.Reset(quietTime)
 		}
 	}
+	return n
 }

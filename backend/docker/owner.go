@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/moby/moby/client"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
 
 // Labels of containers. An owner is the server's process: its machine, the machine's boot, the pid namespace,
@@ -82,17 +82,17 @@ func dead(owner string, here bool) bool {
 }
 
 // sweep removes the containers of dead servers. A failure leaves them for a later server.
-func (e *Engine) sweep(ctx context.Context, api *client.Client) {
-	list, err := api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelOwner)})
+func (e *Engine) sweep(ctx context.Context, api *dockerapi.Client) {
+	list, err := api.ContainerList(ctx, labelOwner)
 	if err != nil {
 		e.cfg.Logger.Warn("look for containers of dead servers", "error", err)
 		return
 	}
-	for _, c := range list.Items {
+	for _, c := range list {
 		if !dead(c.Labels[labelOwner], e.cfg.local()) {
 			continue
 		}
-		_, err := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		err := api.ContainerRemove(ctx, c.ID)
 		e.cfg.Logger.Info("container of a dead server removed", "container", c.ID, "error", err)
 	}
 	doors, _ := os.ReadDir(e.cfg.Dir)

@@ -14,11 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
@@ -214,7 +212,7 @@ func (b *Relayed) Close(ctx context.Context) error {
 }
 
 // relayedOptions returns the container of a sandbox whose first process is the relay.
-func (b *Relayed) relayedOptions(spec backend.Spec, image string, uid int) (client.ContainerCreateOptions, error) {
+func (b *Relayed) relayedOptions(spec backend.Spec, image string, uid int) (dockerapi.Container, error) {
 	o := options(b.containerSpec(spec, uid), image, b.engine.owner, b.engine.programDir, "")
 	trees := append(slices.Clone(spec.Trees), b.shown(spec)...)
 	if len(trees) > 0 && !b.engine.cfg.local() {
@@ -223,7 +221,7 @@ func (b *Relayed) relayedOptions(spec backend.Spec, image string, uid int) (clie
 	if bad := missing(trees); bad != "" {
 		return o, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s cannot be shown in a container", sandboxmcp.Quote(bad))
 	}
-	c, h := o.Config, o.HostConfig
+	c, h := &o, &o.HostConfig
 	c.User, c.OpenStdin, c.StdinOnce, c.AttachStdin, c.AttachStdout, c.AttachStderr = "0:0", true, true, true, true, true
 	c.Entrypoint = []string{relayProgram}
 	h.Runtime, h.CapAdd, h.SecurityOpt, h.DNS = b.runtime(), relay.Capabilities(), []string{"no-new-privileges"}, addresses("127.0.0.1")
@@ -298,17 +296,17 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 	if err != nil {
 		return nil, err
 	}
-	machine, err := api.Info(ctx, client.InfoOptions{}) // it may have another kernel since the last container
+	machine, err := api.Info(ctx) // it may have another kernel since the last container
 	if err != nil {
 		e.lost(api, err)
 		return nil, e.failure("look at the engine", err)
 	}
-	made, err := api.ContainerCreate(ctx, wanted)
+	id, err := api.ContainerCreate(ctx, wanted)
 	if err != nil {
 		e.lost(api, err)
 		return nil, e.failure("create a container", err)
 	}
-	box := &box{b: b, id: made.ID, spec: spec, uid: uid, kernel: machine.Info.KernelVersion, ahead: ahead(machine.Info.SystemTime), ended: make(chan struct{})}
+	box := &box{b: b, id: id, spec: spec, uid: uid, kernel: machine.KernelVersion, ahead: ahead(machine.SystemTime), ended: make(chan struct{})}
 	sb, err := box.enter(ctx, api)
 	if err != nil {
 		e.lost(api, err)
@@ -360,7 +358,7 @@ func (x *box) usage(ctx context.Context, seen func() relay.Spent) backend.Usage 
 // atEnd reads the control group at the container's end, before the engine removes it. If memory runs
 // out, the kernel of this machine ends the whole container, because its programs are memory of its
 // runtime.
-func (x *box) atEnd(closing <-chan struct{}, api *client.Client) {
+func (x *box) atEnd(closing <-chan struct{}, api *dockerapi.Client) {
 	defer close(x.ended)
 	select {
 	case <-x.gone:
@@ -385,8 +383,8 @@ func (x *box) atEnd(closing <-chan struct{}, api *client.Client) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stateLimit) //nolint:forbidigo // it belongs to no call
 	defer cancel()
-	state, err := api.ContainerInspect(ctx, x.id, client.ContainerInspectOptions{})
-	if err == nil && state.Container.State != nil && state.Container.State.OOMKilled {
+	state, err := api.ContainerInspect(ctx, x.id)
+	if err == nil && state.State.OOMKilled {
 		x.last.OOMKills, x.last.PeakMemory = 1, max(x.last.PeakMemory, x.spec.MemoryBytes)
 	}
 }
@@ -395,18 +393,18 @@ func (x *box) atEnd(closing <-chan struct{}, api *client.Client) {
 const stateLimit = 5 * time.Second
 
 // enter starts the container and speaks to its first process.
-func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, error) {
+func (x *box) enter(ctx context.Context, api *dockerapi.Client) (*relay.Sandbox, error) {
 	e := x.b.engine
-	at, err := api.ContainerAttach(ctx, x.id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	at, err := api.ContainerAttach(ctx, x.id)
 	if err != nil {
 		return nil, e.failure("attach to a container", err)
 	}
-	line := newStream(at.Conn, at.Reader)
-	if _, err = api.ContainerStart(ctx, x.id, client.ContainerStartOptions{}); err != nil {
+	line := newStream(at, at.Reader)
+	if err = api.ContainerStart(ctx, x.id); err != nil {
 		return nil, errors.Join(e.failure("start a container", err), line.Close())
 	}
-	state, err := api.ContainerInspect(ctx, x.id, client.ContainerInspectOptions{})
-	if err != nil || state.Container.State == nil {
+	state, err := api.ContainerInspect(ctx, x.id)
+	if err != nil {
 		return nil, errors.Join(e.failure("look at a container", err), line.Close())
 	}
 	if !e.cfg.local() {
@@ -414,12 +412,12 @@ func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, er
 			return nil, errors.Join(e.failure("start a container", err), line.Close())
 		}
 	}
-	x.group, err = limit(x.b.cfg, x.id, state.Container.State.Pid, x.spec)
+	x.group, err = limit(x.b.cfg, x.id, state.State.Pid, x.spec)
 	if err != nil {
 		return nil, errors.Join(e.failure("limit a container", err), line.Close())
 	}
 	if !x.group.read() {
-		x.meter = &meter{api: api, id: x.id, since: state.Container.State.StartedAt, limit: x.spec.MemoryBytes, log: x.b.cfg.Logger, ahead: x.ahead}
+		x.meter = &meter{api: api, id: x.id, since: started(state.State.StartedAt), limit: x.spec.MemoryBytes, log: x.b.cfg.Logger, ahead: x.ahead}
 	}
 	program := relayProgram
 	if !e.cfg.local() {
@@ -428,7 +426,7 @@ func (x *box) enter(ctx context.Context, api *client.Client) (*relay.Sandbox, er
 	sb, err := relay.Open(ctx, relay.Config{
 		Stream: line, Arch: e.arch, Program: program, Spec: x.spec, UID: x.uid,
 		Isolation: func(_ context.Context, seen relay.Seen) (sandboxmcp.Isolation, error) {
-			return x.isolation(seen, state.Container), nil
+			return x.isolation(seen, state.HostConfig.Runtime), nil
 		},
 		Usage: func(ctx context.Context, seen func() relay.Spent) (backend.Usage, error) {
 			return x.usage(ctx, seen), nil
@@ -453,15 +451,12 @@ func (x *box) remove() error {
 	return errors.Join(x.group.close(), x.b.engine.remove(ctx, x.id))
 }
 
-// isolation reports the observed walls of the sandbox and the kernel that holds them.
-func (x *box) isolation(seen relay.Seen, c container.InspectResponse) sandboxmcp.Isolation {
+// isolation reports the observed walls of the sandbox and the kernel that holds them, for the runtime that the
+// engine names.
+func (x *box) isolation(seen relay.Seen, named string) sandboxmcp.Isolation {
 	held, weak := x.group.held()
 	if x.meter != nil {
 		held, weak = x.meter.walls(x.spec.MaxTasks + x.b.cfg.runtimeTasks())
-	}
-	named := ""
-	if c.HostConfig != nil {
-		named = c.HostConfig.Runtime
 	}
 	return x.report(seen, named, held, weak)
 }

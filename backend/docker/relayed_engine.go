@@ -12,26 +12,24 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
 // lookAround learns of the engine's machine. It is called with mu held.
-func (e *Engine) lookAround(ctx context.Context, api *client.Client) error {
-	info, err := api.Info(ctx, client.InfoOptions{})
+func (e *Engine) lookAround(ctx context.Context, api *dockerapi.Client) error {
+	info, err := api.Info(ctx)
 	if err != nil {
 		return e.failure("connect", err)
 	}
-	e.runtimes = slices.Sorted(maps.Keys(info.Info.Runtimes))
-	arch, ok := seccompArch(info.Info.Architecture)
+	e.runtimes = slices.Sorted(maps.Keys(info.Runtimes))
+	arch, ok := seccompArch(info.Architecture)
 	if !ok {
-		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "the engine's machine is a %s, for which there is no system call filter", sandboxmcp.Quote(info.Info.Architecture))
+		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "the engine's machine is a %s, for which there is no system call filter", sandboxmcp.Quote(info.Architecture))
 	}
 	e.arch = arch
-	e.maps = slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
+	e.maps = slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
 	return nil
 }
 
@@ -47,8 +45,8 @@ func (e *Engine) offers(name string) error {
 }
 
 // lost forgets the connection if an error says that the engine or the image is gone.
-func (e *Engine) lost(api *client.Client, err error) {
-	if errdefs.IsNotFound(err) || client.IsErrConnectionFailed(err) {
+func (e *Engine) lost(api *dockerapi.Client, err error) {
+	if dockerapi.IsNotFound(err) || dockerapi.IsUnreachable(err) {
 		e.forget(api)
 	}
 }

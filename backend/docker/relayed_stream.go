@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"sync"
 )
@@ -25,7 +24,7 @@ const bootstrap = `IFS= read -r relay && printf %b "$relay" >` + bootstrapped + 
 // line is the engine's stream to a container's first process. The output of the process comes in frames
 // with a head, which names stdout or stderr.
 type line struct {
-	conn net.Conn
+	conn io.WriteCloser
 	r    *bufio.Reader
 	left uint32 // bytes of the frame that have not been read
 
@@ -33,7 +32,7 @@ type line struct {
 	errs strings.Builder // the beginning of stderr
 }
 
-func newStream(conn net.Conn, r *bufio.Reader) *line { return &line{conn: conn, r: r} }
+func newStream(conn io.WriteCloser, r *bufio.Reader) *line { return &line{conn: conn, r: r} }
 
 // mostErrors bounds the bytes of stderr that are kept.
 const mostErrors = 400

@@ -2,12 +2,9 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/containerd/errdefs"
-	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
 
 // engineLimit bounds the time in which the engine starts or removes a container.
@@ -25,18 +22,18 @@ func (e *Engine) remove(ctx context.Context, id string) error {
 		return nil
 	}
 	for range removeTries {
-		_, err = api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if errdefs.IsConflict(err) { // the engine is removing it
-			if err = gone(ctx, api, id); err != nil && ctx.Err() == nil && !client.IsErrConnectionFailed(err) {
+		err = api.ContainerRemove(ctx, id)
+		if dockerapi.IsConflict(err) { // the engine is removing it
+			if err = gone(ctx, api, id); err != nil && ctx.Err() == nil && !dockerapi.IsUnreachable(err) {
 				continue // an engine that was killed meanwhile may fail at it once
 			}
 		}
 		break
 	}
 	switch {
-	case err == nil, errdefs.IsNotFound(err):
+	case err == nil, dockerapi.IsNotFound(err):
 		return nil
-	case client.IsErrConnectionFailed(err):
+	case dockerapi.IsUnreachable(err):
 		e.forget(api)
 		e.leave(id, err)
 		return nil
@@ -45,20 +42,12 @@ func (e *Engine) remove(ctx context.Context, id string) error {
 }
 
 // gone waits until the engine has removed a container.
-func gone(ctx context.Context, api *client.Client, id string) error {
-	wait := api.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
-	select { // one of them is always sent
-	case r := <-wait.Result:
-		if r.Error != nil {
-			return errors.New(r.Error.Message)
-		}
+func gone(ctx context.Context, api *dockerapi.Client, id string) error {
+	_, err := api.ContainerWait(ctx, id, dockerapi.Removed)
+	if dockerapi.IsNotFound(err) {
 		return nil
-	case err := <-wait.Error:
-		if errdefs.IsNotFound(err) {
-			return nil
-		}
-		return err
 	}
+	return err
 }
 
 // leave remembers a container that could not be removed because no engine answers.
@@ -70,14 +59,14 @@ func (e *Engine) leave(id string, err error) {
 }
 
 // removeLeft removes the containers that were left.
-func (e *Engine) removeLeft(ctx context.Context, api *client.Client) {
+func (e *Engine) removeLeft(ctx context.Context, api *dockerapi.Client) {
 	e.leftMu.Lock()
 	left := e.left
 	e.left = nil
 	e.leftMu.Unlock()
 	for _, id := range left {
-		_, err := api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+		err := api.ContainerRemove(ctx, id)
+		if err != nil && !dockerapi.IsNotFound(err) && !dockerapi.IsConflict(err) {
 			e.leave(id, err)
 		}
 	}

@@ -7,11 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
@@ -39,9 +37,9 @@ func (e *Engine) Start(spec process.ContainerSpec) (*process.Container, error) {
 			wanted.HostConfig.Sysctls["net.ipv6.conf."+device+".disable_ipv6"] = "0"
 		}
 	}
-	made, err := api.ContainerCreate(ctx, wanted)
+	id, err := api.ContainerCreate(ctx, wanted)
 	if err != nil {
-		if errdefs.IsNotFound(err) || client.IsErrConnectionFailed(err) {
+		if dockerapi.IsNotFound(err) || dockerapi.IsUnreachable(err) {
 			e.forget(api)
 		}
 		return nil, errors.Join(e.failure("create a container", err), door.Close())
@@ -50,27 +48,27 @@ func (e *Engine) Start(spec process.ContainerSpec) (*process.Container, error) {
 	c.Remove = func() error {
 		ending, stop := context.WithTimeout(context.WithoutCancel(ctx), engineLimit)
 		defer stop()
-		return errors.Join(e.remove(ending, made.ID), door.Close())
+		return errors.Join(e.remove(ending, id), door.Close())
 	}
-	if err = e.start(ctx, api, door, made.ID, c); err != nil {
+	if err = e.start(ctx, api, door, id, c); err != nil {
 		return nil, errors.Join(err, c.Remove())
 	}
 	return c, nil
 }
 
 // start runs a container that was created, and takes its init's connection.
-func (e *Engine) start(ctx context.Context, api *client.Client, door *jail.Door, id string, c *process.Container) error {
-	if _, err := api.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
+func (e *Engine) start(ctx context.Context, api *dockerapi.Client, door *jail.Door, id string, c *process.Container) error {
+	if err := api.ContainerStart(ctx, id); err != nil {
 		return e.failure("start a container", err)
 	}
-	state, err := api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	state, err := api.ContainerInspect(ctx, id)
 	if err != nil {
 		return e.failure("look at a container", err)
 	}
-	if state.Container.State == nil || state.Container.State.Pid == 0 {
+	if state.State.Pid == 0 {
 		return e.failure("start a container", errors.New("its first process ended at once"))
 	}
-	c.PID = state.Container.State.Pid
+	c.PID = state.State.Pid
 	if c.Control, c.PIDFD, err = door.Wait(ctx, c.PID); err != nil {
 		return e.failure("start a container", err)
 	}

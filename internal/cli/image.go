@@ -106,7 +106,6 @@ the engine that DOCKER_HOST names, or into Docker's own.`,
 		if err != nil {
 			return err
 		}
-		defer e.Close()
 		all, err := e.Images(ctx)
 		if err != nil {
 			return err

@@ -64,7 +64,6 @@ func Build(ctx context.Context, o Order) (Report, error) {
 		if eng, err = Connect(ctx, o.Env); err != nil { // before the minutes that the rest takes
 			return Report{}, err
 		}
-		defer eng.Close()
 	}
 	work, err := os.MkdirTemp(o.scratch(), "sandboxmcp-image-")
 	if err != nil {
