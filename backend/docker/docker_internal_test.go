@@ -7,10 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
 
 // TestHoles: versions of runc older than the fixes of known escapes are named.
@@ -78,7 +77,7 @@ func (opener) Open(context.Context, backend.Spec) (backend.Sandbox, error) { ret
 // TestInterpretersFollowTheImages: after an engine has got other images, the interpreters are looked for again.
 func TestInterpretersFollowTheImages(t *testing.T) {
 	e := newEngine(Config{})
-	e.api, e.images = &client.Client{}, images{name: "a", ids: map[string]string{"a": "1"}}
+	e.api, e.images = &dockerapi.Client{}, images{name: "a", ids: map[string]string{"a": "1"}}
 	found := interpreters{rows: []sandboxmcp.Runtime{{Language: sandboxmcp.Languages()[0]}}, images: e.images}
 	if rows, err := found.in(t.Context(), opener{}, e); err != nil || len(rows) != 1 {
 		t.Errorf("the same images: got %v, %v, want the row that is known", rows, err)

@@ -3,39 +3,36 @@ package docker_test
 import (
 	"context"
 	"errors"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/docker"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/image"
 )
 
 // engine returns a client of the test's own.
-func engine(t *testing.T) *client.Client {
+func engine(t *testing.T) *dockerapi.Client {
 	t.Helper()
-	api, err := client.New(client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}), client.WithHost(engineHost(t)), client.WithScheme("http"))
+	api, err := dockerapi.New(dockerapi.Config{Host: engineHost(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = api.Close() })
 	return api
 }
 
 // containers returns the ids of the containers of a sandbox.
-func containers(t *testing.T, api *client.Client, sandbox string) []string {
+func containers(t *testing.T, api *dockerapi.Client, sandbox string) []string {
 	t.Helper()
-	list, err := api.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "sandboxmcp.sandbox="+sandbox)})
+	list, err := api.ContainerList(t.Context(), "sandboxmcp.sandbox="+sandbox)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ids []string
-	for _, c := range list.Items {
+	for _, c := range list {
 		ids = append(ids, c.ID)
 	}
 	return ids
@@ -55,7 +52,7 @@ func TestContainerRemovedBehindOurBack(t *testing.T) {
 	if len(ids) != 1 {
 		t.Fatalf("got %d containers, want 1", len(ids))
 	}
-	if _, err = api.ContainerRemove(t.Context(), ids[0], client.ContainerRemoveOptions{Force: true}); err != nil {
+	if err = api.ContainerRemove(t.Context(), ids[0]); err != nil {
 		t.Fatal(err)
 	}
 	e, err := r.Wait(t.Context())
@@ -90,10 +87,10 @@ func TestNothingIsLeft(t *testing.T) {
 }
 
 // anImage returns an image that the engine has.
-func anImage(t *testing.T, api *client.Client) string {
+func anImage(t *testing.T, api *dockerapi.Client) string {
 	t.Helper()
 	for _, name := range image.Names() {
-		if _, err := api.ImageInspect(t.Context(), name); err == nil {
+		if _, _, err := api.ImageInspect(t.Context(), name); err == nil {
 			return name
 		}
 	}
@@ -115,13 +112,11 @@ func TestOrphansOfDeadServers(t *testing.T) {
 		"dead-boot": f[0] + "/other/" + strings.Join(f[2:], "/"), "dead-pid": strings.Join(f[:3], "/") + "/4194305/1", "dead-reused": strings.Join(f[:3], "/") + "/1/1",
 		"live": live, "elsewhere": strings.Join(f[:2], "/") + "/pid:[1]/4194305/1", "machine": "other/" + strings.Join(f[1:3], "/") + "/4194305/1", "foreign": "x",
 	} {
-		made, err := api.ContainerCreate(t.Context(), docker.Unstarted(anImage(t, api), owner, name))
+		id, err := api.ContainerCreate(t.Context(), docker.Unstarted(anImage(t, api), owner, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			_, _ = api.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, client.ContainerRemoveOptions{Force: true})
-		})
+		t.Cleanup(func() { _ = api.ContainerRemove(context.WithoutCancel(t.Context()), id) })
 	}
 	open(t, b, spec("sweep"))
 	for _, name := range []string{"dead-boot", "dead-pid", "dead-reused"} {

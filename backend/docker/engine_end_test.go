@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -12,23 +14,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
-
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/docker"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // restart kills the engine of ENGINE_PIDFILE and returns when another one answers. scripts/engine.sh
 // starts it again.
-func restart(t *testing.T, api *client.Client) {
+func restart(t *testing.T, api *dockerapi.Client) {
 	t.Helper()
 	killEngine(t)
 	limit := time.Now().Add(time.Minute)
 	for {
-		_, err := api.Ping(t.Context(), client.PingOptions{})
+		err := api.Ping(t.Context())
 		if err == nil {
 			return
 		}
@@ -72,20 +72,20 @@ func pause(t *testing.T, d time.Duration) {
 }
 
 // ours returns the ids of the containers that this process owns.
-func ours(t *testing.T, api *client.Client) []string {
+func ours(t *testing.T, api *dockerapi.Client) []string {
 	t.Helper()
 	self, err := docker.Self()
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := api.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "sandboxmcp.owner="+self)})
+	list, err := api.ContainerList(t.Context(), "sandboxmcp.owner="+self)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ids []string
-	for _, c := range list.Items {
-		_, err := api.ContainerInspect(t.Context(), c.ID, client.ContainerInspectOptions{})
-		if !errdefs.IsNotFound(err) { // an engine that was killed may list containers that it has removed (20.10)
+	for _, c := range list {
+		_, err := api.ContainerInspect(t.Context(), c.ID)
+		if !dockerapi.IsNotFound(err) { // an engine that was killed may list containers that it has removed (20.10)
 			ids = append(ids, c.ID)
 		}
 	}
@@ -93,14 +93,14 @@ func ours(t *testing.T, api *client.Client) []string {
 }
 
 // volumes returns the names of the engine's volumes.
-func volumes(t *testing.T, api *client.Client) []string {
+func volumes(t *testing.T, api *dockerapi.Client) []string {
 	t.Helper()
-	list, err := api.VolumeList(t.Context(), client.VolumeListOptions{})
-	if err != nil {
+	var list struct{ Volumes []struct{ Name string } }
+	if err := api.Call(t.Context(), dockerapi.Request{Method: http.MethodGet, Path: "/volumes"}, &list); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
-	for _, v := range list.Items {
+	for _, v := range list.Volumes {
 		names = append(names, v.Name)
 	}
 	slices.Sort(names)
@@ -180,7 +180,7 @@ func TestEngineIsKilledWithGVisor(t *testing.T) {
 	}
 }
 
-func engineDies(t *testing.T, api *client.Client, b backend.Backend, count int) {
+func engineDies(t *testing.T, api *dockerapi.Client, b backend.Backend, count int) {
 	t.Helper()
 	warm := open(t, b, spec("warm")) // so that everything is there that the backend keeps
 	if err := warm.Close(t.Context()); err != nil {
@@ -219,8 +219,8 @@ func engineDies(t *testing.T, api *client.Client, b backend.Backend, count int) 
 	eventually(t, "one container is left", func() bool { return len(fresh()) == 1 })
 	if list := fresh(); len(list) != 1 {
 		for _, id := range list {
-			c, err := api.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
-			t.Errorf("left: %s %+v %v", id, c.Container.State, err)
+			c, err := api.ContainerInspect(t.Context(), id)
+			t.Errorf("left: %s %+v %v", id, c.State, err)
 		}
 	}
 	if got := volumes(t, api); !slices.Equal(got, before) {
@@ -245,7 +245,7 @@ func TestEngineIsGoneInTheMiddle(t *testing.T) {
 	} else if e.Code != sandboxmcp.CodeDockerUnavailable && e.Code != sandboxmcp.CodeDockerError || e.Hint == "" {
 		t.Errorf("got %v (%s), want docker_unavailable or docker_error with a hint", err, e.Hint)
 	}
-	eventually(t, "the engine answers", func() bool { _, err := api.Ping(t.Context(), client.PingOptions{}); return err == nil })
+	eventually(t, "the engine answers", func() bool { err := api.Ping(t.Context()); return err == nil })
 	if got := output(t, open(t, b, spec("after")), "echo fine"); got != "fine\n" {
 		t.Errorf("got %q, want fine", got)
 	}
@@ -262,7 +262,8 @@ func TestOutOfMemoryOfTheContainer(t *testing.T) {
 		t.Fatalf("got %d containers, want 1", len(ids))
 	}
 	// The engine kills init as the kernel does when memory runs out.
-	if _, err := api.ContainerKill(t.Context(), ids[0], client.ContainerKillOptions{Signal: "KILL"}); err != nil {
+	kill := dockerapi.Request{Method: http.MethodPost, Path: "/containers/" + ids[0] + "/kill", Query: url.Values{"signal": {"KILL"}}}
+	if err := api.Call(t.Context(), kill, nil); err != nil {
 		t.Fatal(err)
 	}
 	if e, err := r.Wait(t.Context()); err != nil || !e.Lost {

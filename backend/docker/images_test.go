@@ -2,47 +2,43 @@ package docker_test
 
 import (
 	"context"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
-
-	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/docker"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
 
 // variant makes an image in which a directory names it, and removes it at the end.
-func variant(t *testing.T, api *client.Client, name string) {
+func variant(t *testing.T, api *dockerapi.Client, name string) {
 	t.Helper()
-	made, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{
-		Config:     &container.Config{Image: anImage(t, api), User: "0:0", Entrypoint: []string{"/bin/mkdir", "/" + name}, Cmd: []string{}},
-		HostConfig: &container.HostConfig{NetworkMode: "none"},
+	id, err := api.ContainerCreate(t.Context(), dockerapi.Container{
+		Image: anImage(t, api), User: "0:0", Entrypoint: []string{"/bin/mkdir", "/" + name}, Cmd: []string{},
+		HostConfig: dockerapi.HostConfig{NetworkMode: "none"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		_, _ = api.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, client.ContainerRemoveOptions{Force: true})
-	}()
-	wait := api.ContainerWait(t.Context(), made.ID, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
-	if _, err = api.ContainerStart(t.Context(), made.ID, client.ContainerStartOptions{}); err != nil {
+	defer func() { _ = api.ContainerRemove(context.WithoutCancel(t.Context()), id) }()
+	if err = api.ContainerStart(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case r := <-wait.Result:
-		if r.StatusCode != 0 {
-			t.Fatalf("mkdir ended with %d", r.StatusCode)
-		}
-	case err = <-wait.Error:
-		t.Fatal(err)
+	if status, err := api.ContainerWait(t.Context(), id, dockerapi.NotRunning); err != nil || status != 0 {
+		t.Fatalf("mkdir ended with %d, %v, want 0", status, err)
 	}
-	if _, err = api.ContainerCommit(t.Context(), made.ID, client.ContainerCommitOptions{Reference: name + ":test"}); err != nil {
+	commit := dockerapi.Request{Method: http.MethodPost, Path: "/commit", Query: url.Values{"container": {id}, "repo": {name}, "tag": {"test"}}}
+	if err = api.Call(t.Context(), commit, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_, _ = api.ImageRemove(context.WithoutCancel(t.Context()), name+":test", client.ImageRemoveOptions{Force: true})
+		remove := dockerapi.Request{Method: http.MethodDelete, Path: "/images/" + name + ":test", Query: url.Values{"force": {"1"}}}
+		if err := api.Call(context.WithoutCancel(t.Context()), remove, nil); err != nil {
+			t.Errorf("remove the image: %v", err)
+		}
 	})
 }
 
