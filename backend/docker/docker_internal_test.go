@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -63,6 +66,44 @@ func TestParseInterpreters(t *testing.T) {
 		want := map[sandboxmcp.Language]string{sandboxmcp.Python: "/usr/bin/python3.11", sandboxmcp.Shell: "/bin/dash"}[r.Language]
 		if r.Path != want || r.Available != (want != "") || (r.Hint == "") != r.Available {
 			t.Errorf("%s: got %+v, want %q", r.Language, r, want)
+		}
+	}
+}
+
+// TestConnectionThatIsNotMadeInTime: no engine answers there. One that answers no call in time is another fault.
+func TestConnectionThatIsNotMadeInTime(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // it accepts nothing
+	e := newEngine(Config{Host: "tcp://" + l.Addr().String()})
+	for what, c := range map[string]struct {
+		dial, call time.Duration
+		code       sandboxmcp.Code
+	}{
+		"connection": {time.Nanosecond, time.Minute, sandboxmcp.CodeDockerUnavailable},
+		"call":       {time.Minute, 20 * time.Millisecond, sandboxmcp.CodeDockerError},
+	} {
+		api, err := dockerapi.New(dockerapi.Config{Host: e.cfg.Host, DialLimit: c.dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), c.call)
+		err = api.Ping(ctx)
+		cancel()
+		if got := e.failure("connect", err); got.Code != c.code || got.Hint == "" {
+			t.Errorf("%s: got %v (%v), want %s", what, got, err, c.code)
+		}
+	}
+}
+
+// TestAddressThatCannotBeUsed: the error names the settings, not the log of an engine.
+func TestAddressThatCannotBeUsed(t *testing.T) {
+	for _, host := range []string{"ssh://host", "/run/docker.sock", "https://127.0.0.1:2376"} {
+		_, _, err := newEngine(Config{Host: host}).connect(t.Context())
+		if e := sandboxmcp.AsError(err); e == nil || e.Code != sandboxmcp.CodeDockerUnavailable || !strings.Contains(e.Message, host) || !strings.Contains(e.Hint, "docker_host") {
+			t.Errorf("%s: got %v, want docker_unavailable with a hint on docker_host", host, err)
 		}
 	}
 }

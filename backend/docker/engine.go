@@ -64,7 +64,7 @@ func (e *Engine) connect(ctx context.Context) (*dockerapi.Client, images, error)
 		return e.api, e.images, nil
 	}
 	dir := e.cfg.Certs
-	if !strings.HasPrefix(e.cfg.Host, "tcp://") {
+	if !strings.HasPrefix(e.cfg.Host, "tcp://") && !strings.HasPrefix(e.cfg.Host, "https://") {
 		dir = ""
 	}
 	api, err := dockerapi.New(dockerapi.Config{Host: e.cfg.Host, Certs: dir})
@@ -72,7 +72,8 @@ func (e *Engine) connect(ctx context.Context) (*dockerapi.Client, images, error)
 		return nil, images{}, e.untrusted("the certificates of "+dir+" cannot be used", err)
 	}
 	if err != nil {
-		return nil, images{}, e.failure("connect", err)
+		return nil, images{}, sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s cannot be used: %s", e.cfg.Host, err).WithCause(err).
+			WithHint("correct docker_host, or DOCKER_HOST")
 	}
 	if err = e.prepare(ctx, api); err != nil {
 		return nil, images{}, err
@@ -148,12 +149,12 @@ func (e *Engine) failure(what string, err error) *sandboxmcp.Error {
 	switch {
 	case err == nil:
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s failed", what)
+	case dockerapi.IsUnreachable(err): // before the next: a connection that is not made in time has a deadline too
+		return sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "no engine answers at %s", e.cfg.Host).WithCause(err).
+			WithHint("start it (`systemctl start docker`), set docker_host to its socket, or use the process backend")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s: the engine did not answer in time", what).WithCause(err).
 			WithHint("see whether `docker ps` answers, and the engine's log")
-	case dockerapi.IsUnreachable(err):
-		return sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "no engine answers at %s", e.cfg.Host).WithCause(err).
-			WithHint("start it (`systemctl start docker`), set docker_host to its socket, or use the process backend")
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s: %s", what, err).WithCause(err).WithHint("the engine's log says more (`journalctl -u docker`)")
 }

@@ -2,10 +2,9 @@ package docker
 
 import (
 	"context"
-	"net"
-	"net/http"
-	"strings"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
 
 // glanceTime bounds a glance.
@@ -14,23 +13,14 @@ const glanceTime = 200 * time.Millisecond
 // glance reports whether an engine answers, without using it: it connects, sends only _ping and
 // discards the answer.
 func (e *Engine) glance(ctx context.Context) string {
-	path := strings.TrimPrefix(e.cfg.Host, "unix://")
 	ctx, cancel := context.WithTimeout(ctx, glanceTime)
 	defer cancel()
-	var d net.Dialer
-	c := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) },
-	}}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/_ping", nil)
+	api, err := dockerapi.New(dockerapi.Config{Host: e.cfg.Host})
 	if err == nil {
-		var res *http.Response
-		if res, err = c.Do(r); err == nil {
-			_ = res.Body.Close()
-			if res.StatusCode == http.StatusOK {
-				return "an engine answers at " + e.cfg.Host + "; no request has used it yet"
-			}
-		}
+		err = api.Ping(ctx)
 	}
-	return "no engine answers at " + e.cfg.Host
+	if err != nil {
+		return "no engine answers at " + e.cfg.Host
+	}
+	return "an engine answers at " + e.cfg.Host + "; no request has used it yet"
 }

@@ -2,6 +2,7 @@ package dockerapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -28,22 +29,24 @@ const (
 )
 
 const (
-	dialLimit   = 10 * time.Second
-	mostAnswer  = 32 << 20 // bytes of a JSON answer
-	mostRefusal = 64 << 10 // bytes of an answer that refuses a call
+	dialLimit   = 10 * time.Second // for a connection, and for its TLS
+	mostAnswer  = 32 << 20         // bytes of a JSON answer
+	mostRefusal = 64 << 10         // bytes of an answer that refuses a call
 )
 
 // Config says where an engine is.
 type Config struct {
 	Host  string // such as unix:///var/run/docker.sock, tcp://127.0.0.1:2375, or npipe:////./pipe/docker_engine on Windows; empty: DefaultHost
 	Certs string // directory with ca.pem, cert.pem and key.pem, for TLS over TCP; empty: no TLS
+
+	DialLimit time.Duration // bounds the time in which a connection is made; 0: 10 s
 }
 
 // Client calls an engine. Its methods may be called concurrently.
 type Client struct {
 	transport *http.Transport
 	base      url.URL      // scheme, host, and the path that all paths begin with
-	minor     atomic.Int32 // of the version that was agreed upon; 0: none yet
+	minor     atomic.Int32 // of the version that was agreed upon; 0: none
 }
 
 // New returns a client. It connects with the first call. It fails if the address cannot be read, or
@@ -56,9 +59,10 @@ func New(c Config) (*Client, error) {
 	if !ok || address == "" {
 		return nil, fmt.Errorf("the address %q of an engine has no form such as unix:///run/docker.sock or tcp://127.0.0.1:2375", c.Host)
 	}
-	d := net.Dialer{Timeout: dialLimit}
+	// The transport dials without the deadline of a call.
+	d := net.Dialer{Timeout: cmp.Or(c.DialLimit, dialLimit)}
 	a := &Client{
-		transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: d.DialContext},
+		transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: d.DialContext, TLSHandshakeTimeout: d.Timeout},
 		base:      url.URL{Scheme: "http", Host: "engine"},
 	}
 	switch network {
@@ -68,9 +72,17 @@ func New(c Config) (*Client, error) {
 		}
 		return a, nil
 	case "npipe":
-		a.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialPipe(ctx, address) }
+		a.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+			defer cancel()
+			return dialPipe(ctx, address)
+		}
 		return a, nil
-	case "tcp", "http", "https":
+	case "https":
+		if c.Certs == "" {
+			return nil, errors.New("the address of an engine begins with https, and there are no certificates for TLS")
+		}
+	case "tcp", "http":
 	default:
 		return nil, fmt.Errorf("engines are reached by unix, npipe or tcp, not by %q", network)
 	}
@@ -211,11 +223,14 @@ func (a *Client) send(ctx context.Context, version string, r Request) (*http.Res
 	if err != nil {
 		return nil, broken(ctx, err)
 	}
-	if done := res.StatusCode/100 == 2 || res.StatusCode == http.StatusNotModified || res.StatusCode == http.StatusSwitchingProtocols; !done {
-		defer res.Body.Close()
-		return nil, refusal(res)
+	if done := res.StatusCode/100 == 2 || res.StatusCode == http.StatusNotModified || res.StatusCode == http.StatusSwitchingProtocols; done {
+		return res, nil
 	}
-	return res, nil
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusBadRequest { // also the answer of an engine that was replaced, and has other versions
+		a.minor.Store(0)
+	}
+	return nil, refusal(res)
 }
 
 // body returns what is sent, and whether it is JSON.

@@ -42,8 +42,8 @@ type HostConfig struct {
 	CapDrop        []string          `json:",omitempty"`
 	SecurityOpt    []string          `json:",omitempty"`
 	ReadonlyRootfs bool              `json:",omitempty"`
-	MaskedPaths    []string          `json:",omitempty"` // nil: the engine's usual ones
-	ReadonlyPaths  []string          `json:",omitempty"` // as before
+	MaskedPaths    []string          `json:",omitzero"` // nil: the engine's usual ones; empty: none
+	ReadonlyPaths  []string          `json:",omitzero"` // as before
 	Tmpfs          map[string]string `json:",omitempty"`
 	Mounts         []Mount           `json:",omitempty"`
 	Sysctls        map[string]string `json:",omitempty"`

@@ -62,7 +62,7 @@ func (a *Client) Events(ctx context.Context, since, until time.Time, values map[
 		q.Set("since", seconds(since))
 	}
 	q.Set("until", seconds(until))
-	res, err := a.open(ctx, Request{Method: http.MethodGet, Path: "/events", Query: q})
+	res, err := a.open(ctx, Request{Method: http.MethodGet, Path: "/events", Query: q}) //nolint:bodyclose // Events closes it
 	if err != nil {
 		return nil, err
 	}
