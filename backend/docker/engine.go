@@ -72,7 +72,7 @@ func (e *Engine) connect(ctx context.Context) (*dockerapi.Client, images, error)
 		return nil, images{}, e.untrusted("the certificates of "+dir+" cannot be used", err)
 	}
 	if err != nil {
-		return nil, images{}, sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s cannot be used: %s", e.cfg.Host, err).WithCause(err).
+		return nil, images{}, sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s cannot be used: %s", e.cfg.Host, err).
 			WithHint("correct docker_host, or DOCKER_HOST")
 	}
 	if err = e.prepare(ctx, api); err != nil {
