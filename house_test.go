@@ -162,6 +162,17 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// TestNoModuleThatEveryStartWaitsFor: the product links none of the modules whose packages compute so much
+// before main that a start takes a millisecond longer (docs/adr/0090). Another library may bring them back.
+func TestNoModuleThatEveryStartWaitsFor(t *testing.T) {
+	text := read(t, "go.mod")
+	for _, name := range []string{"github.com/moby/moby/", "github.com/distribution/reference", "github.com/opencontainers/go-digest", "go.opentelemetry.io/"} {
+		if strings.Contains(text, "\t"+name) {
+			t.Errorf("go.mod requires %s", name)
+		}
+	}
+}
+
 // TestReadmeFirstScreen: what a newcomer has to see without scrolling.
 func TestReadmeFirstScreen(t *testing.T) {
 	lines := strings.Split(read(t, "README.md"), "\n")
