@@ -28,7 +28,9 @@ type Prestart struct {
 // waiting process loads.
 //
 // Prestart.Program must be one file, which Argv names after its options. It speaks the wire
-// protocol of fork servers (package internal/jail), which is the same for all languages.
+// protocol of fork servers (package internal/jail), which is the same for all languages. A file of
+// Process.Program with the same name may be in a sandbox before its program is requested, so it
+// contains no values of a caller.
 type Fork struct {
 	Options int  // number of elements of Prestart.Argv before the file of Program; Process.Argv begins with the same elements and file
 	Stays   bool // the process will live long: its private memory matters more than its start-up time

@@ -60,3 +60,13 @@ func Tried(b *Backend) (bool, error) {
 	b.loaded = false
 	return tried, b.noLoad
 }
+
+// Dressed is how many ready sandboxes have the files and streams of a program that is forked.
+func Dressed(b *Backend) (count int) {
+	b.ready.Each(func(s *sandbox) {
+		if s.outfit.pipes != nil && s.outfit.driver.Name != "" {
+			count++
+		}
+	})
+	return count
+}

@@ -293,8 +293,8 @@ func (s *sandbox) forkFrom(z *jail.Zygote, ahead bool) (*jail.Child, error) {
 
 // readyFork makes a fork in a ready sandbox, if the last program of the sandbox's key could be
 // forked. If it returns false, the sandbox may not be used.
-func (s *sandbox) readyFork(key, load string) bool {
-	n, ok := s.hall.forks.Peek(key)
+func (s *sandbox) readyFork(next prospect) bool {
+	n, ok := s.hall.forks.Peek(next.fork)
 	if !ok {
 		return true
 	}
@@ -304,13 +304,13 @@ func (s *sandbox) readyFork(key, load string) bool {
 	if z == nil {
 		return true
 	}
-	c, err := s.fork(n, z, load == "")
+	c, err := s.fork(n, z, next.load == "")
 	if err != nil {
 		return errors.Is(err, jail.ErrNotForked)
 	}
-	s.child, s.childKey, s.childBorn = c, key, born
+	s.child, s.childKey, s.childBorn = c, next.fork, born
 	s.waits.Store(true)
-	return s.load(c, n, z, load, !n.cfg.Stays) == nil
+	return s.prepare(next.outfit) && s.load(c, n, z, next.load, !n.cfg.Stays) == nil
 }
 
 // forkFor returns the keys of the zygote and of the Load that a process can be forked from. For the
@@ -322,7 +322,7 @@ func (s *sandbox) forkFor(p backend.Process) (key, load string) {
 		next.ahead = aheadOf(p)
 	} else {
 		load = loadKey(p.Prestart.Fork, s.spec)
-		next.fork = key
+		next.fork, next.outfit = key, outfitOf(p)
 		if s.spec.Loads != "" { // otherwise the next program may load nothing, and Load may have written files in the sandbox
 			next.load = load
 		}

@@ -140,9 +140,10 @@ const fillDelay = 50 * time.Millisecond
 // prospect is what can be prepared in a ready sandbox for its program. It is derived from the last
 // program of the key.
 type prospect struct {
-	fork  string           // key of the fork server that the program could be forked from
-	load  string           // key of the Load that the fork loads
-	ahead *backend.Process // process that could be started in advance; it contains no values of a caller
+	fork   string           // key of the fork server that the program could be forked from
+	load   string           // key of the Load that the fork loads
+	outfit outfit           // what that program needs besides
+	ahead  *backend.Process // process that could be started in advance; it contains no values of a caller
 }
 
 // gone reports whether the sandbox has ended. It must not be called after the sandbox is closed.
@@ -176,7 +177,7 @@ func (b *Backend) builder(spec backend.Spec, next prospect) func() (*sandbox, bo
 			b.log.Debug("no sandbox is made ready", "error", err)
 			return nil, false
 		}
-		sound := (next.fork == "" || s.readyFork(next.fork, next.load)) && (next.ahead == nil || s.startAhead(*next.ahead))
+		sound := (next.fork == "" || s.readyFork(next)) && (next.ahead == nil || s.startAhead(*next.ahead))
 		if !sound {
 			_ = s.end()
 		}

@@ -52,6 +52,7 @@ type sandbox struct {
 	childKey    string
 	childLoaded string    // key of the snapshot that the fork has loaded
 	childBorn   time.Time // start time of the fork's zygote
+	outfit      outfit    // for the fork's program; guarded as child
 	ahead       *ahead    // a process that waits; guarded by mu once the sandbox is handed out
 
 	net    network         // its network
@@ -210,12 +211,16 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	} else if r != nil {
 		return r, nil
 	}
-	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
-		return nil, fmt.Errorf("start process: %w", err)
-	}
-	st, err := s.openStreams(p)
-	if err != nil {
+	files, st := s.dress(p)
+	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), files); err == nil && st == nil {
+		st, err = s.openStreams(p)
 		s.b.refused(err)
+	}
+	if err != nil {
+		if st != nil {
+			st.closeTheirs()
+			st.close(0)
+		}
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	cmd := jail.Command{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Files: st.theirs, Terminal: p.Terminal != nil}
@@ -527,6 +532,7 @@ func (s *sandbox) end() error {
 			s.child.Release()
 			s.child = nil
 		}
+		s.outfit.drop()
 		for _, st := range s.streams { // all writers are dead, so the streams end by themselves
 			st.close(drainLimit)
 		}
@@ -569,32 +575,4 @@ func (s *sandbox) remove() error {
 func policyDigest(filter []byte, j *jail.Jail) string {
 	h := sha256.Sum256(append(slices.Clone(filter), j.Policy()...))
 	return hex.EncodeToString(h[:])
-}
-
-// pin restricts a sandbox to as many processors as it may use. Its programs cannot change that,
-// because the seccomp filter refuses it.
-func pin(pid int, cores float64) {
-	var have, set unix.CPUSet
-	if unix.SchedGetaffinity(0, &have) != nil {
-		return
-	}
-	want, total := wholeCores(cores), have.Count()
-	if want >= total {
-		return
-	}
-	for cpu, seen := pid%total, 0; seen < 2*len(have)*64 && set.Count() < want; seen++ {
-		if have.IsSet(cpu) {
-			set.Set(cpu)
-		}
-		cpu = (cpu + 1) % (len(have) * 64)
-	}
-	_ = unix.SchedSetaffinity(pid, &set)
-}
-
-// pinAs restricts a process to the processors of another.
-func pinAs(pid, other int) {
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(other, &set) == nil {
-		_ = unix.SchedSetaffinity(pid, &set)
-	}
 }

@@ -216,11 +216,15 @@ func (f *Finder) Plan(b backend.Backend, r sandboxmcp.Request, i Interpreter, ne
 	return kernel.Plan(p)
 }
 
-// waiting returns the driver, as text or compiled, for interpreters that are started in advance. It is always
-// the form that was planned first. So an interpreter that was started before the driver was compiled can still
+// waiting returns the driver for interpreters that are started in advance. It is always the form that was
+// planned first, compiled or not. So an interpreter that was started before the driver was compiled can still
 // be used.
 func (f *Finder) waiting(i Interpreter, driver []byte) []byte {
-	first, _ := f.drivers.LoadOrStore(i.Image+" "+i.Path+" "+i.Version, driver)
+	key := i.Image + " " + i.Path + " " + i.Version
+	first, ok := f.drivers.Load(key)
+	if !ok {
+		first, _ = f.drivers.LoadOrStore(key, kernel.WaitingPythonDriver(driver))
+	}
 	form, _ := first.([]byte)
 	return form
 }

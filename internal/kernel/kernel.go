@@ -27,7 +27,7 @@ type Program struct {
 	Virtual     bool               // the interpreter belongs to a Python virtual environment
 	Trusted     bool               // only root can change the interpreter and the files that it loads
 	Driver      []byte             // python only: the text of PythonDriver, compiled by this interpreter; nil: use the text
-	Waiting     []byte             // python only: the same for an interpreter that is started in advance
+	Waiting     []byte             // python only: WaitingPythonDriver of Driver or of an earlier form of it; nil: the interpreter is not started in advance
 	Guard       []byte             // python only: text that defines refused(code), or its compiled form; see Report.Refused; then nothing of Preload is imported before; nil: every program runs
 	Python      string             // absolute path of the Python that "python" and "python3" start; for other languages than python, empty: none
 	Names       []string           // those of "python" and "python3" that PATH does not lead to Python; the program gets files of these names

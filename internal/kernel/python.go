@@ -91,20 +91,28 @@ func planPython(p Program) backend.Process {
 	}
 }
 
-// alonePython returns how an interpreter is started in advance and waits just before it opens its
-// program, or nil. boot.py says how the driver is changed for that.
-func alonePython(p Program, fixed map[string]string) *backend.Prestart {
-	const begins, waits = "begins at once", "waits for word"
-	driver := p.Waiting
+// WaitingPythonDriver returns the driver for an interpreter that waits just before it opens its program. driver is
+// the compiled driver; nil: the text. The result is nil if such an interpreter cannot wait. boot.py says how the
+// driver is changed.
+func WaitingPythonDriver(driver []byte) []byte {
+	begins, waits := []byte("begins at once"), []byte("waits for word")
 	if driver == nil {
 		driver = pythonText
 	}
-	if len(p.Env) > 0 || p.Guard != nil || bytes.Count(driver, []byte(begins)) != 1 {
+	if bytes.Count(driver, begins) != 1 {
+		return nil
+	}
+	return bytes.Replace(driver, begins, waits, 1)
+}
+
+// alonePython returns how an interpreter is started in advance and waits, or nil.
+func alonePython(p Program, fixed map[string]string) *backend.Prestart {
+	if len(p.Env) > 0 || p.Guard != nil || p.Waiting == nil {
 		return nil
 	}
 	return &backend.Prestart{
 		Env:     environment(p, fixed),
-		Program: []backend.ProgramFile{{Name: pythonDriver, Data: bytes.Replace(driver, []byte(begins), []byte(waits), 1)}},
+		Program: []backend.ProgramFile{{Name: pythonDriver, Data: p.Waiting}},
 		Begin:   []byte{'\n'},
 	}
 }

@@ -167,6 +167,38 @@ func TestPythonPreloadedPaths(t *testing.T) {
 	})
 }
 
+// commented returns what a fork server's text does itself, and the text that is its comments.
+func commented(whole string) (itself, text string, found bool) {
+	itself, text, found = strings.Cut(whole, "\n#")
+	return itself + "\n", strings.ReplaceAll(text, "\n#", "\n"), found
+}
+
+// TestForkServerRunsItsComments: the code of a fork server is compiled in a process of its own, or, where none
+// can be made, in its own. Nothing of that is left.
+func TestForkServerRunsItsComments(t *testing.T) {
+	eachPython(t, func(t *testing.T, python string) {
+		plan, at := preloads(t, python, "/nowhere", "")
+		itself, _, ok := commented(string(plan.Prestart.Program[0].Data))
+		if !ok {
+			t.Fatal("the fork server has no comments")
+		}
+		text := "import os, sys\nfds = os.listdir('/proc/self/fd')\nwhere = sys._getframe().f_code.co_filename == __file__\n" +
+			"def begin():\n    print(where, 'load' in globals(), fds == os.listdir('/proc/self/fd'), len(compiles), sys._getframe().f_back.f_lineno)\n"
+		const counts = "import builtins; compiles, real = [], compile; builtins.compile = lambda *a: compiles.append(1) or real(*a); "
+		for name, c := range map[string]struct{ before, want string }{
+			"InAProcess":      {"", "True False True 0 "},
+			"WithoutAFork":    {"import posix; posix.fork = lambda: posix.open('/nowhere', 0); ", "True False True 1 "},
+			"WithoutItsPipes": {"import posix; posix.pipe = lambda: posix.open('/nowhere', 0); ", "True False True 1 "},
+		} {
+			_, boot := at.files(t, plan, counts+c.before+"\n"+itself+"#"+strings.ReplaceAll(text, "\n", "\n#")+"\n")
+			out, err := exec.CommandContext(t.Context(), python, "-S", boot).CombinedOutput()
+			if line := strings.Count(itself, "\n") + 1; err != nil || string(out) != c.want+strconv.Itoa(line)+"\n" {
+				t.Errorf("%s: got %v, %s, want %s%d", name, err, out, c.want, line)
+			}
+		}
+	})
+}
+
 // preloads returns the plan of a program with a package set whose packages are imported ahead.
 func preloads(t *testing.T, python, set, code string) (backend.Process, places) {
 	t.Helper()
@@ -201,13 +233,7 @@ func loaded(t *testing.T, python, set, code string) string {
 	plan, at := preloads(t, python, set, code)
 	const between = "\nimport posix\nposix.environ[b'LATER'] = b'x'; del posix.environ[b'EARLIER'], posix\n"
 	driver, waits := string(plan.Program[1].Data), string(plan.Prestart.Program[0].Data)
-	quoted, err := strconv.QuotedPrefix(strings.TrimPrefix(waits, "exec(compile("))
-	if err != nil {
-		t.Fatalf("the fork server: got %.40q, want a text that it compiles: %v", waits, err)
-	}
-	if waits, err = strconv.Unquote(quoted); err != nil {
-		t.Fatal(err)
-	}
+	_, waits, _ = commented(waits)
 	before, _, ok := strings.Cut(waits, "def serve():")
 	last := strings.LastIndexByte(strings.TrimSpace(driver), '\n') + 1
 	if !ok || !strings.HasSuffix(waits, "\n"+driver[:last]+"begin = "+strings.TrimSuffix(strings.TrimSpace(driver[last:]), "()")+"\n") {

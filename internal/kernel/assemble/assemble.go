@@ -100,8 +100,9 @@ func (p parts) within(text string, names ...string) string {
 // last line calls a function without arguments. If the script does not call "wait", it is called
 // before the script.
 //
-// The parts are a string that the text compiles. An interpreter keeps the syntax tree of its
-// main file until it ends, and each fork would copy the pages of a large tree to destroy it.
+// The parts are comments of the text. A process of its own compiles them, and the interpreter gets the
+// code without the syntax tree, whose memory it would keep in part: each fork would copy the page tables
+// of that, and release them. Of its main file an interpreter keeps the tree until it ends.
 // The script's function is called by the main file itself, so it has the callers that it has
 // where the script is the main file.
 func (p parts) forkServer(before, script string) []byte {
@@ -116,5 +117,6 @@ func (p parts) forkServer(before, script string) []byte {
 		wait = []byte("\nglobals().pop(\"wait\")()\n")
 	}
 	whole := slices.Concat([]byte(before), []byte("\n"), []byte(p["forkserver.py"]), wait, text[:last], []byte("begin = "), call, []byte("\n"))
-	return []byte("exec(compile(" + strconv.QuoteToASCII(string(whole)) + ", __file__, \"exec\", 0, True))\nglobals().pop(\"begin\")()\n")
+	commented := append([]byte("#"), bytes.ReplaceAll(bytes.TrimRight(whole, "\n"), []byte("\n"), []byte("\n#"))...)
+	return slices.Concat([]byte(p["load.py"]), []byte("\nexec(globals().pop(\"load\")())\nglobals().pop(\"begin\")()\n"), commented, []byte("\n"))
 }

@@ -1,0 +1,73 @@
+package process
+
+import (
+	"bytes"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// outfit is what a forked program needs besides its fork. It is made while the fork waits, and contains no
+// values of a caller.
+type outfit struct {
+	driver  backend.ProgramFile // of the fork server's language; without a name there is none
+	private private             // streams of the program
+	pipes   *pipes              // nil: not made
+}
+
+// outfitOf returns what programs like p need. Nothing of it is made yet.
+func outfitOf(p backend.Process) outfit {
+	o := outfit{private: privateOf(p)}
+	for _, f := range p.Program {
+		if f.Name == p.Prestart.Program[0].Name {
+			o.driver = f
+		}
+	}
+	return o
+}
+
+// prepare makes the outfit of the program that the fork in the sandbox waits for. It reports whether it could.
+func (s *sandbox) prepare(o outfit) bool {
+	if o.driver.Name != "" && putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), []backend.ProgramFile{o.driver}) != nil {
+		return false
+	}
+	var err error
+	o.pipes, err = openPipes(s.slot.UID(), s.input(nil), false, o.private, s.effort)
+	s.outfit = o
+	return err == nil
+}
+
+// dress returns the files that the first process of the sandbox still needs, and its streams if they are made.
+// It removes what other processes do not need.
+func (s *sandbox) dress(p backend.Process) ([]backend.ProgramFile, *pipes) {
+	s.mu.Lock()
+	o := s.outfit
+	s.outfit = outfit{}
+	s.mu.Unlock()
+	if o.pipes != nil && (p.Terminal != nil || p.OpenStdin || s.input(p.Stdin) != nil || privateOf(p) != o.private) {
+		o.drop()
+	}
+	if o.driver.Name == "" {
+		return p.Program, o.pipes
+	}
+	at := slices.IndexFunc(p.Program, func(f backend.ProgramFile) bool { return f.Name == o.driver.Name })
+	switch {
+	case at < 0:
+		_ = unix.Unlinkat(s.slot.Dirs[jail.DirProgram], o.driver.Name, 0) // otherwise the program would see this file
+	case p.Program[at].Exec == o.driver.Exec && bytes.Equal(p.Program[at].Data, o.driver.Data):
+		return slices.Delete(slices.Clone(p.Program), at, at+1), o.pipes
+	}
+	return p.Program, o.pipes
+}
+
+// drop closes the streams that no program has got.
+func (o *outfit) drop() {
+	if o.pipes != nil {
+		o.pipes.closeTheirs()
+		o.pipes.close(0)
+		o.pipes = nil
+	}
+}
