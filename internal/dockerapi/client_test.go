@@ -227,7 +227,9 @@ func TestDialIsBounded(t *testing.T) {
 		t.Errorf("TCP: got %v, want unreachable, by a deadline", err)
 	}
 	a = client(t, Config{Host: "tcp://" + address, Certs: certs, DialLimit: 50 * time.Millisecond})
-	if err := a.Ping(t.Context()); !IsUnreachable(err) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := a.Ping(ctx); !IsUnreachable(err) {
 		t.Errorf("TLS: got %v, want unreachable", err)
 	}
 }
