@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // pip runs pip for one interpreter.
@@ -45,7 +46,7 @@ func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	tried := [][]string{{o.Python.Path, "-m", "pip"}}
 	for _, dir := range filepath.SplitList(lookup(o.Env, "PATH")) {
 		for _, name := range []string{"pip3", "pip"} {
-			if path := filepath.Join(dir, name); filepath.IsAbs(dir) && isProgram(path) {
+			if path := filepath.Join(dir, name); filepath.IsAbs(dir) && isProgram(path) && !plainfile.LeadsInto(o.Avoid, path) {
 				tried = append(tried, []string{path, "--python", o.Python.Path})
 			}
 		}
