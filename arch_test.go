@@ -68,7 +68,7 @@ var rooms = map[string][]string{
 	"internal/redact":          {"."},
 	"internal/stream":          {"."},
 	"internal/vault":           {".", "internal/store", "internal/audit", "internal/plainfile"},
-	"internal/guard":           {".", "internal/artifact", "internal/audit", "internal/kernel", "internal/redact", "internal/store", "internal/vault"},
+	"internal/guard":           {".", "backend", "internal/artifact", "internal/audit", "internal/kernel", "internal/redact", "internal/store", "internal/vault"},
 	"internal/config":          {".", "internal/plainfile"},
 	"internal/listen":          {"."},
 	"internal/door":            {".", "internal/listen", "internal/plainfile"},

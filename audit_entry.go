@@ -57,6 +57,14 @@ type AuditHead struct {
 	SignedAt *time.Time `json:"signed_at"`
 }
 
+// AuditSigning says whether a server signs the record as it grows. A server finds a fault of the record
+// when it signs the entries that follow, so an idle server does not know of one.
+type AuditSigning struct {
+	Signed bool       `json:"signed"`           // new entries get checkpoints
+	Reason string     `json:"reason,omitempty"` // why they get none
+	Since  *time.Time `json:"since,omitempty"`  // when the server found that
+}
+
 // AuditReport is the result of checking the whole record.
 type AuditReport struct {
 	OK          bool             `json:"ok"` // no fault was found

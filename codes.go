@@ -108,7 +108,7 @@ var codeRows = []CodeRow{
 	{CodeFileExists, 6, 409, false, "choose another name or set overwrite", "A file with this name exists already."},
 	{CodeSessionBusy, 7, 429, true, "wait for the run in this session to end", "Another run is using the session."},
 	{CodeMaxSessions, 7, 429, true, "close a session first", "The limit of open sessions is reached."},
-	{CodeQueueFull, 7, 429, true, "ask again later", "Too many requests of this namespace are waiting."},
+	{CodeQueueFull, 7, 429, true, "ask again later", "Too many requests of this namespace are waiting, or they come too fast."},
 	{CodeIsolationUnavailable, 9, 503, true, "run `sandboxmcp doctor`", "A wall cannot be built on this machine, so the code was not run."},
 	{CodeBackendUnavailable, 9, 503, true, "run `sandboxmcp doctor`", "A part that the run needs, such as the backend or the state directory, cannot be used."},
 	{CodeDockerUnavailable, 9, 503, true, "start Docker, or use the process backend", "Docker is not running or not installed."},

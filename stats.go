@@ -13,9 +13,10 @@ type Stats struct {
 	Queue      QueueStats       `json:"queue"`
 	Sessions   int              `json:"sessions"` // live sessions
 	Executions map[Status]int64 `json:"executions"`
-	LatencyMS  Latency          `json:"latency_ms"` // times of the latest 1,024 executions, from request to result
-	Pool       map[string]int   `json:"pool"`       // number of objects that are kept ready, by kind
-	Resources  ResourceTotals   `json:"resources"`  // resources of the server's own process
+	LatencyMS  Latency          `json:"latency_ms"`       // times of the latest 1,024 executions, from request to result
+	Pool       map[string]int   `json:"pool"`             // number of objects that are kept ready, by kind
+	Resources  ResourceTotals   `json:"resources"`        // resources of the server's own process
+	Record     *AuditSigning    `json:"record,omitempty"` // whether the audit record is signed; nil: not known, as if no server runs
 }
 
 // Latency has percentiles in milliseconds. They are 0 if nothing has run yet.

@@ -11,10 +11,13 @@ import (
 // The code that handles an item calls Pace after it. If the sandbox is ahead of its share, Pace
 // sleeps. What the sandbox sends meanwhile waits in the kernel or is refused there.
 //
+// Package guard bounds with it also what the changed secrets of a namespace cost.
+//
 // A nil Effort bounds nothing. Its methods may be called concurrently.
 type Effort struct {
 	now   func() time.Time
 	sleep func(time.Duration, <-chan struct{})
+	burst time.Duration
 
 	mu   sync.Mutex
 	have time.Duration // the server's time that is left; below 0 the sandbox is ahead of its share
@@ -67,8 +70,11 @@ func CostOfCall(took time.Duration) time.Duration {
 }
 
 // NewEffort returns an Effort with its full burst.
-func NewEffort() *Effort {
-	return NewEffortAt(time.Now, func(d time.Duration, wake <-chan struct{}) {
+func NewEffort() *Effort { return NewEffortOf(EffortBurst) }
+
+// NewEffortOf is NewEffort with another burst.
+func NewEffortOf(burst time.Duration) *Effort {
+	e := NewEffortAt(time.Now, func(d time.Duration, wake <-chan struct{}) {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
@@ -76,12 +82,14 @@ func NewEffort() *Effort {
 		case <-wake:
 		}
 	})
+	e.burst, e.have = burst, burst
+	return e
 }
 
 // NewEffortAt is NewEffort with another clock. sleep must return when the time has passed or the
 // channel is closed.
 func NewEffortAt(now func() time.Time, sleep func(time.Duration, <-chan struct{})) *Effort {
-	return &Effort{now: now, sleep: sleep, have: EffortBurst, at: now(), wake: make(chan struct{})}
+	return &Effort{now: now, sleep: sleep, burst: EffortBurst, have: EffortBurst, at: now(), wake: make(chan struct{})}
 }
 
 // Pace takes cost from the sandbox's share. If nothing of the share is left, it sleeps until there
@@ -101,7 +109,7 @@ func (e *Effort) Spend(cost time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.now()
-	e.have = min(e.have+time.Duration(EffortShare*float64(now.Sub(e.at))), EffortBurst) - cost
+	e.have = min(e.have+time.Duration(EffortShare*float64(now.Sub(e.at))), e.burst) - cost
 	e.at = now
 	if e.free > 0 {
 		e.have = max(e.have, 0)

@@ -15,7 +15,10 @@ func (e *Engine) secretsOf(x *execution) *guard.Run {
 
 // inject returns the program's environment with the run's secrets.
 func (e *Engine) inject(x *execution) (map[string]string, error) {
-	env, err := x.secrets.Inject(x.live.secretsHad())
+	env, err := x.secrets.Inject(x.ctx, x.live.secretsHad())
+	if err != nil && x.ctx.Err() != nil {
+		err = cancelledError(x.ctx)
+	}
 	if err != nil || env == nil {
 		return x.req.Env, err
 	}

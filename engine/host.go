@@ -2,102 +2,14 @@ package engine
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
-	"github.com/sandboxmcp/sandboxmcp/internal/sign"
-	"github.com/sandboxmcp/sandboxmcp/internal/store"
-	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
-
-// checkWorkspace refuses a workspace that shows keys or records to programs, such as the state
-// directory or a part of it, or in which programs could change what this server obeys or proves its
-// record with. settings is the file of the settings.
-func checkWorkspace(c *config.Config, settings string) error {
-	if c.WorkspacePath == "" {
-		if c.WorkspaceMode == "rw" {
-			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "workspace_mode is rw and workspace_path is not set").WithHint("set workspace_path to the directory that programs may change")
-		}
-		return nil
-	}
-	refuse := func(why string) error {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "workspace_path is %s; %s", sandboxmcp.Quote(c.WorkspacePath), why).WithHint("name a directory that programs may read")
-	}
-	real, err := filepath.EvalSymlinks(c.WorkspacePath)
-	if err != nil {
-		return refuse("it is not there")
-	}
-	c.WorkspacePath = real
-	shown := map[string]string{
-		c.StateDir: "the state directory", c.SQLitePath: "the database", c.KeysFrom: "the directory of keys_from", c.Kube.KeyFile: "kube_key_file",
-	}
-	if c.KeysFrom != "" { // its files may be links
-		shown[filepath.Join(c.KeysFrom, sign.PrivateFile)] = "a key of keys_from"
-		shown[filepath.Join(c.KeysFrom, vault.KeyFile)] = "a key of keys_from"
-	}
-	if c.WorkspaceMode == "rw" {
-		shown[settings], shown[c.AuditCheckpointFile], shown[c.RootFS] = "the file of the settings", "audit_checkpoint_file", "rootfs"
-		shown[c.Kube.Config] = "kube_config" // it may name a program that the server starts
-		if program, err := os.Executable(); err == nil {
-			shown[program] = "this program"
-		}
-	}
-	for own, what := range shown {
-		if own != "" && own != ":memory:" && isIn(real, own) {
-			return refuse(what + " is in it")
-		}
-	}
-	return checkOutside(c, refuse)
-}
-
-// checkOutside refuses a workspace in a directory of this server. Programs would see results of all
-// namespaces there, or the proof with which the server's socket is used.
-func checkOutside(c *config.Config, refuse func(why string) error) error {
-	around := map[string]string{c.StateDir: "the state directory", c.KeysFrom: "the directory of keys_from"}
-	if database, err := filepath.EvalSymlinks(c.SQLitePath); err == nil && c.SQLitePath != "" {
-		around[store.NotesDir(database)] = "the directory of the database's newest records"
-	}
-	for own, what := range around {
-		if own == "" {
-			continue
-		}
-		real, err := filepath.EvalSymlinks(own)
-		if err == nil {
-			real, err = filepath.Abs(real)
-		}
-		if err == nil && isIn(real, c.WorkspacePath) { // a directory that does not exist has nothing in it
-			return refuse("it is in " + what)
-		}
-	}
-	return nil
-}
-
-// isIn reports whether a path, or what it links to, is in a directory. The directory has no links.
-func isIn(dir, path string) bool {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return true
-	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil { // it does not exist yet
-		real = path
-		if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-			real = filepath.Join(parent, filepath.Base(path))
-		}
-	}
-	for _, p := range []string{path, real} {
-		if rel, err := filepath.Rel(dir, p); err == nil && filepath.IsLocal(rel) {
-			return true
-		}
-	}
-	return false
-}
 
 // changeable returns the workspace, with its links resolved, if programs in sandboxes can change its files. Otherwise it
 // returns an empty string.

@@ -228,6 +228,62 @@ func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
 	}
 }
 
+// TestWhatTheServerTrustsIsInNoWorkspaceThatProgramsChange: a program would put its certificate there, and the server
+// would trust the program's proxy. A link on the way to the file counts, because a program can put another directory in
+// its place.
+func TestWhatTheServerTrustsIsInNoWorkspaceThatProgramsChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		env    string // with IN for the workspace and OUT for a directory beside it
+		values map[string]any
+		want   string // empty: it is fine
+	}{
+		"File":        {"SSL_CERT_FILE=IN/ca.pem", nil, "SSL_CERT_FILE"},
+		"LinkedFile":  {"SSL_CERT_FILE=OUT/linked.pem", nil, "SSL_CERT_FILE"},
+		"Through":     {"SSL_CERT_FILE=OUT/through/ca.pem", nil, "SSL_CERT_FILE"},
+		"Dir":         {"SSL_CERT_DIR=/etc:IN/certs", nil, "SSL_CERT_DIR"},
+		"DirOfLinks":  {"SSL_CERT_DIR=OUT", nil, "SSL_CERT_DIR"},
+		"Elsewhere":   {"SSL_CERT_FILE=OUT/ca.pem", nil, ""},
+		"Log":         {"SANDBOX_LOG_FILE=IN/log", nil, "the file of the log"},
+		"LogReadOnly": {"SANDBOX_LOG_FILE=IN/log", map[string]any{"workspace_mode": "ro"}, ""},
+		"ReadOnly":    {"SSL_CERT_FILE=IN/ca.pem", map[string]any{"workspace_mode": "ro"}, ""},
+		"Docker":      {"DOCKER_CERT_PATH=IN/docker", nil, ""},
+		"DockerTLS":   {"DOCKER_TLS_VERIFY=1 DOCKER_CERT_PATH=IN/docker", nil, "Docker's certificates"},
+		"NoDatabase":  {"PGSSLROOTCERT=IN/root.crt", nil, ""},
+		"Database":    {"PGSSLROOTCERT=IN/root.crt", map[string]any{"database_url": "postgres://u@127.0.0.1:1/d?sslmode=disable"}, "PGSSLROOTCERT"},
+		"URL":         {"", map[string]any{"database_url": "postgres://u@127.0.0.1:1/d?sslmode=disable&sslrootcert=IN/root.crt"}, "a file of database_url"},
+		"Keys":        {"", map[string]any{"keys_from": "OUT/through/keys"}, "the directory of keys_from"},
+		"Path":        {"PATH=IN/bin:/usr/bin", nil, ""}, // no interpreter of it is used
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			work, out := filepath.Join(top, "work"), filepath.Join(top, "out")
+			for _, dir := range []string{work + "/deep", out} {
+				if err := os.MkdirAll(dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for link, target := range map[string]string{out + "/linked.pem": work + "/ca.pem", out + "/through": work + "/deep/back", work + "/deep/back": top} {
+				if err := os.Symlink(target, link); err != nil {
+					t.Fatal(err)
+				}
+			}
+			place := strings.NewReplacer("IN", work, "OUT", out)
+			values := map[string]any{"workspace_path": work, "workspace_mode": "rw"}
+			for key, v := range c.values {
+				values[key] = place.Replace(v.(string))
+			}
+			env := append(strings.Fields(place.Replace(c.env)), "SANDBOXMCP_STATE_DIR="+top+"/state", "HOME="+top)
+			e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, Env: env}, Env: env})
+			if (err == nil) != (c.want == "") || err != nil && (sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument || !strings.Contains(err.Error(), c.want+" is in it")) {
+				t.Errorf("got %v, want it to be fine or %q", err, c.want)
+			}
+			if err == nil {
+				_ = e.Close()
+			}
+		})
+	}
+}
+
 // TestHostFilesAreNotWhatTheServerObeys: a written settings file would open host commands to all at the
 // next start.
 func TestHostFilesAreNotWhatTheServerObeys(t *testing.T) {

@@ -207,5 +207,7 @@ func (e *Engine) Stats(context.Context) (sandboxmcp.Stats, error) {
 		}
 	}
 	s.Executions, s.LatencyMS = e.counts.Snapshot()
+	record := e.audit.Signing()
+	s.Record = &record
 	return s, nil
 }

@@ -328,6 +328,9 @@ func TestStats(t *testing.T) {
 	if s.LatencyMS.P50 < 2 || s.LatencyMS.P99 < s.LatencyMS.P50 || s.LatencyMS.P99 > 5000 {
 		t.Errorf("got latency %+v, want at least the 2 ms that a program took", s.LatencyMS)
 	}
+	if s.Record == nil || !s.Record.Signed {
+		t.Errorf("got %+v of the record, want that it is signed", s.Record)
+	}
 	if s.Resources.RAMMB < 1 || s.Pool == nil {
 		t.Errorf("got resources %+v, pool %v", s.Resources, s.Pool)
 	}

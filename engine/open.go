@@ -107,7 +107,7 @@ func (o Options) open(ctx context.Context) (e *Engine, err error) {
 		env = config.Environ()
 	}
 	o.Env = env
-	if err = checkWorkspace(c, o.Settings.File); err != nil {
+	if err = checkWorkspace(c, o.Settings.File, env); err != nil {
 		return nil, err
 	}
 	host := processConfig(c, o.Logger, env)

@@ -48,7 +48,7 @@ func (e *Engine) intend(x *execution) error {
 		return cancelledError(x.ctx)
 	}
 	if err == nil {
-		x.secrets.Open()
+		x.secrets.Open(x.ctx)
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func (h *handler) serveMetrics(w http.ResponseWriter, r *http.Request, _ sandbox
 
 func metricsOf(st sandboxmcp.Stats, version string, followers int) []metric {
 	one := func(v float64) []sample { return []sample{{value: v}} }
-	return []metric{
+	all := []metric{
 		{"build_info", "gauge", "Version of the server.", "version", []sample{{version, 1}}},
 		{"executions_total", "counter", "Runs that have ended, by status.", "status", samplesOf(st.Executions)},
 		{"execution_latency_seconds", "gauge", "Time from request to result of the latest runs.", "quantile", []sample{{"0.5", st.LatencyMS.P50 / 1000}, {"0.99", st.LatencyMS.P99 / 1000}}},
@@ -52,6 +52,14 @@ func metricsOf(st sandboxmcp.Stats, version string, followers int) []metric {
 		{"resident_memory_bytes", "gauge", "Memory of the server's own process.", "", one(st.Resources.RAMMB * (1 << 20))},
 		{"cpu_seconds_total", "counter", "CPU time of the server's own process.", "", one(st.Resources.CPUSeconds)},
 	}
+	if st.Record != nil {
+		signed := 0.0
+		if st.Record.Signed {
+			signed = 1
+		}
+		all = append(all, metric{"audit_signed", "gauge", "Whether new entries of the audit record are signed: 1, or 0 after a fault.", "", one(signed)})
+	}
+	return all
 }
 
 func samplesOf[K ~string, V int | int64](counts map[K]V) []sample {

@@ -188,13 +188,15 @@ type (
 		Status    string               `json:"status" doc:"ok"`
 		Namespace sandboxmcp.Namespace `json:"namespace" doc:"the one that the request acts in"`
 		Version   string               `json:"version"`
+
+		Record *sandboxmcp.AuditSigning `json:"record,omitempty" doc:"whether new entries of the audit record are signed; if not, reason and since say why not and since when"`
 	}
 )
 
 // specials returns the routes that are no calls of one verb.
 func specials() []endpoint {
 	return []endpoint{
-		special{description{method: "GET", path: "/health", out: reflect.TypeFor[healthOf](), doc: "Says that the server works, its version, and the caller's namespace."}, (*handler).serveHealth},
+		special{description{method: "GET", path: "/health", out: reflect.TypeFor[healthOf](), doc: "Says that the server works, its version, the caller's namespace, and whether the audit record is signed."}, (*handler).serveHealth},
 		special{description{method: "GET", path: "/healthz", out: reflect.TypeFor[health](), open: true, doc: "Says that the server is alive."}, (*handler).serveAlive},
 		special{description{method: "GET", path: "/readyz", out: reflect.TypeFor[health](), open: true, doc: "Says whether the server can run programs now.", fails: []sandboxmcp.Code{sandboxmcp.CodeBackendUnavailable}}, (*handler).serveReady},
 		special{description{method: "GET", path: "/metrics", media: metricsType, doc: "Returns counts and gauges of the server, of all namespaces together, in the text format of Prometheus."}, (*handler).serveMetrics},
@@ -202,8 +204,16 @@ func specials() []endpoint {
 	}
 }
 
-func (h *handler) serveHealth(w http.ResponseWriter, _ *http.Request, c sandboxmcp.Caller) {
-	h.answer(w, http.StatusOK, healthOf{"ok", c.Namespace, h.version})
+// serveHealth is also ok while the audit record is not signed. Entries are still recorded and programs still run, so
+// a balancer or a supervisor must not end the server for it: another server of the record would not sign
+// either, and sessions would be lost. For the same reason serveReady does not ask for it.
+func (h *handler) serveHealth(w http.ResponseWriter, r *http.Request, c sandboxmcp.Caller) {
+	st, err := h.service.Stats(r.Context())
+	if err != nil {
+		h.fail(w, err)
+		return
+	}
+	h.answer(w, http.StatusOK, healthOf{"ok", c.Namespace, h.version, st.Record})
 }
 
 func (h *handler) serveAlive(w http.ResponseWriter, _ *http.Request, _ sandboxmcp.Caller) {

@@ -222,6 +222,38 @@ func TestMetricsHaveTheTextFormat(t *testing.T) {
 	}
 }
 
+// unsigned is a server whose record has a fault.
+type unsigned struct{ *service }
+
+func (unsigned) Stats(context.Context) (sandboxmcp.Stats, error) {
+	since := time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
+	return sandboxmcp.Stats{Record: &sandboxmcp.AuditSigning{Reason: "row 7 is odd", Since: &since}}, nil
+}
+
+// TestHealthTellsOfAnUnsignedRecord: monitors hear of it, and the server still counts as ready, because programs
+// still run.
+func TestHealthTellsOfAnUnsignedRecord(t *testing.T) {
+	sound, odd := rest(t, &service{}, tenant), rest(t, unsigned{&service{}}, tenant)
+	const fault = `"record":{"signed":false,"reason":"row 7 is odd","since":"2031-02-03T04:05:06Z"}`
+	for _, c := range []struct {
+		h          http.Handler
+		path, want string
+	}{
+		{odd, "/health", `"status":"ok"`},
+		{odd, "/health", fault},
+		{odd, "/stats", fault},
+		{odd, "/metrics", "sandboxmcp_audit_signed 0\n"},
+		{odd, "/readyz", `"status":"ok"`},
+		{sound, "/health", `"record":{"signed":true`},
+		{sound, "/metrics", "sandboxmcp_audit_signed 1\n"},
+	} {
+		w := send(t, c.h, "GET", c.path, "")
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s: got %d %s, want 200 and %q in it", c.path, w.Code, w.Body, c.want)
+		}
+	}
+}
+
 // TestReadyMeansThatProgramsCanRun: a server that ends or has no backend is not ready, and the
 // backends are not asked for each of many requests, also not of clients that leave before the answer.
 func TestReadyMeansThatProgramsCanRun(t *testing.T) {

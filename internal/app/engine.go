@@ -119,5 +119,5 @@ func (a *App) Doctor(ctx context.Context, cfg *config.Config) ([]sandboxmcp.Chec
 		return nil, err
 	}
 	defer done()
-	return a.Diagnose(ctx, a.options(cfg, logger, "cli")), nil
+	return append(a.Diagnose(ctx, a.options(cfg, logger, "cli")), a.checkRecord(ctx, cfg)), nil
 }

@@ -45,7 +45,7 @@ func (a *App) Setup(ctx context.Context, cfg *config.Config, r environment.Recip
 	if err = prepareState(ctx, cfg); err != nil {
 		return environment.Report{}, err
 	}
-	order := environment.Order{Recipe: r, Python: python, Env: a.Env, Upgrade: o.Upgrade, Say: a.Progress, Lock: lock}
+	order := environment.Order{Recipe: r, Python: python, Env: a.Env, Avoid: Changeable(cfg), Upgrade: o.Upgrade, Say: a.Progress, Lock: lock}
 	return a.install(ctx, cfg, library, order)
 }
 
@@ -136,16 +136,21 @@ func prepareState(ctx context.Context, cfg *config.Config) error {
 
 // Python returns the interpreter that programs are run with.
 func (a *App) Python(ctx context.Context, cfg *config.Config) (environment.Python, error) {
-	c := runtimes.Config{Path: a.Variable("PATH"), HomeEnv: a.Env}
-	if cfg.WorkspaceMode == "rw" {
-		c.Changeable = cfg.WorkspacePath
-	}
-	set := runtimes.New(c)
+	set := runtimes.New(runtimes.Config{Path: a.Variable("PATH"), HomeEnv: a.Env, Changeable: Changeable(cfg)})
 	in, err := set.Find(ctx, sandboxmcp.Python)
 	if err != nil {
 		return environment.Python{}, err
 	}
 	return environment.Python{Path: in.Path, Version: in.Version}, nil
+}
+
+// Changeable returns the workspace, with its links resolved, if programs in sandboxes can change it. Otherwise it
+// returns an empty text.
+func Changeable(cfg *config.Config) string {
+	if cfg.WorkspaceMode != "rw" || cfg.WorkspacePath == "" {
+		return ""
+	}
+	return plainfile.Unlinked(cfg.WorkspacePath)
 }
 
 // Progress prints the progress of a task if stderr is a terminal.

@@ -69,4 +69,7 @@ func (s *Stats) add(o sandboxmcp.Stats) {
 	for k, n := range o.Pool {
 		s.Pool[k] += n
 	}
+	if o.Record != nil && (s.Record == nil || s.Record.Signed) { // one server that does not sign is told
+		s.Record = o.Record
+	}
 }

@@ -121,6 +121,19 @@ func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.A
 	return e, nil
 }
 
+// Signing says whether new entries get checkpoints.
+func (l *Log) Signing() sandboxmcp.AuditSigning {
+	if l.sealer == nil {
+		return sandboxmcp.AuditSigning{Reason: "there is no signing key"}
+	}
+	f := l.sealer.fault.Load()
+	if f == nil {
+		return sandboxmcp.AuditSigning{Signed: true}
+	}
+	since := f.since.UTC().Round(0)
+	return sandboxmcp.AuditSigning{Reason: f.reason, Since: &since}
+}
+
 // Publish writes the newest checkpoint to the head file and the checkpoint file. Call it
 // after the store is closed: closing usually syncs the database, and Publish would have to
 // wait for that otherwise.

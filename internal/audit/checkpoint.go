@@ -138,6 +138,23 @@ func Head(ctx context.Context, db *sql.DB) (sandboxmcp.AuditHead, error) {
 	return s.head(), nil
 }
 
+// Unsigned counts the entries of a record that are older than a time and that the newest checkpoint does not
+// cover. oldest is the time of the first of them. No signature is checked; [Verify] does that.
+func Unsigned(ctx context.Context, db *sql.DB, before time.Time) (n int64, oldest time.Time, err error) {
+	c, err := newest(ctx, db)
+	if err != nil {
+		return 0, oldest, err
+	}
+	var first string
+	if err = db.QueryRowContext(ctx, countUnsigned, c.size, formatTime(before)).Scan(&n, &first); err == nil && n > 0 {
+		oldest, err = time.Parse(timeFormat, first)
+	}
+	if err != nil {
+		return 0, oldest, fmt.Errorf("look for entries without a checkpoint: %w", err)
+	}
+	return n, oldest, nil
+}
+
 // unchecked returns the statement of a note without a check of its signature.
 func unchecked(note string) (statement, error) {
 	text, _, _ := strings.Cut(note, "\n\n")

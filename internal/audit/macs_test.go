@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -137,6 +139,85 @@ func TestForgedUnderARunningServer(t *testing.T) {
 	r.close(t)
 	if rep := check(t, dir); rep.Head.Size != 31 {
 		t.Errorf("got a checkpoint over %d entries, want 31", rep.Head.Size)
+	}
+}
+
+// A server whose entries are not signed says why, and since when.
+func TestSigningTellsOfAFault(t *testing.T) {
+	dir := t.TempDir()
+	filled(t, dir)
+	r := openSealed(t, dir)
+	defer r.close(t)
+	r.append(t, "a", 1)
+	testkit.Until(t, "the entry is signed", func() bool { return check(t, dir).Head.Size == 31 })
+	if got := r.l.Signing(); !got.Signed || got.Reason != "" || got.Since != nil {
+		t.Errorf("before the fault: got %+v, want that it is signed", got)
+	}
+	forge(t, dir)
+	r.append(t, "a", 1)
+	testkit.Until(t, "the fault is found", func() bool { return !r.l.Signing().Signed })
+	got := r.l.Signing()
+	if !strings.Contains(got.Reason, "row 32") || got.Since == nil {
+		t.Fatalf("got %+v, want row 32 as the reason, and since when", got)
+	}
+	since := *got.Since
+	r.append(t, "a", 200) // further entries change nothing
+	if got = r.l.Signing(); got.Signed || !got.Since.Equal(since) {
+		t.Errorf("later: got %+v, want the same fault since %s", got, since)
+	}
+}
+
+// flaky signs while it works.
+type flaky struct {
+	keeper
+	works *atomic.Bool
+}
+
+func (f flaky) Note(text string) (string, error) {
+	if !f.works.Load() {
+		return "", errors.New("open /secret/path: no such file")
+	}
+	return f.keeper.Note(text)
+}
+
+// A cause that passes is told as long as it holds. Callers get no text of it, which may have paths of the server.
+func TestSigningIsTriedAgain(t *testing.T) {
+	dir := t.TempDir()
+	signer := flaky{ours, &atomic.Bool{}}
+	r := openSealed(t, dir, by(signer))
+	defer r.close(t)
+	r.append(t, "a", 1)
+	testkit.Until(t, "the entry cannot be signed", func() bool { return !r.l.Signing().Signed })
+	if got := r.l.Signing(); got.Reason == "" || strings.Contains(got.Reason, "/secret") || got.Since == nil {
+		t.Errorf("got %+v, want a reason without the path, and since when", got)
+	}
+	signer.works.Store(true)
+	testkit.Until(t, "the entry is signed", func() bool { return r.l.Signing().Signed })
+}
+
+// Entries of a time that no checkpoint covers are counted.
+func TestUnsignedEntriesAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	filled(t, dir)
+	count := func(before time.Time) (int64, time.Time) {
+		t.Helper()
+		s := open(t, dir)
+		n, oldest, err := audit.Unsigned(t.Context(), s.DB(), before)
+		if err = errors.Join(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return n, oldest
+	}
+	later := time.Now().Add(time.Hour)
+	if n, _ := count(later); n != 0 {
+		t.Errorf("all signed: got %d entries, want none", n)
+	}
+	tail(t, dir)
+	if n, oldest := count(later); n != 3 || time.Since(oldest) > time.Hour || oldest.After(time.Now()) {
+		t.Errorf("got %d entries since %s, want 3 of now", n, oldest)
+	}
+	if n, _ := count(time.Now().Add(-time.Hour)); n != 0 {
+		t.Errorf("older than an hour: got %d entries, want none", n)
 	}
 }
 

@@ -53,6 +53,7 @@ type sealer struct {
 	macsFrom int64  // as that note states it
 	compared bool   // the record was compared with the files
 
+	fault     atomic.Pointer[fault]      // why new entries get no checkpoint; nil: they get one
 	fresh     atomic.Pointer[checkpoint] // the newest checkpoint that is committed
 	published int64                      // size of the newest checkpoint that was written to the files
 
@@ -148,14 +149,10 @@ func (s *sealer) pass(ctx context.Context) error {
 			return err
 		})
 		if err != nil {
-			if errors.As(err, new(*tamperedError)) {
-				s.broken.Store(true)
-				s.log.Error("the audit is no longer signed; run `sandboxmcp audit verify`", "error", err)
-			} else {
-				s.log.Warn("the audit could not be signed; trying again", "error", err)
-			}
+			s.failed(err)
 			return err
 		}
+		s.fault.Store(nil)
 		if last > c.size && !more {
 			s.last.CompareAndSwap(last, c.size) // the transaction of later entries was undone
 		}
@@ -167,6 +164,29 @@ func (s *sealer) pass(ctx context.Context) error {
 		signal(s.made)
 	}
 	return nil
+}
+
+// fault is why new entries get no checkpoint, and since when.
+type fault struct {
+	reason string
+	since  time.Time
+}
+
+// failed logs why new entries have no checkpoint, and keeps that for [Log.Signing]. Only a fault of the record
+// ends the signing.
+func (s *sealer) failed(err error) {
+	f := &fault{reason: "the newest entries could not be signed, which is tried again; the server's log has the cause", since: s.now()}
+	if errors.As(err, new(*tamperedError)) {
+		f.reason = err.Error()
+		s.broken.Store(true)
+		s.log.Error("the audit is no longer signed; run `sandboxmcp audit verify`", "error", err)
+	} else {
+		s.log.Warn("the audit could not be signed; trying again", "error", err)
+	}
+	if had := s.fault.Load(); had != nil {
+		f.since = had.since
+	}
+	s.fault.Store(f)
 }
 
 // tamperedError means that the record does not match its checkpoints. Nothing more may be

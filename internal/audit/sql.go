@@ -40,6 +40,9 @@ const (
 	selectHashes = `SELECT count(*), coalesce(max(position), 0), coalesce(string_agg(hash || coalesce(mac, ''), ',' ORDER BY position), '')
 		FROM (SELECT position, hash, mac FROM audit WHERE position > ? ORDER BY position LIMIT ?) AS next`
 
+	// after, time. The timestamp is empty if there are no such entries.
+	countUnsigned = `SELECT count(*), coalesce(min(timestamp), '') FROM audit WHERE position > ? AND timestamp < ?`
+
 	// after, before, time
 	selectFirstYoung = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
 

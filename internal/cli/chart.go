@@ -110,7 +110,7 @@ func (a *call) demoPackages(ctx context.Context, cfg *config.Config, e app.Engin
 	}
 	a.print("fetching " + strings.Join(recipe.Packages, ", ") + " as wheels, once\n")
 	began := time.Now()
-	report, err := library.Install(ctx, environment.Order{Recipe: recipe, Python: python, Env: a.Env, Hurry: true, Say: a.Progress})
+	report, err := library.Install(ctx, environment.Order{Recipe: recipe, Python: python, Env: a.Env, Avoid: app.Changeable(cfg), Hurry: true, Say: a.Progress})
 	if err == nil {
 		err = a.Tried(ctx, e, library, report.Set, recipe)
 	}

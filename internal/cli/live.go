@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,9 +50,10 @@ func (a *call) statsCommand() *cobra.Command {
 		Use:   "stats",
 		Short: "Show executions, latency and resources of the running servers",
 		Long: `Shows what the running servers of the state directory have counted since their
-start, all together: queue, executions by status, latency, and their memory and
-CPU time. With several servers, the slowest latency is shown. Without a server it
-counts the executions stored in the state directory, and the rest is zero. Off a
+start, all together: queue, executions by status, latency, their memory and CPU
+time, and whether they sign the audit record. With several servers, the slowest
+latency is shown. Without a server it counts the executions stored in the state
+directory, and the rest is zero. Off a
 terminal, and with --json, it prints one JSON document.`,
 		Example: `  sandboxmcp stats --json`,
 		Args:    takes(),
@@ -77,6 +79,7 @@ terminal, and with --json, it prints one JSON document.`,
 			[]string{"latency p99", decimal(s.LatencyMS.P99) + " ms"},
 			[]string{"memory", decimal(s.Resources.RAMMB) + " MiB"},
 			[]string{"cpu", decimal(s.Resources.CPUSeconds) + " s"},
+			[]string{"audit record", signing(s.Record)},
 		))
 		return nil
 	})
@@ -89,6 +92,19 @@ func queueRows(s app.Stats) [][]string {
 		{"queued", strconv.Itoa(q.Queued)},
 		{"processed", strconv.FormatInt(q.TotalProcessed, 10)},
 	}
+}
+
+// signing says in words whether the record is signed.
+func signing(s *sandboxmcp.AuditSigning) string {
+	switch {
+	case s == nil:
+		return "no server runs"
+	case s.Signed:
+		return "signed"
+	case s.Since == nil:
+		return "not signed: " + s.Reason
+	}
+	return "not signed since " + s.Since.Format(time.RFC3339) + ": " + s.Reason
 }
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }

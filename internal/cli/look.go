@@ -60,9 +60,10 @@ func (a *call) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this machine can isolate and run",
-		Long: `Checks every isolation wall, limit and interpreter on this machine, and whether
-interpreters can be started ahead. For anything missing it prints the reason and
-the fix. Exits with 1 if something is missing that every run needs.
+		Long: `Checks every isolation wall, limit and interpreter on this machine, whether
+interpreters can be started ahead, and whether the audit record is signed. For
+anything missing it prints the reason and the fix. Exits with 1 if something is
+missing that every run needs.
 
 With --attack it runs programs that try to get out of a sandbox and to exceed its
 limits, and shows what each tried and what came of it. They do no harm, even if

@@ -20,6 +20,7 @@ type Order struct {
 	Recipe  Recipe
 	Python  Python
 	Env     []string     // the user's environment, for pip
+	Avoid   string       // directory without links, whose programs are not used; empty: none
 	Lock    []byte       // lock that the wheels have to match; nil: the stored lock, if it exists
 	Upgrade bool         // ignore the stored lock
 	Hurry   bool         // do not retry if the index does not answer

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // pip runs pip for one interpreter.
@@ -45,7 +46,7 @@ func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	tried := [][]string{{o.Python.Path, "-m", "pip"}}
 	for _, dir := range filepath.SplitList(lookup(o.Env, "PATH")) {
 		for _, name := range []string{"pip3", "pip"} {
-			if path := filepath.Join(dir, name); filepath.IsAbs(dir) && isProgram(path) {
+			if path := filepath.Join(dir, name); filepath.IsAbs(dir) && isProgram(path) && !plainfile.LeadsInto(o.Avoid, path) {
 				tried = append(tried, []string{path, "--python", o.Python.Path})
 			}
 		}
@@ -192,6 +193,10 @@ func (e *saidError) Error() string {
 	return e.err.Error()
 }
 
+// logins matches the user and the password of a URL. pip quotes a proxy of its configuration if that cannot be parsed,
+// so the password may have any characters.
+var logins = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`://[^'"]*@`) })
+
 func (e *saidError) Unwrap() error { return e.err }
 
 func (e *saidError) exit() int {
@@ -203,7 +208,7 @@ func (e *saidError) exit() int {
 
 const maxGist = 400
 
-// gist returns pip's error in one line: its lines that begin with ERROR, or else its last
+// gist returns pip's error in one line, without logins: its lines that begin with ERROR, or else its last
 // line.
 func gist(text string) string {
 	var said []string
@@ -220,7 +225,7 @@ func gist(text string) string {
 	if len(said) == 0 {
 		said = []string{last}
 	}
-	s := strings.Join(said, "; ")
+	s := logins().ReplaceAllString(strings.Join(said, "; "), "://***@")
 	if len(s) > maxGist {
 		s = s[:maxGist] + "…"
 	}

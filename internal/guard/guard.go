@@ -68,17 +68,37 @@ type Secrets struct {
 // Secrets returns the secrets of a namespace. had belongs to a live session; nil: none.
 func (g *Guard) Secrets(ns sandboxmcp.Namespace, had *Had) Secrets { return Secrets{g, ns, had} }
 
-// Masks returns a masker of the current secrets. It may be nil, which masks nothing.
+// Masks returns a masker of the current secrets. It may be nil, which masks nothing. It fails with queue_full if the
+// secrets change too often.
 func (s Secrets) Masks(ctx context.Context) (*redact.Masker, error) {
 	set, err := s.guard.cfg.Vault.Current(ctx, s.ns)
 	if err != nil {
 		return nil, err
 	}
-	masker := s.guard.maskers.of(s.ns, set, s.guard.cfg.PII)
+	masker, err := s.guard.maskers.of(ctx, s.ns, set, s.guard.cfg.PII)
+	if err != nil {
+		return nil, err
+	}
+	return s.andFormer(ctx, set, masker)
+}
+
+// andFormer returns a masker for the namespace's secrets and for those that programs of the session have received and
+// that are not current any more. set holds the current ones, and masker masks them.
+func (s Secrets) andFormer(ctx context.Context, set *vault.Set, masker *redact.Masker) (*redact.Masker, error) {
 	if s.had == nil {
 		return masker, nil
 	}
-	return s.had.remember(set, masker, nil, s.guard.cfg.PII), nil
+	old := s.had.former(set)
+	if len(old) == 0 {
+		return masker, nil
+	}
+	return s.guard.maskers.prepare(ctx, s.ns, preparation{
+		made: func() (*redact.Masker, bool) { return s.had.made(set, old) },
+		make: func(construct constructor) *redact.Masker {
+			return construct(append(secretsOf(set), old...), s.guard.cfg.PII)
+		},
+		keep: func(m *redact.Masker) { s.had.keep(set, old, m) },
+	})
 }
 
 // Had holds the secrets that programs of a session have received. It caches the masker
@@ -91,10 +111,10 @@ type Had struct {
 	masker *redact.Masker
 }
 
-// remember adds the secrets of a run, whose keys are given, to those that the session's programs
-// have received. It returns a masker for all of them, because a program may still hold a secret
-// that was deleted or replaced. set holds the namespace's secrets, and masker masks them.
-func (h *Had) remember(set *vault.Set, masker *redact.Masker, given []string, pii bool) *redact.Masker {
+// give adds the secrets of a run, whose keys are given, to those that the session's programs have received. They are
+// masked as long as the session lives, because a program may still hold a secret that was deleted or replaced. set
+// holds the namespace's secrets.
+func (h *Had) give(set *vault.Set, given []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, i := range set.Items {
@@ -105,15 +125,19 @@ func (h *Had) remember(set *vault.Set, masker *redact.Masker, given []string, pi
 			h.all[i.Value.Reveal()] = i.Key
 		}
 	}
-	old := h.former(set)
-	if len(old) == 0 {
-		return masker
-	}
-	slices.SortFunc(old, func(a, b redact.Secret) int { return strings.Compare(a.Name+"\x00"+a.Value, b.Name+"\x00"+b.Value) })
-	if h.masker == nil || h.set != set || !slices.Equal(h.old, old) {
-		h.set, h.old, h.masker = set, old, redact.New(append(secretsOf(set), old...), pii)
-	}
-	return h.masker
+}
+
+// made returns the masker of the current secrets, in set, and of the former ones, if it is cached.
+func (h *Had) made(set *vault.Set, old []redact.Secret) (*redact.Masker, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.masker, h.masker != nil && h.set == set && slices.Equal(h.old, old)
+}
+
+func (h *Had) keep(set *vault.Set, old []redact.Secret, masker *redact.Masker) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.set, h.old, h.masker = set, old, masker
 }
 
 // Bounds of the former secrets of a session, besides those that are current when it reaches them. Each is searched
@@ -126,8 +150,6 @@ const (
 // full reports whether the session's programs have received as many secrets that are not current any more as may be
 // remembered. set holds the current ones.
 func (h *Had) full(set *vault.Set) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	old, bytes := h.former(set), 0
 	for _, s := range old {
 		bytes += len(s.Value)
@@ -135,9 +157,11 @@ func (h *Had) full(set *vault.Set) bool {
 	return len(old) >= maxFormer || bytes >= maxFormerBytes
 }
 
-// former returns the secrets that the session's programs have received and whose values are not in set. The caller
-// holds the lock.
+// former returns the secrets that the session's programs have received and whose values are not in set, in a fixed
+// order.
 func (h *Had) former(set *vault.Set) (old []redact.Secret) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := map[string]bool{}
 	for _, i := range set.Items {
 		now[i.Value.Reveal()] = true
@@ -147,6 +171,7 @@ func (h *Had) former(set *vault.Set) (old []redact.Secret) {
 			old = append(old, redact.Secret{Name: key, Value: value})
 		}
 	}
+	slices.SortFunc(old, func(a, b redact.Secret) int { return strings.Compare(a.Name+"\x00"+a.Value, b.Name+"\x00"+b.Value) })
 	return old
 }
 
@@ -156,61 +181,4 @@ func secretsOf(set *vault.Set) []redact.Secret {
 		all = append(all, redact.Secret{Name: i.Key, Value: i.Value.Reveal()})
 	}
 	return all
-}
-
-// maskers caches a masker for each namespace until its secrets change.
-type maskers struct {
-	construct func(secrets []redact.Secret, pii bool) *redact.Masker // nil: redact.New; tests replace it
-	making    sync.Mutex                                             // held while a masker is made, which may take half a second; mu is not
-
-	mu  sync.Mutex // guards the fields below
-	all map[sandboxmcp.Namespace]maskerOf
-	pii *redact.Masker // for namespaces without secrets
-}
-
-type maskerOf struct {
-	set    *vault.Set
-	masker *redact.Masker
-}
-
-// of returns the masker of a namespace whose secrets are set. Only namespaces whose secrets have changed wait while one
-// is made, and they make one after the other: a caller can change its secrets as fast as it likes.
-func (m *maskers) of(ns sandboxmcp.Namespace, set *vault.Set, pii bool) *redact.Masker {
-	if have, ok := m.made(ns, set, pii); ok {
-		return have
-	}
-	m.making.Lock()
-	defer m.making.Unlock()
-	if have, ok := m.made(ns, set, pii); ok { // by another caller meanwhile
-		return have
-	}
-	construct := m.construct
-	if construct == nil {
-		construct = redact.New
-	}
-	masker := construct(secretsOf(set), pii)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.all == nil {
-		m.all = map[sandboxmcp.Namespace]maskerOf{}
-	}
-	m.all[ns] = maskerOf{set, masker}
-	return masker
-}
-
-// made returns the masker of a namespace if there is one, or if it is made at once.
-func (m *maskers) made(ns sandboxmcp.Namespace, set *vault.Set, pii bool) (masker *redact.Masker, ok bool) {
-	if len(set.Items) == 0 && !pii {
-		return nil, true
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(set.Items) == 0 {
-		if m.pii == nil {
-			m.pii = redact.New(nil, true)
-		}
-		return m.pii, true
-	}
-	have := m.all[ns]
-	return have.masker, have.set == set
 }

@@ -88,31 +88,34 @@ func (r *Run) choose(keys []string) (*sandboxmcp.AuditEntry, error) {
 	return &entry, nil
 }
 
-// Open opens the namespace's secrets and makes the masker. The caller has committed the transaction
-// of Use. Inject returns the error of Open.
-func (r *Run) Open() {
+// Open opens the namespace's secrets and makes the masker, which may have to wait. The caller has committed the
+// transaction of Use. Inject returns the error of Open.
+func (r *Run) Open(ctx context.Context) {
 	if r.set, r.err = r.opened(); r.err == nil {
-		r.masker = r.guard.maskers.of(r.req.Like.Namespace, r.set, r.guard.cfg.PII)
+		r.masker, r.err = r.guard.maskers.of(ctx, r.req.Like.Namespace, r.set, r.guard.cfg.PII)
 	}
 }
 
 // Inject returns the program's environment including its secrets, or nil if it gets none. Variables
 // that the caller set keep their values. had belongs to the live session; nil: a single run. If the
-// secrets could not be opened, Inject fails. It fails with access_denied if had has no room for more secrets.
-func (r *Run) Inject(had *Had) (map[string]string, error) {
+// secrets could not be opened, Inject fails. It fails with access_denied if had has no room for more secrets, and with
+// queue_full if the secrets change too often.
+func (r *Run) Inject(ctx context.Context, had *Had) (map[string]string, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
 	if had != nil {
-		given := slices.Collect(maps.Values(r.given))
-		full := len(given) > 0 && had.full(r.set)
-		if full {
-			given = nil
+		masker, err := r.guard.Secrets(r.req.Like.Namespace, had).andFormer(ctx, r.set, r.masker)
+		if err != nil {
+			return nil, err
 		}
-		if r.masker = had.remember(r.set, r.masker, given, r.guard.cfg.PII); full {
+		r.masker = masker
+		given := slices.Collect(maps.Values(r.given))
+		if len(given) > 0 && had.full(r.set) {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "programs of the session have had %d secrets, or %d KiB of them, that were replaced or deleted since, and get no more", maxFormer, maxFormerBytes>>10).
 				WithHint("make a new session")
 		}
+		had.give(r.set, given)
 	}
 	if len(r.given) == 0 {
 		return nil, nil //nolint:nilnil // the program gets no secrets

@@ -75,8 +75,8 @@ func (k *kit) run(t *testing.T, env map[string]string, none bool, had *guard.Had
 	if err != nil {
 		return r, nil, err
 	}
-	r.Open()
-	got, err := r.Inject(had)
+	r.Open(t.Context())
+	got, err := r.Inject(t.Context(), had)
 	return r, got, err
 }
 

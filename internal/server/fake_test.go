@@ -183,7 +183,7 @@ func (f *fake) Runtimes(context.Context) (sandboxmcp.Runtimes, error) {
 }
 
 func (f *fake) Stats(context.Context) (sandboxmcp.Stats, error) {
-	return sandboxmcp.Stats{Queue: sandboxmcp.QueueStats{MaxConcurrent: 4}}, nil
+	return sandboxmcp.Stats{Queue: sandboxmcp.QueueStats{MaxConcurrent: 4}, Record: &sandboxmcp.AuditSigning{Signed: true}}, nil
 }
 
 func (f *fake) last(t testing.TB) sandboxmcp.Request {

@@ -54,6 +54,7 @@ func sandboxStats() tool {
 			need("latency_ms", typed("object")),
 			need("pool", typed("object")),
 			need("resources", typed("object")),
+			need("record", about("object", "Audit record: signed, reason")),
 		),
 		run: func(s *Server, ctx context.Context, _ *call) (answer, error) {
 			st, err := s.engine.Stats(ctx)

@@ -16,8 +16,7 @@ func (v *Vault) inMemory(ns sandboxmcp.Namespace) *Set {
 	if set == nil {
 		return &Set{}
 	}
-	now := v.cfg.Now()
-	if slices.ContainsFunc(set.Items, func(i Item) bool { return !i.expires.IsZero() && !i.expires.After(now) }) {
+	if slices.ContainsFunc(set.Items, v.expired) {
 		set = v.sorted(set.Items)
 		v.memory[ns] = set
 	}
@@ -41,7 +40,7 @@ func (v *Vault) addMemory(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp
 	v.last++
 	item := Item{Key: s.Key, Value: s.Value, Version: v.last, created: now.UTC()}
 	if s.TTL > 0 {
-		item.expires = now.Add(s.TTL).UTC()
+		item.expires, item.until = now.Add(s.TTL).UTC(), v.elapsed()+s.TTL
 	}
 	had = slices.DeleteFunc(slices.Clone(had), func(i Item) bool { return i.Key == s.Key })
 	v.memory[c.Namespace] = v.sorted(append(had, item))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"filippo.io/age"
 
@@ -27,17 +28,24 @@ type looked struct {
 	set    *Set // nil until the values are unsealed
 }
 
+// clockSlack is how far ahead of this server's clock a secret with a lifetime may have been created. The clock of each
+// server is at most a minute from that of a database that they share. If the clock is set back further, such a
+// secret is not used until the clock has come to its creation again. So a clock that is set back once at most
+// doubles the time for which a secret is used.
+const clockSlack = 3 * time.Minute
+
 var nothing = &looked{set: &Set{}}
 
 // lookSealed returns the secrets of a namespace without their values. It reads the rows
 // only if they have changed.
 func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace) (*looked, error) {
-	now := store.FormatTime(v.cfg.Now())
+	clock := v.cfg.Now()
+	now, latest := store.FormatTime(clock), store.FormatTime(clock.Add(clockSlack))
 	if version, err := v.added().Version(ctx); err == nil && version == 0 {
 		return nothing, nil
 	}
 	l := &looked{}
-	if err := db.QueryRowContext(ctx, countAll, ns, now).Scan(&l.count, &l.newest); err != nil {
+	if err := db.QueryRowContext(ctx, countAll, ns, now, latest).Scan(&l.count, &l.newest); err != nil {
 		return nil, fmt.Errorf("look into the vault: %w", err)
 	}
 	if l.count == 0 {
@@ -49,7 +57,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 	if had != nil && had.count == l.count && had.newest == l.newest {
 		return had, nil
 	}
-	rows, err := db.QueryContext(ctx, selectAll, ns, now)
+	rows, err := db.QueryContext(ctx, selectAll, ns, now, latest)
 	if err != nil {
 		return nil, fmt.Errorf("look into the vault: %w", err)
 	}

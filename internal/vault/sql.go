@@ -3,12 +3,13 @@ package vault
 // The statements of this package. Its tables are secrets and vault_recipient. A comment
 // above a statement names its parameters in their order.
 const (
-	// namespace, now
-	countAll = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?)`
+	// namespace, now, latest creation. A secret with a lifetime that was created later has an end that means nothing,
+	// because the clock was set back.
+	countAll = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ? AND created_at <= ?)`
 
-	// namespace, now
+	// namespace, now, latest creation
 	selectAll = `SELECT version, key, sealed, created_at, expires_at FROM secrets
-		WHERE namespace = ? AND (expires_at = '' OR expires_at > ?) ORDER BY key`
+		WHERE namespace = ? AND (expires_at = '' OR expires_at > ? AND created_at <= ?) ORDER BY key`
 
 	// namespace, key, now; counts the namespace's secrets except that key
 	countOthers = `SELECT count(*), coalesce(sum(length(sealed)), 0) FROM secrets WHERE namespace = ? AND key != ? AND (expires_at = '' OR expires_at > ?)`

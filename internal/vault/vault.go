@@ -59,8 +59,9 @@ type Config struct {
 
 // Vault holds secrets. Its methods may be called concurrently.
 type Vault struct {
-	cfg Config
-	key *keys // used by a sealed vault
+	cfg     Config
+	key     *keys                // used by a sealed vault
+	elapsed func() time.Duration // since the vault was opened, by a clock that is never set
 
 	adding sync.Mutex // held while a secret in memory is added or deleted
 
@@ -81,7 +82,14 @@ type Item struct {
 	Value   sandboxmcp.Secret
 	Version int64 // unique for each value that is set
 	created time.Time
-	expires time.Time // zero: never
+	expires time.Time     // zero: never
+	until   time.Duration // as expires, in the time that [Vault.elapsed] returns; only in memory
+}
+
+// expired reports whether the lifetime of an item has passed, by either clock: the one of the machine may be set back,
+// and the other one may stand still while the machine sleeps.
+func (v *Vault) expired(i Item) bool {
+	return !i.expires.IsZero() && (!i.expires.After(v.cfg.Now()) || i.until > 0 && v.elapsed() >= i.until)
 }
 
 // Open makes a vault. It reads no key and unseals nothing. For kind Env it fails if a
@@ -96,7 +104,8 @@ func Open(cfg Config) (*Vault, error) {
 	if cfg.Check == nil {
 		cfg.Check = func(string, string) error { return nil }
 	}
-	v := &Vault{cfg: cfg, memory: map[sandboxmcp.Namespace]*Set{}, cache: map[sandboxmcp.Namespace]*looked{}}
+	began := time.Now()
+	v := &Vault{cfg: cfg, elapsed: func() time.Duration { return time.Since(began) }, memory: map[sandboxmcp.Namespace]*Set{}, cache: map[sandboxmcp.Namespace]*looked{}}
 	switch cfg.Kind {
 	case Env:
 		for _, ns := range cfg.Namespaces {
@@ -282,8 +291,7 @@ func unavailable(why string, err error) *sandboxmcp.Error {
 
 // sorted returns a set of the items that have not expired.
 func (v *Vault) sorted(items []Item) *Set {
-	now := v.cfg.Now()
-	items = slices.DeleteFunc(slices.Clone(items), func(i Item) bool { return !i.expires.IsZero() && !i.expires.After(now) })
+	items = slices.DeleteFunc(slices.Clone(items), v.expired)
 	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Key, b.Key) })
 	return &Set{Items: items}
 }

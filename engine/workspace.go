@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
+)
+
+// checkWorkspace refuses a workspace that shows keys or records to programs, such as the state
+// directory or a part of it, or in which programs could change what this server obeys or proves its
+// record with. settings is the file of the settings, and env the server's environment.
+func checkWorkspace(c *config.Config, settings string, env []string) error {
+	if c.WorkspacePath == "" {
+		if c.WorkspaceMode == "rw" {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "workspace_mode is rw and workspace_path is not set").WithHint("set workspace_path to the directory that programs may change")
+		}
+		return nil
+	}
+	refuse := func(why string) error {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "workspace_path is %s; %s", sandboxmcp.Quote(c.WorkspacePath), why).WithHint("name a directory that programs may read")
+	}
+	real, err := filepath.EvalSymlinks(c.WorkspacePath)
+	if err != nil {
+		return refuse("it is not there")
+	}
+	c.WorkspacePath = real
+	shown := map[string]string{
+		c.StateDir: "the state directory", c.SQLitePath: "the database", c.KeysFrom: "the directory of keys_from", c.Kube.KeyFile: "kube_key_file",
+	}
+	if c.KeysFrom != "" { // its files may be links
+		shown[filepath.Join(c.KeysFrom, sign.PrivateFile)] = "a key of keys_from"
+		shown[filepath.Join(c.KeysFrom, vault.KeyFile)] = "a key of keys_from"
+	}
+	for own, what := range shown {
+		if own != "" && own != ":memory:" && isIn(real, own) {
+			return refuse(what + " is in it")
+		}
+	}
+	if c.WorkspaceMode == "rw" {
+		for _, o := range obeyed(c, settings, env) {
+			if plainfile.LeadsInto(real, o.path) {
+				return refuse(o.what + " is in it, or is reached through it")
+			}
+		}
+	}
+	return checkOutside(c, refuse)
+}
+
+// trusted is a file or a directory that the server trusts, and what it is.
+type trusted struct{ path, what string }
+
+// obeyed lists the files that this server executes, obeys or proves its record with. In a directory that programs
+// can change they would decide what the server does, or which servers it trusts. Not listed are interpreters and the
+// configuration of package managers, which are passed over there one by one.
+func obeyed(c *config.Config, settings string, env []string) []trusted {
+	var all []trusted
+	add := func(what string, paths ...string) {
+		for _, path := range paths {
+			if path != "" {
+				all = append(all, trusted{path, what})
+			}
+		}
+	}
+	variable := func(name string) string { return config.Lookup(env, name) }
+	home := variable("HOME")
+	add("the state directory", c.StateDir)
+	add("the directory of keys_from", c.KeysFrom)
+	add("kube_key_file", c.Kube.KeyFile)
+	if c.SQLitePath != ":memory:" {
+		add("the database", c.SQLitePath)
+	}
+	add("the file of the settings", settings)
+	add("audit_checkpoint_file", c.AuditCheckpointFile)
+	add("rootfs", c.RootFS)
+	add("kube_config", c.Kube.Config) // it may name a program that the server starts
+	if program, err := os.Executable(); err == nil {
+		add("this program", program)
+	}
+	if c.Source("sandbox_log_file") != config.FromDefault {
+		add("the file of the log", c.Tools.LogFile)
+	}
+	add("SSL_CERT_FILE", variable("SSL_CERT_FILE"))
+	for _, dir := range filepath.SplitList(variable("SSL_CERT_DIR")) {
+		add("SSL_CERT_DIR", withFiles(dir)...)
+	}
+	if dir := dockerCerts(env); dir != "" {
+		add("the directory of Docker's certificates", withFiles(dir)...)
+	}
+	if c.DatabaseURL.Reveal() != "" {
+		for _, name := range []string{"PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "PGPASSFILE", "PGSERVICEFILE"} {
+			add(name, variable(name))
+		}
+		add("a file of database_url", filesOf(c.DatabaseURL.Reveal())...)
+		add("a file of PostgreSQL's clients", inHome(home, ".pgpass", ".pg_service.conf", ".postgresql/root.crt", ".postgresql/postgresql.crt", ".postgresql/postgresql.key")...)
+	}
+	if c.DefaultBackend == config.Kube {
+		add("KUBECONFIG", filepath.SplitList(variable("KUBECONFIG"))...)
+		add("the configuration of the cluster", inHome(home, ".kube/config")...)
+		add("a directory of PATH", filepath.SplitList(variable("PATH"))...) // the configuration may name a program
+	}
+	if c.BlobURL != "" {
+		add("AWS_SHARED_CREDENTIALS_FILE", variable("AWS_SHARED_CREDENTIALS_FILE")) // it may name a program
+		add("the key of the object store", inHome(home, ".aws/credentials")...)
+	}
+	return all
+}
+
+// withFiles returns a directory and what is directly in it, which may be links.
+func withFiles(dir string) []string {
+	all := []string{dir}
+	entries, _ := os.ReadDir(dir) // one that cannot be read has nothing that is trusted
+	for _, e := range entries {
+		all = append(all, filepath.Join(dir, e.Name()))
+	}
+	return all
+}
+
+func inHome(home string, names ...string) (all []string) {
+	if home == "" {
+		return nil
+	}
+	for _, name := range names {
+		all = append(all, filepath.Join(home, name))
+	}
+	return all
+}
+
+// filesOf returns the files that the parameters of a database's URL name.
+func filesOf(database string) (all []string) {
+	u, err := url.Parse(database)
+	if err != nil {
+		return nil // it was refused before
+	}
+	for _, name := range []string{"sslrootcert", "sslcert", "sslkey", "passfile", "servicefile"} {
+		all = append(all, u.Query()[name]...)
+	}
+	return all
+}
+
+// checkOutside refuses a workspace in a directory of this server. Programs would see results of all
+// namespaces there, or the proof with which the server's socket is used.
+func checkOutside(c *config.Config, refuse func(why string) error) error {
+	around := map[string]string{c.StateDir: "the state directory", c.KeysFrom: "the directory of keys_from"}
+	if database, err := filepath.EvalSymlinks(c.SQLitePath); err == nil && c.SQLitePath != "" {
+		around[store.NotesDir(database)] = "the directory of the database's newest records"
+	}
+	for own, what := range around {
+		if own == "" {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(own)
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err == nil && isIn(real, c.WorkspacePath) { // a directory that does not exist has nothing in it
+			return refuse("it is in " + what)
+		}
+	}
+	return nil
+}
+
+// isIn reports whether a path, or what it links to, is in a directory. The directory has no links.
+func isIn(dir, path string) bool {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return true
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil { // it does not exist yet
+		real = path
+		if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			real = filepath.Join(parent, filepath.Base(path))
+		}
+	}
+	for _, p := range []string{path, real} {
+		if rel, err := filepath.Rel(dir, p); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
+}
