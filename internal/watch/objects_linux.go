@@ -72,6 +72,8 @@ type Target struct {
 	progress    progress // of epoll
 	directories beside[string]
 	records     beside[int] // its record locks
+	files       beside[int] // its open files
+	filesFrom   time.Time   // when their count began; used by Objects.run alone
 	devices     []uint64    // of its own file systems; used by Objects.run alone
 	ending      atomic.Bool // its programs are being ended
 
@@ -92,7 +94,9 @@ type Objects struct {
 
 	runs      sync.WaitGroup
 	locksDue  bool        // a sandbox has run since locks were counted; used by run alone
+	filesDue  bool        // open files are to be counted again; used by run alone
 	nextLook  time.Time   // earliest time of the next count of locks; used by run alone
+	nextFiles time.Time   // earliest time of the next count of open files; used by run alone
 	nextEpoll time.Time   // earliest time of the next count of epoll watches; used by run alone
 	short     atomic.Bool // the kernel has refused to watch a descriptor for the server
 }
@@ -199,6 +203,10 @@ func (o *Objects) look(live []*Target, short bool) {
 		}
 	}
 	o.lookAtEpoll(live, short)
+	if (o.locksDue || o.filesDue) && time.Now().After(o.nextFiles) {
+		text, _ := os.ReadFile("/proc/sys/fs/file-nr")
+		o.filesDue = o.lookAtFiles(live, string(text))
+	}
 	if !o.locksDue || time.Now().Before(o.nextLook) {
 		return
 	}
