@@ -19,9 +19,9 @@ func TestLocksAreCountedByProcess(t *testing.T) {
 4: LEASE  ACTIVE    READ 44 08:01:78 0 EOF
 torn
 `
-	got, lines := countLocks(strings.NewReader(text))
-	if want := map[int]int{42: 2, 43: 1, -1: 1, 44: 1}; !maps.Equal(got, want) || lines != 5 {
-		t.Errorf("got %v in %d lines, want %v in 5", got, lines, want)
+	got := countLocks(strings.NewReader(text), nil)
+	if want := map[int]int{42: 1, 43: 1, -1: 1, 44: 1}; !maps.Equal(got.byPID, want) || got.lines != 5 {
+		t.Errorf("got %v in %d lines, want %v in 5", got.byPID, got.lines, want)
 	}
 }
 
@@ -32,9 +32,9 @@ func TestLockThatIsToldTwiceCountsOnce(t *testing.T) {
 	for i := range lockLines + 9 {
 		fmt.Fprintf(&text, "%d: POSIX  ADVISORY  WRITE 42 00:1b:5 %d %d\n", i, i%2000, i%2000)
 	}
-	got, lines := countLocks(strings.NewReader(text.String()))
-	if got[42] != 2000 || lines != lockLines {
-		t.Errorf("got %d locks in %d lines, want 2000 in %d", got[42], lines, lockLines)
+	got := countLocks(strings.NewReader(text.String()), nil)
+	if got.byPID[42] != 2000 || got.lines != lockLines {
+		t.Errorf("got %d locks in %d lines, want 2000 in %d", got.byPID[42], got.lines, lockLines)
 	}
 }
 

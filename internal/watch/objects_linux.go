@@ -1,11 +1,9 @@
 package watch
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"maps"
 	"os"
@@ -73,6 +71,10 @@ type Target struct {
 	epoll       beside[epollCount]
 	progress    progress // of epoll
 	directories beside[string]
+	records     beside[int] // its record locks
+	files       beside[int] // its open files
+	filesFrom   time.Time   // when their count began; used by Objects.run alone
+	devices     []uint64    // of its own file systems; used by Objects.run alone
 	ending      atomic.Bool // its programs are being ended
 
 	unsure      int       // counts of epoll watches in a row that were unsure; used by Objects.run alone
@@ -92,7 +94,9 @@ type Objects struct {
 
 	runs      sync.WaitGroup
 	locksDue  bool        // a sandbox has run since locks were counted; used by run alone
+	filesDue  bool        // open files are to be counted again; used by run alone
 	nextLook  time.Time   // earliest time of the next count of locks; used by run alone
+	nextFiles time.Time   // earliest time of the next count of open files; used by run alone
 	nextEpoll time.Time   // earliest time of the next count of epoll watches; used by run alone
 	short     atomic.Bool // the kernel has refused to watch a descriptor for the server
 }
@@ -199,6 +203,10 @@ func (o *Objects) look(live []*Target, short bool) {
 		}
 	}
 	o.lookAtEpoll(live, short)
+	if (o.locksDue || o.filesDue) && time.Now().After(o.nextFiles) {
+		text, _ := os.ReadFile("/proc/sys/fs/file-nr")
+		o.filesDue = o.lookAtFiles(live, string(text))
+	}
 	if !o.locksDue || time.Now().Before(o.nextLook) {
 		return
 	}
@@ -247,25 +255,26 @@ func (o *Objects) lookAtLocks() (others bool) {
 	if err != nil {
 		return false
 	}
-	byPID, lines := countLocks(f)
-	_ = f.Close()
-	if lines <= maxLocks {
-		return false
-	}
-	owners := map[int]*Target{}
-	o.mu.Lock()
-	for s := range o.targets { // also those that were added while the locks were read
-		owners[s.Slot.PID()] = s
-	}
-	o.mu.Unlock()
-	held := map[*Target]int{}
-	for pid, n := range byPID {
-		if s := ownerOf(pid, owners); s != nil {
-			held[s] += n
+	devices := map[uint64]*Target{}
+	for _, s := range o.all() {
+		for _, d := range s.ownDevices() {
+			devices[d] = s
 		}
 	}
-	others = true
-	for s, n := range held {
+	locks := countLocks(f, devices)
+	_ = f.Close()
+	if locks.lines <= maxLocks {
+		return false
+	}
+	all, inits := o.all(), map[int]*Target{} // also those that were added while the locks were read
+	for _, s := range all {
+		inits[s.Slot.PID()] = s
+	}
+	locks.add(func(pid int) *Target { return ownerOf(pid, inits) }, (*Target).descriptors)
+	sure := locks.lines < lockLines || locks.addRecords(all)
+	o.locksDue = !sure
+	others = sure
+	for s, n := range locks.held {
 		if n > maxLocks {
 			o.end(s, fmt.Sprintf("more than %d file locks", maxLocks))
 			o.locksDue = true
@@ -275,34 +284,11 @@ func (o *Objects) lookAtLocks() (others bool) {
 	return others
 }
 
-// countLocks counts the locks of a text in the form of /proc/locks by process. The kernel writes
-// the list in pieces and finds its position by the line number. If locks are added meanwhile, it
-// writes a lock twice; countLocks counts it once. Two locks of one process are never equal, because
-// a process has one descriptor table.
-func countLocks(r io.Reader) (byPID map[int]int, lines int) {
-	byPID = map[int]int{}
-	seen, seed := map[uint64]struct{}{}, maphash.MakeSeed()
-	text := bufio.NewScanner(r)
-	for text.Scan() && lines < lockLines {
-		_, lock, ok := bytes.Cut(text.Bytes(), []byte(": ")) // the text after the line number
-		f := bytes.Fields(lock)
-		if len(f) > 0 && string(f[0]) == "->" { // a request that waits for the lock above
-			f = f[1:]
-		}
-		if !ok || len(f) < 4 {
-			continue
-		}
-		lines++
-		id := maphash.Bytes(seed, lock)
-		if _, again := seen[id]; again {
-			continue
-		}
-		seen[id] = struct{}{}
-		if pid, err := strconv.Atoi(string(f[3])); err == nil {
-			byPID[pid]++
-		}
-	}
-	return byPID, lines
+// all returns the sandboxes.
+func (o *Objects) all() []*Target {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Keys(o.targets))
 }
 
 // maxAncestry bounds how many parents of a process ownerOf reads.

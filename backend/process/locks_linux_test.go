@@ -1,0 +1,23 @@
+package process_test
+
+import (
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+)
+
+// TestLocksOfWholeFilesAreCounted: the process that /proc/locks names may have ended, and equal locks have equal lines.
+func TestLocksOfWholeFilesAreCounted(t *testing.T) {
+	b := newBackend(func(*process.Config) {})(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	for _, how := range []string{"equal", "ended", "mapped"} {
+		t.Run(how, func(t *testing.T) {
+			sb, err := b.Open(t.Context(), spec("locks-"+how))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = sb.Close(t.Context()) }()
+			runHolder(t, sb, "holds-locks-of-whole-files.py", how, true)
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package watch
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestEqualLocksOfWholeFilesCountEach: a process may have locked a file through several open files of its own. The
+// kernel writes the same line for each.
+func TestEqualLocksOfWholeFilesCountEach(t *testing.T) {
+	var text strings.Builder
+	for i := range 900 {
+		fmt.Fprintf(&text, "%d: FLOCK  ADVISORY  READ 42 00:1b:5 0 EOF\n", i)
+	}
+	got := countLocks(strings.NewReader(text.String()), nil)
+	if want := map[int]int{42: 900}; !maps.Equal(got.whole, want) || len(got.byPID) != 0 || got.lines != 900 {
+		t.Errorf("got %v and %v in %d lines, want %v", got.whole, got.byPID, got.lines, want)
+	}
+}
+
+// TestLocksBelongToAFileSystem: the process that has taken a lock of a whole file may have ended, and its number may be
+// that of a process of another sandbox.
+func TestLocksBelongToAFileSystem(t *testing.T) {
+	const text = "1: FLOCK  ADVISORY  READ 7 00:1b:5 0 EOF\n2: FLOCK  ADVISORY  READ 7 00:1b:5 0 EOF\n" +
+		"3: POSIX  ADVISORY  WRITE 99 00:1b:5 0 0\n4: POSIX  ADVISORY  WRITE 7 08:01:5 0 0\n"
+	one, other := &Target{}, &Target{}
+	l := countLocks(strings.NewReader(text), map[uint64]*Target{unix.Mkdev(0, 0x1b): one})
+	if l.held[one] != 3 || len(l.whole) != 0 || !maps.Equal(l.byPID, map[int]int{7: 1}) {
+		t.Errorf("got %d locks of the sandbox, and %v and %v, want 3, none and one of process 7", l.held[one], l.whole, l.byPID)
+	}
+	l.whole[7], l.whole[99] = 9000, 9000
+	owner := func(pid int) *Target {
+		if pid == 7 {
+			return other
+		}
+		return nil
+	}
+	l.add(owner, func(*Target) int { return 30 })
+	if l.held[one] != 3 || l.held[other] != 31 {
+		t.Errorf("got %d and %d locks, want 3 and 31", l.held[one], l.held[other])
+	}
+}
+
+// TestLocksAreReadUntilASandboxHasTooMany: reading further ones takes long.
+func TestLocksAreReadUntilASandboxHasTooMany(t *testing.T) {
+	text := strings.Repeat("1: FLOCK  ADVISORY  READ 7 00:1b:5 0 EOF\n", 2*maxLocks)
+	one := &Target{}
+	l := countLocks(strings.NewReader(text), map[uint64]*Target{unix.Mkdev(0, 0x1b): one})
+	if want := maxLocks + 1; l.held[one] != want || l.lines != want {
+		t.Errorf("got %d locks in %d lines, want %d", l.held[one], l.lines, want)
+	}
+}
+
+// TestRecordLocksAreReadOfDescriptors: all descriptors of a file show the same record locks of the process.
+func TestRecordLocksAreReadOfDescriptors(t *testing.T) {
+	const text = "pos:\t0\nflags:\t0100000\nmnt_id:\t29\nino:\t5\n" +
+		"lock:\t1: FLOCK  ADVISORY  READ 42 00:1b:5 0 EOF\n" +
+		"lock:\t2: POSIX  ADVISORY  WRITE 42 00:1b:5 0 0\nlock:\t3: POSIX  ADVISORY  WRITE 42 00:1b:5 2 2\n"
+	counted := map[string]bool{}
+	for i, want := range []int{2, 0} {
+		if got := recordsIn(strings.NewReader(text), counted, 9); got != want {
+			t.Errorf("descriptor %d: got %d locks, want %d", i, got, want)
+		}
+	}
+	if got := recordsIn(strings.NewReader(text), map[string]bool{}, 1); got != 1 {
+		t.Errorf("got %d locks, want no more than 1", got)
+	}
+}

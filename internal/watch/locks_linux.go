@@ -1,0 +1,201 @@
+package watch
+
+import (
+	"bufio"
+	"bytes"
+	"hash/maphash"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// locks are those of a text in the form of /proc/locks.
+type locks struct {
+	held  map[*Target]int // in the file systems of sandboxes
+	byPID map[int]int     // elsewhere, by the process that has taken it or waits for it, without those of whole files
+	whole map[int]int     // elsewhere, of whole files (flock), by the process that has taken it
+	lines int
+}
+
+// countLocks counts the locks of a text in the form of /proc/locks. The kernel writes
+// the list in pieces and finds its position by the line number. If locks are added meanwhile, it
+// writes a lock twice; countLocks counts it once. Two record locks of one process are never equal, because
+// a process has one descriptor table. Locks of whole files that are equal may belong to several open files of one
+// process, so each line counts.
+//
+// devices are those of the sandboxes' own file systems. Programs of others hold no locks there. countLocks stops when a
+// sandbox that is not being ended holds too many there: reading on takes seconds while programs take locks.
+func countLocks(r io.Reader, devices map[uint64]*Target) locks {
+	l := locks{held: map[*Target]int{}, byPID: map[int]int{}, whole: map[int]int{}}
+	seen, seed := map[uint64]struct{}{}, maphash.MakeSeed()
+	text := bufio.NewScanner(r)
+	for text.Scan() && l.lines < lockLines {
+		_, lock, ok := bytes.Cut(text.Bytes(), []byte(": ")) // the text after the line number
+		f := bytes.Fields(lock)
+		if len(f) > 0 && string(f[0]) == "->" { // a request that waits for the lock above
+			f = f[1:]
+		}
+		if !ok || len(f) < 5 {
+			continue
+		}
+		l.lines++
+		whole := string(f[0]) == "FLOCK"
+		if !whole {
+			id := maphash.Bytes(seed, lock)
+			if _, again := seen[id]; again {
+				continue
+			}
+			seen[id] = struct{}{}
+		}
+		pid, err := strconv.Atoi(string(f[3]))
+		switch s := devices[deviceIn(f[4])]; {
+		case s != nil:
+			if l.held[s]++; l.held[s] > maxLocks && !s.ending.Load() {
+				return l
+			}
+		case err != nil:
+		case whole:
+			l.whole[pid]++
+		default:
+			l.byPID[pid]++
+		}
+	}
+	return l
+}
+
+// deviceIn returns the device in "major:minor:inode", of which the first two are hexadecimal.
+func deviceIn(file []byte) uint64 {
+	parts := bytes.Split(file, []byte(":"))
+	if len(parts) != 3 {
+		return 0
+	}
+	major, _ := strconv.ParseUint(string(parts[0]), 16, 32)
+	minor, _ := strconv.ParseUint(string(parts[1]), 16, 32)
+	return unix.Mkdev(uint32(major), uint32(minor))
+}
+
+// add adds the locks elsewhere to those that sandboxes hold. A lock of a whole file belongs to an open file, which other
+// processes and mappings may keep when the process that has taken it has ended. Its number may then be that of a process
+// of another sandbox. So these locks count only up to the number of descriptors of that sandbox.
+func (l locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int) {
+	for pid, n := range l.byPID {
+		if s := ownerOf(pid); s != nil {
+			l.held[s] += n
+		}
+	}
+	whole := map[*Target]int{}
+	for pid, n := range l.whole {
+		if s := ownerOf(pid); s != nil {
+			whole[s] += n
+		}
+	}
+	for s, n := range whole {
+		if l.held[s]+n > maxLocks {
+			l.held[s] += min(n, descriptors(s))
+		}
+	}
+}
+
+// addRecords counts the record locks of sandboxes by process, for a list that is too long. sure is false if that goes on.
+func (l locks) addRecords(all []*Target) (sure bool) {
+	sure = true
+	for _, s := range all {
+		n, done := s.records.ask(s.countRecords)
+		l.held[s], sure = max(l.held[s], n), sure && done
+	}
+	return sure
+}
+
+// ownDevices returns the devices of the sandbox's own file systems in memory.
+func (s *Target) ownDevices() []uint64 {
+	if s.Plain || s.devices != nil {
+		return s.devices
+	}
+	release, err := s.Hold()
+	if err != nil {
+		return nil
+	}
+	defer release()
+	found := []uint64{}
+	for _, at := range []int{jail.DirWork, jail.DirTemp, jail.DirShm} {
+		var system unix.Statfs_t
+		var st unix.Stat_t
+		if fd := s.Slot.Dirs[at]; fd >= 0 && unix.Fstatfs(fd, &system) == nil && system.Type == unix.TMPFS_MAGIC && unix.Fstat(fd, &st) == nil {
+			found = append(found, st.Dev)
+		}
+	}
+	var shm unix.Stat_t // the server has a descriptor of it only without a control group
+	if unix.Stat("/proc/"+strconv.Itoa(s.Slot.PID())+"/root/dev/shm", &shm) == nil && !s.Slot.Ended() {
+		found = append(found, shm.Dev)
+	}
+	s.devices = found
+	return found
+}
+
+// descriptors returns how many descriptors the processes of the sandbox have.
+func (s *Target) descriptors() (sum int) {
+	release, err := s.Hold()
+	if err != nil {
+		return 0
+	}
+	defer release()
+	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+		sum += countFiles(filesOf(p))
+	}
+	return sum
+}
+
+// countRecords counts the record locks of the sandbox, up to a few more than it may have, by the descriptors of its
+// processes. A process loses its locks on a file when it closes any descriptor of the file.
+func (s *Target) countRecords() (sum int) {
+	release, err := s.Hold()
+	if err != nil {
+		return 0
+	}
+	defer release()
+	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+		dir := filesOf(p)
+		names, _ := readNames(dir)
+		files := map[string]bool{} // whose locks were counted
+		for _, name := range names {
+			if to, err := os.Readlink(filepath.Join(dir, name)); err != nil || to == epollLink { // a program can hold the lock of an epoll set
+				continue
+			}
+			text, err := os.Open(filepath.Join(filepath.Dir(dir), "fdinfo", name))
+			if err != nil {
+				continue
+			}
+			sum += recordsIn(text, files, maxLocks+1)
+			_ = text.Close()
+			if sum > maxLocks {
+				return sum
+			}
+		}
+	}
+	return sum
+}
+
+// recordsIn counts the record locks of a text in the form of /proc/PID/fdinfo, at most so many. Those of a file in
+// counted are left out, and the file is added.
+func recordsIn(r io.Reader, counted map[string]bool, most int) (n int) {
+	file := ""
+	for text := bufio.NewScanner(r); n < most && text.Scan(); {
+		f := bytes.Fields(text.Bytes()) // lock: N: POSIX ADVISORY WRITE pid device:inode start end
+		if len(f) < 8 || string(f[0]) != "lock:" || string(f[2]) != "POSIX" {
+			continue
+		}
+		if file == "" {
+			if file = string(f[6]); counted[file] {
+				return 0
+			}
+			counted[file] = true
+		}
+		n++
+	}
+	return n
+}

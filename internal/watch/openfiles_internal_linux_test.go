@@ -1,0 +1,55 @@
+package watch
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestFilesOfTheHostAreRead: sandboxes are looked at when half of what the kernel allows is open.
+func TestFilesOfTheHostAreRead(t *testing.T) {
+	if used, most := filesIn("2286\t0\t2466193\n"); used != 2286 || most != 2466193 {
+		t.Errorf("got %d of %d, want 2286 of 2466193", used, most)
+	}
+	if used, most := filesIn(""); used != 0 || most != 0 {
+		t.Errorf("no text: got %d of %d, want none", used, most)
+	}
+	looked := false
+	s := &Target{Hold: func() (func(), error) { looked = true; return nil, os.ErrClosed }}
+	for text, want := range map[string]bool{"999 0 2000": false, "1000 0 2000": true, "9000 0 9223372036854775807": false} {
+		looked = false
+		if o := NewObjects(0); o.lookAtFiles([]*Target{s}, text) || looked != want {
+			t.Errorf("%s: got looked %t, want %t", text, looked, want)
+		}
+	}
+}
+
+// TestMappingsKeepFilesOpen: a mapping counts although the descriptor of its file was closed.
+func TestMappingsKeepFilesOpen(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := mappedFiles("/proc/self", 1<<20)
+	const more = 500
+	for range more {
+		fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_PRIVATE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Munmap(m) }()
+		_ = unix.Close(fd)
+	}
+	if got := mappedFiles("/proc/self", 1<<20) - before; got < more {
+		t.Errorf("got %d more mappings of files, want %d", got, more)
+	}
+	if got := mappedFiles("/proc/self", 100); got != 101 {
+		t.Errorf("got %d mappings of files, want the count to stop at 101", got)
+	}
+}

@@ -1,0 +1,102 @@
+package watch
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The kernel bounds the open files of the whole host (fs.file-max). A mapping keeps a file open whose descriptor was
+// closed, and a process may have 65 530 mappings. So descriptors do not bound the open files of a sandbox. If half of
+// the host's are in use, a sandbox that may hold more than a share of them is ended.
+const (
+	filesInUse   = 2  // 1/filesInUse of the host's
+	filesShare   = 16 // of the host's; one sandbox may hold 1/filesShare
+	fewOpenFiles = 1 << 16
+)
+
+// lookAtFiles ends the programs of sandboxes that may hold too many open files. text has the form of
+// /proc/sys/fs/file-nr. It reports whether open files are to be counted again.
+func (o *Objects) lookAtFiles(live []*Target, text string) (again bool) {
+	used, most := filesIn(text)
+	if most <= 0 || used < most/filesInUse {
+		return false
+	}
+	began, share := time.Now(), max(most/filesShare, fewOpenFiles)
+	for _, s := range live {
+		if s.files.idle() {
+			s.filesFrom = began
+		}
+		n, done := s.files.ask(func() int { return s.countFiles(share) })
+		switch {
+		case n > share:
+			o.end(s, fmt.Sprintf("more than %d open files", share))
+			again = true
+		case !done:
+			again = true
+			if began.Sub(s.filesFrom) > mostStill { // a program can hold the lock of its mappings
+				o.end(s, "open files that its programs keep from being counted")
+			}
+		}
+	}
+	if !again {
+		o.nextFiles = time.Now().Add(epollRest * time.Since(began))
+	}
+	return again
+}
+
+// filesIn returns how many files are open on the host, and how many may be.
+func filesIn(text string) (used, most int) {
+	f := strings.Fields(text)
+	if len(f) != 3 {
+		return 0, 0
+	}
+	used, _ = strconv.Atoi(f[0])
+	most, _ = strconv.Atoi(f[2]) // the largest number if there is no bound
+	return used, most
+}
+
+// countFiles returns how many files the sandbox may hold open: its descriptors and its mappings of files. It stops above
+// limit.
+func (s *Target) countFiles(limit int) (sum int) {
+	release, err := s.Hold()
+	if err != nil {
+		return 0
+	}
+	defer release()
+	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+		if sum += countFiles(filesOf(p)); sum > limit {
+			return sum
+		}
+		if sum += mappedFiles("/proc/"+p, limit); sum > limit {
+			return sum
+		}
+	}
+	return sum
+}
+
+// mappedFiles counts the mappings of files of a process, by its directory in /proc. If its first thread has ended, the
+// kernel shows them at the others.
+func mappedFiles(process string, limit int) (n int) {
+	tasks, _ := readNames(process + "/task")
+	for _, t := range tasks {
+		f, err := os.Open(process + "/task/" + t + "/maps")
+		if err != nil {
+			continue
+		}
+		for text := bufio.NewScanner(f); n <= limit && text.Scan(); {
+			if fields := bytes.Fields(text.Bytes()); len(fields) > 4 && string(fields[4]) != "0" { // range, rights, offset, device, inode
+				n++
+			}
+		}
+		_ = f.Close()
+		if n > 0 {
+			break
+		}
+	}
+	return n
+}
