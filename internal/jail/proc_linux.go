@@ -330,19 +330,21 @@ func (s *Slot) ended(b []byte) (orphan bool) {
 		return false
 	}
 	delete(s.forks, word(b, 1))
-	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) && s.forking == 0 && len(s.forks) == 0 // init does not count programs that it has not forked yet
 	us := binary.LittleEndian.Uint64(b[16:]) + binary.LittleEndian.Uint64(b[24:])
 	cpu := time.Duration(us) * time.Microsecond
 	s.user += cpu
 	p := s.running[word(b, 1)]
+	if p != nil {
+		delete(s.running, p.pid)
+		for tag, q := range s.starting {
+			if q == p {
+				delete(s.starting, tag)
+			}
+		}
+	}
+	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) && s.forking == 0 && len(s.forks) == 0 // init does not count programs that it has not forked yet
 	if p == nil {
 		return true
-	}
-	delete(s.running, p.pid)
-	for tag, q := range s.starting {
-		if q == p {
-			delete(s.starting, tag)
-		}
 	}
 	p.exit = Exit{Status: unix.WaitStatus(word(b, 2)), CPU: cpu, MaxRSS: int64(word(b, 3)) << 10}
 	close(p.done)

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,6 +66,28 @@ func TestHostListsAreCovered(t *testing.T) {
 	for i, there := range haveLists("/proc") {
 		if place := "/proc/" + bounds.HostLists[i]; there != strings.Contains(string(text), " "+place+" ") {
 			t.Errorf("%s: got the host to have it: %v, want a mount over it then and else none", place, there)
+		}
+	}
+}
+
+// TestAloneBesideAProgramThatDoesNotStart: the end of a program that could not be executed does not hide one that
+// was requested meanwhile.
+func TestAloneBesideAProgramThatDoesNotStart(t *testing.T) {
+	failed, next := &Proc{pid: 2, done: make(chan struct{})}, &Proc{}
+	end := make([]byte, 40) // init is the only process
+	binary.LittleEndian.PutUint32(end[4:], failed.pid)
+	binary.LittleEndian.PutUint32(end[32:], 1)
+	for name, c := range map[string]struct {
+		starting map[uint32]*Proc
+		want     bool
+	}{
+		"None":    {map[uint32]*Proc{}, true},
+		"Another": {map[uint32]*Proc{7: next}, false},
+	} {
+		failed.done = make(chan struct{})
+		s := &Slot{starting: c.starting, running: map[uint32]*Proc{failed.pid: failed}}
+		if s.ended(end); s.alone != c.want {
+			t.Errorf("%s is starting: got alone %v, want %v", name, s.alone, c.want)
 		}
 	}
 }
