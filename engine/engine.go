@@ -334,7 +334,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	e.openEgress()
 	err = e.openHost()
 	if err == nil {
-		err = e.openVault()
+		err = e.openVault(ctx)
 	}
 	if err != nil {
 		e.audit.Close(context.WithoutCancel(ctx))

@@ -114,3 +114,40 @@ func TestReplicasShareFiles(t *testing.T) {
 		t.Errorf("with a store that fails: got %q, want its reason", e.Message)
 	}
 }
+
+// The first secret may be added at any server. The key that it is sealed for is in the state directory of the first server
+// from its start, and a server whose keys come from a directory makes none.
+func TestReplicasHaveOneKeyOfTheVault(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	first, second, third, alone := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b"), filepath.Join(t.TempDir(), "c"), t.TempDir()
+	shared := func(c *engine.Config) { c.Postgres = storetest.URL(first) }
+	from := func(dir string) func(*engine.Config) { return func(c *engine.Config) { c.KeysFrom = dir } }
+	a := open(t, &fake{}, at(first), shared)
+	key, err := os.ReadFile(filepath.Join(first, "signing.key"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(alone, "signing.key"), key, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, c := open(t, &fake{}, at(second), shared, from(first)), open(t, &fake{}, at(third), shared, from(alone))
+	secret := func(key string) sandboxmcp.SecretSpec {
+		return sandboxmcp.SecretSpec{Key: key, Value: sandboxmcp.NewSecret("hunter22hunter" + key)}
+	}
+	asCode(t, c.AddSecret(t.Context(), sandboxmcp.Caller{}, secret("NONE")), sandboxmcp.CodeVaultUnavailable)
+	for i, e := range []*engine.Engine{b, a} {
+		if err = e.AddSecret(t.Context(), sandboxmcp.Caller{}, secret([]string{"ONE", "TWO"}[i])); err != nil {
+			t.Errorf("secret %d: %v", i, err)
+		}
+	}
+	for _, e := range []*engine.Engine{a, b} {
+		if _, err = e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x")); err != nil {
+			t.Errorf("a run with secrets of both servers: %v", err)
+		}
+	}
+	if _, err = os.Stat(filepath.Join(third, "vault.key")); err == nil {
+		t.Error("a server made a key of the vault that no other server has")
+	}
+}

@@ -14,9 +14,20 @@ func (e *Engine) SessionEntries(ctx context.Context, c sandboxmcp.Caller, id san
 	if err != nil {
 		return nil, err
 	}
-	files, _, err := e.filesOf(ctx, c.Namespace, id)
+	files, err := e.filesOf(ctx, c.Namespace, id)
 	if err != nil {
 		return nil, err
 	}
-	return files.Entries(ctx, deep)
+	list, err := files.Entries(ctx, deep)
+	if err != nil {
+		return nil, err
+	}
+	masks, err := e.masksAfter(ctx, c.Namespace, files.live)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		list[i].Path = masks.Text(list[i].Path)
+	}
+	return list, nil
 }

@@ -28,14 +28,28 @@ func (e *Engine) liveOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	return r, nil
 }
 
-// filesOf returns the working directory of a session, and the masker for what leaves it.
-func (e *Engine) filesOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (session.Files, *redact.Masker, error) {
+// view is the working directory of a live session, for one call.
+type view struct {
+	session.Files
+
+	live  *liveSession
+	masks *redact.Masker // at the beginning of the call; see masksAfter
+}
+
+// filesOf returns the working directory of a session.
+func (e *Engine) filesOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (view, error) {
 	r, err := e.liveOf(ctx, ns, id)
 	if err != nil {
-		return session.Files{}, nil, err
+		return view{}, err
 	}
 	masks, err := e.masksOf(ctx, ns, r)
-	return r.Files(masks), masks, err
+	return view{r.Files(masks), r, masks}, err
+}
+
+// masksAfter returns the masker for what was read of a session. It is called after the reading, which may wait: programs
+// may have had a secret meanwhile that an earlier masker does not know.
+func (e *Engine) masksAfter(ctx context.Context, ns sandboxmcp.Namespace, r *liveSession) (*redact.Masker, error) {
+	return e.masksOf(context.WithoutCancel(ctx), ns, r)
 }
 
 // Upload writes a file into a session's working directory. If the upload names no
@@ -94,11 +108,22 @@ func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandb
 	if err != nil {
 		return nil, err
 	}
-	files, _, err := e.filesOf(ctx, c.Namespace, id)
+	files, err := e.filesOf(ctx, c.Namespace, id)
 	if err != nil {
 		return nil, err
 	}
-	return files.List(ctx)
+	list, err := files.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	masks, err := e.masksAfter(ctx, c.Namespace, files.live)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		list[i].Path, list[i].Filename = masks.Text(list[i].Path), masks.Text(list[i].Filename)
+	}
+	return list, nil
 }
 
 // ReadFile reads a file of a session. It fails with artifact_too_large if the file has
@@ -115,13 +140,18 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	files, masks, err := e.filesOf(ctx, c.Namespace, id)
+	files, err := e.filesOf(ctx, c.Namespace, id)
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	f, data, err := files.Read(ctx, name, limit)
+	f, data, failed := files.Read(ctx, name, limit)
+	masks, err := e.masksAfter(ctx, c.Namespace, files.live)
 	if err != nil {
-		return f, nil, guard.Masked(masks, err)
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
+	if failed != nil {
+		return f, nil, guard.Masked(masks, failed)
 	}
 	if key := masks.Find(data); key != "" && !e.cfg.AllowSecretArtifacts {
 		return f, nil, guard.FileError(p, key)
@@ -141,16 +171,31 @@ func (e *Engine) OpenFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	files, masks, err := e.filesOf(ctx, c.Namespace, id)
-	if err != nil {
-		return sandboxmcp.SessionFile{}, nil, err
+	for range copyTries {
+		files, err := e.filesOf(ctx, c.Namespace, id)
+		if err != nil {
+			return sandboxmcp.SessionFile{}, nil, err
+		}
+		f, content, failed := files.Copy(ctx, name, min(limit, int64(e.settings().WorkQuotaMB)<<20)) // a sparse file may claim more
+		masks, err := e.masksAfter(ctx, c.Namespace, files.live)
+		switch {
+		case failed != nil && err == nil:
+			return f, nil, guard.Masked(masks, failed)
+		case err == nil && masks == files.masks:
+			return f, content, nil
+		case failed == nil:
+			_ = content.Close() // it was searched for other secrets
+		}
+		if err != nil {
+			return sandboxmcp.SessionFile{}, nil, err
+		}
 	}
-	f, content, err := files.Copy(ctx, name, min(limit, int64(e.settings().WorkQuotaMB)<<20)) // a sparse file may claim more
-	if err != nil {
-		return f, nil, guard.Masked(masks, err)
-	}
-	return f, content, nil
+	return sandboxmcp.SessionFile{}, nil, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "the secrets of the namespace changed while %s was copied", sandboxmcp.Quote(p)).
+		WithHint("read it again when they have not changed for a while")
 }
+
+// copyTries is how often a file is copied if the secrets change meanwhile, for which it is searched.
+const copyTries = 3
 
 // copiesConfig bounds the copies of large files to two of the largest that a session can hold.
 func (e *Engine) copiesConfig() session.CopiesConfig {
@@ -171,11 +216,11 @@ func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	if err != nil {
 		return err
 	}
-	files, masks, err := e.filesOf(ctx, c.Namespace, id)
+	files, err := e.filesOf(ctx, c.Namespace, id)
 	if err != nil {
 		return err
 	}
-	return guard.Masked(masks, files.Remove(ctx, name))
+	return guard.Masked(files.masks, files.Remove(ctx, name))
 }
 
 // Bridge hands values, from the caller or from one session, to another session. Without a
@@ -221,13 +266,13 @@ func (e *Engine) published(ctx context.Context, ns sandboxmcp.Namespace, b sandb
 	if err != nil {
 		return nil, err
 	}
-	masks, err := e.masksOf(ctx, ns, r)
+	data, unread := r.Published(ctx, b.Keys)
+	masks, err := e.masksAfter(ctx, ns, r)
 	if err != nil {
 		return nil, err
 	}
-	data, err := r.Published(ctx, b.Keys)
-	if err != nil {
-		failed := *sandboxmcp.AsError(err)
+	if unread != nil {
+		failed := *sandboxmcp.AsError(unread)
 		if key, ok := failed.Fields["key"].(string); ok {
 			failed.Fields, failed.Hint = nil, note.Bridge(key)
 		}

@@ -17,12 +17,18 @@ import (
 )
 
 // openVault makes the vault and the guard over it. Secrets stay sealed until they are used.
-func (e *Engine) openVault() (err error) {
+func (e *Engine) openVault(ctx context.Context) (err error) {
 	cfg := e.cfg
+	shared := cfg.Postgres != "" && !cfg.VaultKeyring
 	e.vault, err = vault.Open(vault.Config{
-		Kind: cfg.Vault, Keyring: cfg.VaultKeyring, Store: e.store, Audit: e.audit, Volatile: cfg.SQLitePath == store.MemoryPath,
+		Kind: cfg.Vault, Keyring: cfg.VaultKeyring, Given: shared && cfg.KeysFrom != "", Store: e.store, Audit: e.audit, Volatile: cfg.SQLitePath == store.MemoryPath,
 		Env: cfg.VaultEnv, Namespaces: cfg.namespaces(), Check: guard.CheckSecret, Now: cfg.Now,
 	})
+	if err == nil && shared {
+		if unready := e.vault.Prepare(ctx); unready != nil { // calls that need a secret fail with this error
+			e.log.Error("make the key of the vault", "error", unready)
+		}
+	}
 	e.guard = guard.New(guard.Config{Vault: e.vault, Inject: cfg.VaultInject, PII: cfg.RedactPII, AllowFiles: cfg.AllowSecretArtifacts})
 	return err
 }

@@ -16,8 +16,8 @@ const (
 	leaseTimeout = 5 * time.Second
 	// leaseLook is how often the connection that holds leases is tried.
 	leaseLook = 2 * time.Second
-	// leaseGrace is how long after a loss of the connection every lease counts as held. After
-	// a restart of the server, its other clients have that long to take theirs again.
+	// leaseGrace is how long after a loss of the connection every lease counts as held, from the time at which
+	// there is a connection again. After a restart of the server, its other clients have that long to take theirs again.
 	leaseGrace = 10 * time.Second
 )
 
@@ -32,7 +32,7 @@ type postgresLeases struct {
 	mu   sync.Mutex
 	db   *sql.DB
 	conn *sql.Conn
-	lost time.Time       // when a connection was last lost
+	lost time.Time       // when a connection was last lost, or made after a loss
 	held map[string]bool // by name: whether this connection has the lock
 	stop chan struct{}   // ends the goroutine; nil: it does not run
 	work sync.WaitGroup
@@ -163,7 +163,11 @@ func (l *postgresLeases) connect(ctx context.Context) (err error) {
 	}
 	l.db = l.open()
 	if l.conn, err = l.db.Conn(ctx); err != nil {
+		l.lost = time.Now()
 		return errors.Join(err, l.drop())
+	}
+	if !l.lost.IsZero() { // the others could not take theirs before
+		l.lost = time.Now()
 	}
 	for name := range l.held {
 		l.held[name] = false

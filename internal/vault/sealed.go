@@ -177,21 +177,32 @@ func volatileError() error {
 		WithHint("set SANDBOXMCP_AUDIT=sqlite, or SANDBOXMCP_VAULT=memory")
 }
 
+// sealedFor returns the key that the secrets are sealed for, and "" if there are none.
+func (v *Vault) sealedFor(ctx context.Context) (have string, err error) {
+	err = v.cfg.Store.DB().QueryRowContext(ctx, selectRecipient).Scan(&have)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look into the vault: %w", err)
+	}
+	return have, nil
+}
+
 // recipient returns the key to seal for. If there are secrets, it is the key that they are
-// sealed for; it fails if that key is missing. Otherwise it is the current key. The caller
-// holds keyLease.
+// sealed for; it fails if that key is missing. Otherwise it is the current key, which is made if
+// there is none. The caller holds keyLease.
 func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
-	all, err := v.key.current(true)
+	have, err := v.sealedFor(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var have string
-	err = v.cfg.Store.DB().QueryRowContext(ctx, selectRecipient).Scan(&have)
-	if errors.Is(err, sql.ErrNoRows) {
-		return all[0].Recipient(), nil
-	}
+	all, err := v.key.current(have == "" && !v.cfg.Given)
 	if err != nil {
-		return nil, fmt.Errorf("look into the vault: %w", err)
+		return nil, err
+	}
+	if have == "" {
+		return all[0].Recipient(), nil
 	}
 	i := slices.IndexFunc(all, func(id *age.X25519Identity) bool { return id.Recipient().String() == have })
 	if i < 0 {
@@ -298,7 +309,7 @@ func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	if err = v.key.place.tidy(); err != nil {
 		return 0, keyError(v.key.place, err)
 	}
-	old, err := v.key.current(true)
+	old, err := v.key.current(!v.cfg.Given)
 	if err != nil {
 		return 0, err
 	}

@@ -48,6 +48,7 @@ const Action = "vault_access"
 type Config struct {
 	Kind       string // empty: Sealed
 	Keyring    bool   // the key of a sealed vault is in the keyring and not in a file
+	Given      bool   // the key comes from elsewhere and is not made here
 	Store      *store.Store
 	Audit      *audit.Log
 	Volatile   bool                          // the store ends with this process
@@ -117,6 +118,19 @@ func Open(cfg Config) (*Vault, error) {
 		v.key = newKeys(cfg)
 	}
 	return v, nil
+}
+
+// Prepare makes the key of a sealed vault, if it has none and no secret was sealed for another one. Servers that share a
+// database copy the key from one of them, before there is a secret.
+func (v *Vault) Prepare(ctx context.Context) error {
+	if v.cfg.Kind != Sealed || v.cfg.Volatile || v.cfg.Given {
+		return nil
+	}
+	have, err := v.sealedFor(ctx)
+	if err == nil && have == "" {
+		_, err = v.key.current(true)
+	}
+	return err
 }
 
 // Kind returns the vault's kind.
