@@ -83,11 +83,17 @@ func (e *Engine) hostCaller(ctx context.Context, c sandboxmcp.Caller) (sandboxmc
 
 // hostTurn is hostCaller for a verb that waits for its turn in q. The caller calls done.
 func (e *Engine) hostTurn(ctx context.Context, c sandboxmcp.Caller, q *queue.Queue) (_ sandboxmcp.Caller, masks *redact.Masker, done func(), err error) {
-	if c, masks, err = e.hostCaller(ctx, c); err != nil {
+	if c, err = e.caller(c); err != nil {
 		return c, nil, nil, err
 	}
-	done, err = inTurn(ctx, q, c.Namespace)
-	return c, masks, done, err
+	if done, err = inTurn(ctx, q, c.Namespace); err != nil {
+		return c, nil, nil, err
+	}
+	if masks, err = e.masks(ctx, c.Namespace, ""); err != nil { // only now: secrets may have come while it waited
+		done()
+		return c, nil, nil, err
+	}
+	return c, masks, done, nil
 }
 
 // ExecHost executes a command of the host that a rule allows.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -127,7 +128,8 @@ func (own namespaceOf) check(name string) error {
 		WithHint("leave namespace out; " + tenantHeader + " selects another namespace of the key")
 }
 
-// checkQuery refuses a query parameter that the input does not have, and one that is given twice.
+// checkQuery refuses a query that cannot be read, a query parameter that the input does not have, and one that is given
+// twice.
 func checkQuery(r *http.Request, own namespaceOf, in reflect.Type) error {
 	var names []string
 	for f := range in.Fields() {
@@ -135,7 +137,11 @@ func checkQuery(r *http.Request, own namespaceOf, in reflect.Type) error {
 			names = append(names, name)
 		}
 	}
-	for name, values := range r.URL.Query() {
+	form, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return invalid("the query cannot be read: %v", err).WithHint("write parameters as NAME=VALUE, joined by &, with other characters than letters and digits as %XX")
+	}
+	for name, values := range form {
 		switch {
 		case name == namespaceArgument && own != "":
 			if len(values) > 1 {

@@ -266,6 +266,8 @@ func TestRESTInputIsChecked(t *testing.T) {
 		{"GET", "/audit?limit=0", ``, bad, "limit is 0; it has to be at least 1"},
 		{"GET", "/audit?since=yesterday", ``, bad, "such as 2026-01-31T09:00:00Z"},
 		{"GET", "/audit?limit=1&limit=2", ``, bad, "2 times"},
+		{"GET", "/audit?action=execute;limit=1", ``, bad, "the query cannot be read"},
+		{"GET", "/audit?action=%zz", ``, bad, "the query cannot be read"},
 		{"GET", "/audit?namespace=other", ``, denied, "names another"},
 		{"GET", "/audit?namespace=default&namespace=other", ``, bad, "2 times"},
 		{"GET", "/stats?namespace=other", ``, denied, "names another"},

@@ -50,7 +50,7 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 	}
 	rows, err := t.cfg.Store.DB().QueryContext(ctx, query, k.ns, k.id)
 	if err != nil {
-		return nil, fmt.Errorf("look for the session: %w", err)
+		return nil, t.cfg.Store.ReadError(fmt.Errorf("look for the session: %w", err))
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -66,13 +66,13 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 			gone = expiredError(k.id, "it was closed")
 		case state == "live" && t.owner.lives(ctx, who):
 			if address != "" { // servers without one have ids of their own
-				return elsewhereError(k.id, who, address), rows.Err()
+				return elsewhereError(k.id, who, address), t.cfg.Store.ReadError(rows.Err())
 			}
 		case state == "live" && t.cfg.Now().Sub(at) < keepExpired:
 			gone = expiredError(k.id, "the server that had it has ended")
 		}
 	}
-	return gone, rows.Err()
+	return gone, t.cfg.Store.ReadError(rows.Err())
 }
 
 // elsewhere returns the time at which the oldest live session of an id was created in other live processes.
@@ -80,7 +80,7 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 func (t *Table) elsewhere(ctx context.Context, k key) (since time.Time, err error) {
 	rows, err := t.cfg.Store.DB().QueryContext(ctx, selectID, k.ns, k.id)
 	if err != nil {
-		return since, fmt.Errorf("look for the session: %w", err)
+		return since, t.cfg.Store.ReadError(fmt.Errorf("look for the session: %w", err))
 	}
 	defer rows.Close()
 	for rows.Next() {

@@ -66,7 +66,7 @@ func (v *View) settle(ctx context.Context, cfg Config) error {
 	}
 	v.s.notes.dir = NotesDir(v.s.real)
 	if others, err := v.s.unsettled(ctx); err != nil || len(others) == 0 {
-		return v.s.explainRead(err)
+		return v.s.ReadError(err)
 	}
 	s, err := Open(ctx, cfg)
 	if err != nil {

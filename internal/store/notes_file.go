@@ -181,7 +181,7 @@ func (s *Store) Settle(ctx context.Context) error {
 	}
 	others, err := s.unsettled(ctx)
 	if err != nil || len(others) == 0 {
-		return s.explainRead(err)
+		return s.ReadError(err)
 	}
 	pause := time.NewTicker(livePause)
 	defer pause.Stop()
@@ -189,7 +189,7 @@ func (s *Store) Settle(ctx context.Context) error {
 		if slices.ContainsFunc(others, func(o otherNotes) bool { return !o.live }) || time.Now().After(deadline) {
 			for _, o := range others {
 				if err = s.settleOther(ctx, o); err != nil {
-					return s.explainRead(err)
+					return s.ReadError(err)
 				}
 			}
 			return nil
@@ -201,7 +201,7 @@ func (s *Store) Settle(ctx context.Context) error {
 		}
 		now, err := s.unsettled(ctx)
 		if err != nil {
-			return s.explainRead(err)
+			return s.ReadError(err)
 		}
 		// Notes that were kept since need not be waited for.
 		others = slices.DeleteFunc(others, func(o otherNotes) bool {
@@ -227,11 +227,12 @@ func (s *Store) Recover(ctx context.Context) error {
 			err = s.settleOther(ctx, o)
 		}
 	}
-	return s.explainRead(err)
+	return s.ReadError(err)
 }
 
-// explainRead is explain for an error that may be nil.
-func (s *Store) explainRead(err error) error {
+// ReadError returns the error that callers get if a read of the database fails: backend_unavailable with the reason.
+// Errors with a code, those of a context, and nil are returned unchanged.
+func (s *Store) ReadError(err error) error {
 	if err == nil {
 		return nil
 	}
