@@ -199,6 +199,20 @@ func TestForkServerRunsItsComments(t *testing.T) {
 	})
 }
 
+// TestSessionForkServerSeesTheSets: the fork server of sessions gets the package sets of its sessions.
+func TestSessionForkServerSeesTheSets(t *testing.T) {
+	for want, sets := range map[string][]string{`prepare"](["/sets/a", "/b\u00e9"])`: {"/sets/a", "/bé"}, `prepare"]([])`: nil} {
+		plan, err := kernel.PlanInterpreter(kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3", Version: "3.12.1", Trusted: true, Sets: sets})
+		if err != nil || plan.Prestart == nil {
+			t.Fatalf("got %v, %v, want a plan with a fork server", plan, err)
+		}
+		if text := string(plan.Prestart.Program[0].Data); !strings.Contains(text, want) || strings.Contains(text, "@sets@") {
+			_, at, _ := strings.Cut(text, `names["prepare"]`)
+			t.Errorf("got %.40s, want %s", at, want)
+		}
+	}
+}
+
 // preloads returns the plan of a program with a package set whose packages are imported ahead.
 func preloads(t *testing.T, python, set, code string) (backend.Process, places) {
 	t.Helper()
