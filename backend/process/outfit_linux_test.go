@@ -34,6 +34,7 @@ func TestOutfitIsThatOfTheProgram(t *testing.T) {
 		want   string
 	}{
 		"Same":     {func(*backend.Process) {}, fmt.Sprintf("['boot.py', 'main.py'] %d 3\n", len(forkScript))},
+		"Provided": {func(*backend.Process) {}, fmt.Sprintf("['boot.py', 'main.py'] %d 3\n", len(forkScript))},
 		"Channel":  {func(p *backend.Process) { p.Channels = 1 }, fmt.Sprintf("['boot.py', 'main.py'] %d 4\n", len(forkScript))},
 		"Driver":   {func(p *backend.Process) { p.Program[0].Data = other }, fmt.Sprintf("['boot.py', 'main.py'] %d 3\n", len(other))},
 		"NoDriver": {func(p *backend.Process) { p.Argv, p.Program = shell, nil }, "0\n1\n2\n"},
@@ -43,7 +44,15 @@ func TestOutfitIsThatOfTheProgram(t *testing.T) {
 		testkit.Until(t, "a fork waits", func() bool { return process.Dressed(b.(*process.Backend)) > 0 })
 		p, out := forkable(lists)
 		c.change(&p)
-		if e, _, _ := begun(t, b, sp, p, nil); e.Code != 0 || !bytes.Equal(out.Bytes(), []byte(c.want)) {
+		var before func(backend.Sandbox)
+		if name == "Provided" {
+			before = func(sb backend.Sandbox) {
+				if err := sb.Provide(t.Context(), []backend.ProgramFile{{Name: "boot.py", Data: other}}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if e, _, _ := begun(t, b, sp, p, before); e.Code != 0 || !bytes.Equal(out.Bytes(), []byte(c.want)) {
 			t.Errorf("%s: got %v, %q, want %q", name, e, out.String(), c.want)
 		}
 	}

@@ -19,7 +19,8 @@ const (
 	poolIdle = 5 * time.Minute // drop ready sandboxes and fork servers without demand after this time
 
 	// Empty sandboxes, by poolKey. One costs a process, a dozen descriptors, the tasks of its
-	// limit, and less than 1 MiB. With a process started in advance it costs 8 MiB.
+	// limit, and less than 1 MiB. With a process started in advance it costs 8 MiB, and with the
+	// streams of its program up to ten descriptors more.
 	readyWindow = time.Minute
 	readyKeys   = 16
 	readyBytes  = 64 << 20 // one ready sandbox for each 64 MiB of the machine's memory

@@ -380,6 +380,11 @@ func (s *sandbox) Provide(ctx context.Context, list []backend.ProgramFile) error
 	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), list); err != nil {
 		return fmt.Errorf("provide: %w", err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.ContainsFunc(list, func(f backend.ProgramFile) bool { return f.Name == s.outfit.driver.Name }) {
+		s.outfit.driver = backend.ProgramFile{} // it is replaced, so Start has to write that of its process
+	}
 	return nil
 }
 

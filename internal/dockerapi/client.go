@@ -128,31 +128,36 @@ func certificates(dir string) (*tls.Config, error) {
 // Ping asks whether the engine answers, and agrees with it on the version of the API, also if that was
 // done before.
 func (a *Client) Ping(ctx context.Context) error {
+	_, err := a.ping(ctx)
+	return err
+}
+
+// ping is Ping, and returns the version.
+func (a *Client) ping(ctx context.Context) (minor int32, err error) {
 	res, err := a.send(ctx, "", Request{Method: http.MethodGet, Path: "/_ping"})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer res.Body.Close()
-	minor, err := agree(res.Header.Get("Api-Version"))
-	if err != nil {
-		return err
+	if minor, err = agree(res.Header.Get("Api-Version")); err != nil {
+		return 0, err
 	}
-	a.minor.Store(int32(minor))
-	return nil
+	a.minor.Store(minor)
+	return minor, nil
 }
 
 // agree returns the version to use with an engine whose newest version is named. An engine that names none gets
 // the newest that the client speaks.
-func agree(newest string) (minor int, err error) {
+func agree(newest string) (minor int32, err error) {
 	if newest == "" {
 		return newestMinor, nil
 	}
 	major, rest, _ := strings.Cut(newest, ".")
-	minor, err = strconv.Atoi(rest)
-	if major != "1" || err != nil || minor < oldestMinor {
+	n, err := strconv.Atoi(rest)
+	if major != "1" || err != nil || n < oldestMinor {
 		return 0, fmt.Errorf("the engine's API has the version %.20q; the oldest that can be used is 1.%d", newest, oldestMinor)
 	}
-	return min(minor, newestMinor), nil
+	return int32(min(n, newestMinor)), nil
 }
 
 // Request is a call.
@@ -190,12 +195,14 @@ func (a *Client) Call(ctx context.Context, r Request, answer any) error {
 
 // open makes a call and returns its answer, whose body the caller closes. It ends with ctx.
 func (a *Client) open(ctx context.Context, r Request) (*http.Response, error) {
-	if a.minor.Load() == 0 {
-		if err := a.Ping(ctx); err != nil {
+	minor := a.minor.Load() // once: another call may reset it
+	if minor == 0 {
+		var err error
+		if minor, err = a.ping(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return a.send(ctx, "/v1."+strconv.Itoa(int(a.minor.Load())), r)
+	return a.send(ctx, "/v1."+strconv.Itoa(int(minor)), r)
 }
 
 // send sends a request with a version, and converts the answer of an engine that refuses it.

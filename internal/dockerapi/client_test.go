@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,6 +73,29 @@ func TestVersionIsAgreedUponAnew(t *testing.T) {
 	}
 	if _, err := a.Version(t.Context()); err != nil {
 		t.Errorf("the second call: %v", err)
+	}
+}
+
+// TestRefusalsKeepTheVersionOfOtherCalls: a call that is refused makes no other call lose its version.
+func TestRefusalsKeepTheVersionOfOtherCalls(t *testing.T) {
+	var other atomic.Value
+	a := (&engine{version: "1.44", handler: func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/v1.44/") {
+			other.Store(r.URL.Path)
+		}
+		w.WriteHeader(http.StatusBadRequest)
+	}}).serve(t)
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for range 100 {
+				_ = a.ContainerStart(t.Context(), "x")
+			}
+		})
+	}
+	calls.Wait()
+	if path := other.Load(); path != nil {
+		t.Errorf("got a call of %v, want the version 1.44", path)
 	}
 }
 

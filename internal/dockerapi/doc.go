@@ -1,15 +1,15 @@
 // Package dockerapi is a client of the Docker Engine API, for the calls that this program makes.
 //
-// It speaks HTTP with JSON over a unix socket, a named pipe of Windows, TCP or TLS. Each call has a
-// connection of its own, so a client needs no Close. No connection outlives its call, except that the
-// attempt to make one ends only after its limit. A call ends when its context ends, and so does what it
-// returned: events and answers. Only the stream of ContainerAttach outlives the context; its caller closes it.
+// It uses HTTP with JSON over a unix socket, a named pipe of Windows, TCP or TLS. Each call makes its own
+// connection, so a client needs no Close. No connection outlives its call. An attempt to connect that a
+// context ends continues in the background until its limit. A call and the events that it returns end with
+// the call's context. Only the stream of ContainerAttach outlives the context; its caller closes it.
 //
-// The client and the engine agree on a version of the API with the first call, and again after an
-// engine has refused a call as one that it does not understand (status 400). Every answer is
-// bounded. Structures have only the fields that this program uses, with the names of the API's
-// documentation (https://docs.docker.com/reference/api/engine/).
+// The first call negotiates the version of the API. After an engine has refused a call as one that it does
+// not understand (status 400), the next call negotiates again. Every answer is bounded. Structures have
+// only the fields that this program uses, with the names of the API's documentation
+// (https://docs.docker.com/reference/api/engine/).
 //
-// The package has no variables that are computed before main: every program that embeds the engine
-// room would wait for them.
+// No variable of the package is computed before main, because every program that links package engine
+// would wait for it.
 package dockerapi

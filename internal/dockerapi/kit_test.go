@@ -1,6 +1,7 @@
 package dockerapi
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,9 +31,11 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.pings++
 	}
 	e.mu.Unlock()
-	if !ping {
-		e.handler(w, r)
+	if ping {
+		_, _ = io.WriteString(w, "OK")
+		return
 	}
+	e.handler(w, r)
 }
 
 // change sets the newest version of the API.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	_ "embed" // texts of the drivers
 	"slices"
-	"strconv"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
@@ -21,13 +20,7 @@ var pythonSessionServer []byte
 
 // pythonSessionServes returns the text of a fork server whose sessions see the sets.
 func pythonSessionServes(sets []string) []byte {
-	return bytes.ReplaceAll(pythonSessionServer, inQuotes(`"@sets@"`), inQuotes(pythonList(sets)))
-}
-
-// inQuotes returns text as it is within a string literal.
-func inQuotes(text string) []byte {
-	q := strconv.QuoteToASCII(text)
-	return []byte(q[1 : len(q)-1])
+	return bytes.Replace(pythonSessionServer, []byte(`"@sets@"`), []byte(pythonList(sets)), 1)
 }
 
 // planPythonInterpreter plans a fork of a zygote where that is possible: forks share

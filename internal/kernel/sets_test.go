@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -173,8 +174,8 @@ func commented(whole string) (itself, text string, found bool) {
 	return itself + "\n", strings.ReplaceAll(text, "\n#", "\n"), found
 }
 
-// TestForkServerRunsItsComments: the code of a fork server is compiled in a process of its own, or, where none
-// can be made, in its own. Nothing of that is left.
+// TestForkServerRunsItsComments: a child of a fork server compiles its code. If there is no child, or the child
+// fails, the fork server compiles it. No name and no descriptor is left.
 func TestForkServerRunsItsComments(t *testing.T) {
 	eachPython(t, func(t *testing.T, python string) {
 		plan, at := preloads(t, python, "/nowhere", "")
@@ -189,6 +190,8 @@ func TestForkServerRunsItsComments(t *testing.T) {
 			"InAProcess":      {"", "True False True 0 "},
 			"WithoutAFork":    {"import posix; posix.fork = lambda: posix.open('/nowhere', 0); ", "True False True 1 "},
 			"WithoutItsPipes": {"import posix; posix.pipe = lambda: posix.open('/nowhere', 0); ", "True False True 1 "},
+			"NothingIsSent":   {"import marshal; marshal.dumps = None; ", "True False True 1 "},
+			"HalfIsSent":      {"import posix; write = posix.write; posix.write = lambda fd, code: write(fd, code[:len(code) // 2]) and posix.kill(posix.getpid(), 9); ", "True False True 1 "},
 		} {
 			_, boot := at.files(t, plan, counts+c.before+"\n"+itself+"#"+strings.ReplaceAll(text, "\n", "\n#")+"\n")
 			out, err := exec.CommandContext(t.Context(), python, "-S", boot).CombinedOutput()
@@ -197,6 +200,44 @@ func TestForkServerRunsItsComments(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestForkServersChildEndsWithIt: the child that compiles the text of a fork server does not outlive it, even if
+// the code is larger than a pipe.
+func TestForkServersChildEndsWithIt(t *testing.T) {
+	eachPython(t, func(t *testing.T, python string) {
+		plan, at := preloads(t, python, "/nowhere", "")
+		itself, _, ok := commented(string(plan.Prestart.Program[0].Data))
+		if !ok {
+			t.Fatal("the fork server has no comments")
+		}
+		const ends = "import posix; fork = posix.fork; posix.fork = lambda: (lambda pid: pid and (posix.write(1, b'%d' % pid), posix._exit(0)))(fork())\n"
+		_, boot := at.files(t, plan, ends+itself+"#large = '"+strings.Repeat("x", 2<<20)+"'\n")
+		cmd := exec.CommandContext(t.Context(), python, "-S", boot)
+		cmd.WaitDelay = 10 * time.Second
+		out, err := cmd.CombinedOutput() // the child has the streams, so this waits for its end
+		pid, _ := strconv.Atoi(string(out))
+		if err != nil || pid == 0 {
+			t.Errorf("got %v, %s; want that the child has ended", err, out)
+			if p, err := os.FindProcess(pid); err == nil && pid > 0 {
+				_ = p.Kill()
+			}
+		}
+	})
+}
+
+// TestSessionForkServerSeesTheSets: the fork server of sessions gets the package sets of its sessions.
+func TestSessionForkServerSeesTheSets(t *testing.T) {
+	for want, sets := range map[string][]string{`prepare"](["/sets/a", "/b\u00e9"])`: {"/sets/a", "/bé"}, `prepare"]([])`: nil} {
+		plan, err := kernel.PlanInterpreter(kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3", Version: "3.12.1", Trusted: true, Sets: sets})
+		if err != nil || plan.Prestart == nil {
+			t.Fatalf("got %v, %v, want a plan with a fork server", plan, err)
+		}
+		if text := string(plan.Prestart.Program[0].Data); !strings.Contains(text, want) || strings.Contains(text, "@sets@") {
+			_, at, _ := strings.Cut(text, `names["prepare"]`)
+			t.Errorf("got %.40s, want %s", at, want)
+		}
+	}
 }
 
 // preloads returns the plan of a program with a package set whose packages are imported ahead.

@@ -100,13 +100,13 @@ func (p parts) within(text string, names ...string) string {
 // last line calls a function without arguments. If the script does not call "wait", it is called
 // before the script.
 //
-// The parts are comments of the text. A process of its own compiles them, and the interpreter gets the
-// code without the syntax tree, whose memory it would keep in part: each fork would copy the page tables
-// of that, and release them. Of its main file an interpreter keeps the tree until it ends.
+// The parts are comments of the text. A child process compiles them and sends the code to the interpreter.
+// So the interpreter has no syntax tree of them. It would keep part of the tree's memory, and each fork would
+// copy and release the page tables of that memory. An interpreter keeps the tree of its main file until it ends.
 // The script's function is called by the main file itself, so it has the callers that it has
 // where the script is the main file.
 //
-// The first line is a comment that is not of the text.
+// The first line begins with a space, so it is no comment of the parts.
 func (p parts) forkServer(before, script string) []byte {
 	text := bytes.TrimRight([]byte(script), "\n")
 	last := bytes.LastIndexByte(text, '\n') + 1

@@ -1,6 +1,6 @@
-# The beginning of a fork server's text. The rest of the text are comments: see assemble.
+# The beginning of a fork server's text. The rest of the text is comments: see assemble.
 def load():
-    """Returns the code that the comments of this file are."""
+    """Returns the code of this file's comments. A child process compiles them. If that fails, this process does."""
     import marshal, posix
 
     def compiled():
@@ -18,16 +18,20 @@ def load():
         posix.close(theirs)
         return compiled()
     if pid == 0:
+        failed = 1
         try:
+            posix.close(ours)  # otherwise a child whose parent has ended would wait in write
             code = marshal.dumps(compiled())
             while code:
                 code = code[posix.write(theirs, code):]
+            failed = 0
         finally:
-            posix._exit(0)
+            posix._exit(failed)
     posix.close(theirs)
     code = b""
     while part := posix.read(ours, 1 << 16):
         code += part
     posix.close(ours)
-    posix.waitpid(pid, 0)
+    if posix.waitpid(pid, 0)[1]:
+        return compiled()
     return marshal.loads(code)
