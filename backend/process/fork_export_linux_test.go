@@ -61,10 +61,10 @@ func Tried(b *Backend) (bool, error) {
 	return tried, b.noLoad
 }
 
-// Dressed is how many ready sandboxes have the files and streams of a program that is forked.
-func Dressed(b *Backend) (count int) {
+// Prepared is how many ready sandboxes have the files and streams of a program that is forked.
+func Prepared(b *Backend) (count int) {
 	b.ready.Each(func(s *sandbox) {
-		if s.outfit.pipes != nil && s.outfit.driver.Name != "" {
+		if s.prepared.pipes != nil && s.prepared.driver.Name != "" {
 			count++
 		}
 	})

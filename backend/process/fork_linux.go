@@ -310,7 +310,7 @@ func (s *sandbox) readyFork(next prospect) bool {
 	}
 	s.child, s.childKey, s.childBorn = c, next.fork, born
 	s.waits.Store(true)
-	return s.prepare(next.outfit) && s.load(c, n, z, next.load, !n.cfg.Stays) == nil
+	return s.prepare(next.prepared) && s.load(c, n, z, next.load, !n.cfg.Stays) == nil
 }
 
 // forkFor returns the keys of the zygote and of the Load that a process can be forked from. For the
@@ -322,7 +322,7 @@ func (s *sandbox) forkFor(p backend.Process) (key, load string) {
 		next.ahead = aheadOf(p)
 	} else {
 		load = loadKey(p.Prestart.Fork, s.spec)
-		next.fork, next.outfit = key, outfitOf(p)
+		next.fork, next.prepared = key, preparedFor(p)
 		if s.spec.Loads != "" { // otherwise the next program may load nothing, and Load may have written files in the sandbox
 			next.load = load
 		}

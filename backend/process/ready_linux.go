@@ -140,10 +140,10 @@ const fillDelay = 50 * time.Millisecond
 // prospect is what can be prepared in a ready sandbox for its program. It is derived from the last
 // program of the key.
 type prospect struct {
-	fork   string           // key of the fork server that the program could be forked from
-	load   string           // key of the Load that the fork loads
-	outfit outfit           // what that program needs besides
-	ahead  *backend.Process // process that could be started in advance; it contains no values of a caller
+	fork     string           // key of the fork server that the program could be forked from
+	load     string           // key of the Load that the fork loads
+	prepared prepared         // what that program needs besides
+	ahead    *backend.Process // process that could be started in advance; it contains no values of a caller
 }
 
 // gone reports whether the sandbox has ended. It must not be called after the sandbox is closed.

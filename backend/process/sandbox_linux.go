@@ -52,7 +52,7 @@ type sandbox struct {
 	childKey    string
 	childLoaded string    // key of the snapshot that the fork has loaded
 	childBorn   time.Time // start time of the fork's zygote
-	outfit      outfit    // for the fork's program; guarded as child
+	prepared    prepared  // for the fork's program; guarded as child
 	ahead       *ahead    // a process that waits; guarded by mu once the sandbox is handed out
 
 	net    network         // its network
@@ -211,7 +211,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	} else if r != nil {
 		return r, nil
 	}
-	files, st := s.dress(p)
+	files, st := s.takePrepared(p)
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), files); err == nil && st == nil {
 		st, err = s.openStreams(p)
 		s.b.refused(err)
@@ -382,8 +382,8 @@ func (s *sandbox) Provide(ctx context.Context, list []backend.ProgramFile) error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.ContainsFunc(list, func(f backend.ProgramFile) bool { return f.Name == s.outfit.driver.Name }) {
-		s.outfit.driver = backend.ProgramFile{} // it is replaced, so Start has to write that of its process
+	if slices.ContainsFunc(list, func(f backend.ProgramFile) bool { return f.Name == s.prepared.driver.Name }) {
+		s.prepared.driver = backend.ProgramFile{} // it is replaced, so Start has to write that of its process
 	}
 	return nil
 }
@@ -537,7 +537,7 @@ func (s *sandbox) end() error {
 			s.child.Release()
 			s.child = nil
 		}
-		s.outfit.drop()
+		s.prepared.close()
 		for _, st := range s.streams { // all writers are dead, so the streams end by themselves
 			st.close(drainLimit)
 		}

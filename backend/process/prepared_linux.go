@@ -10,17 +10,17 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// outfit is what a forked program needs besides its fork. It is made while the fork waits, and contains no
+// prepared is what a forked program needs besides its fork. It is made while the fork waits, and contains no
 // values of a caller.
-type outfit struct {
+type prepared struct {
 	driver  backend.ProgramFile // of the fork server's language; without a name there is none
 	private private             // streams of the program
 	pipes   *pipes              // nil: not made
 }
 
-// outfitOf returns what programs like p need. Nothing of it is made yet.
-func outfitOf(p backend.Process) outfit {
-	o := outfit{private: privateOf(p)}
+// preparedFor returns what programs like p need. Nothing of it is made yet.
+func preparedFor(p backend.Process) prepared {
+	o := prepared{private: privateOf(p)}
 	for _, f := range p.Program {
 		if f.Name == p.Prestart.Program[0].Name {
 			o.driver = f
@@ -29,26 +29,27 @@ func outfitOf(p backend.Process) outfit {
 	return o
 }
 
-// prepare makes the outfit of the program that the fork in the sandbox waits for. It reports whether it could.
-func (s *sandbox) prepare(o outfit) bool {
+// prepare makes what the program of the waiting fork needs. It reports whether it could.
+func (s *sandbox) prepare(o prepared) bool {
 	if o.driver.Name != "" && putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), []backend.ProgramFile{o.driver}) != nil {
 		return false
 	}
 	var err error
 	o.pipes, err = openPipes(s.slot.UID(), s.input(nil), false, o.private, s.effort)
-	s.outfit = o
+	s.prepared = o
+	s.b.refused(err)
 	return err == nil
 }
 
-// dress returns the files that the first process of the sandbox still needs, and its streams if they are made.
+// takePrepared returns the files that the first process of the sandbox still needs, and its streams if they are made.
 // It removes what other processes do not need.
-func (s *sandbox) dress(p backend.Process) ([]backend.ProgramFile, *pipes) {
+func (s *sandbox) takePrepared(p backend.Process) ([]backend.ProgramFile, *pipes) {
 	s.mu.Lock()
-	o := s.outfit
-	s.outfit = outfit{}
+	o := s.prepared
+	s.prepared = prepared{}
 	s.mu.Unlock()
 	if o.pipes != nil && (p.Terminal != nil || p.OpenStdin || s.input(p.Stdin) != nil || privateOf(p) != o.private) {
-		o.drop()
+		o.close()
 	}
 	if o.driver.Name == "" {
 		return p.Program, o.pipes
@@ -63,8 +64,8 @@ func (s *sandbox) dress(p backend.Process) ([]backend.ProgramFile, *pipes) {
 	return p.Program, o.pipes
 }
 
-// drop closes the streams that no program has got.
-func (o *outfit) drop() {
+// close closes the streams that no program has got.
+func (o *prepared) close() {
 	if o.pipes != nil {
 		o.pipes.closeTheirs()
 		o.pipes.close(0)

@@ -10,23 +10,23 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestOutfitIsThatOfTheProgram: a process in a sandbox whose fork waits has the files, streams and input
+// TestPreparedForTheProgram: a process in a sandbox whose fork waits has the files, streams and input
 // that were requested, whatever was made for another program.
-func TestOutfitIsThatOfTheProgram(t *testing.T) {
+func TestPreparedForTheProgram(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()
-	sp := spec("outfit")
+	sp := spec("prepared")
 	const lists = "import os; print(sorted(os.listdir('/run/program')), len(open('/run/program/boot.py').read()), len(os.listdir('/proc/self/fd')) - 1)"
 	usual := func() {
 		if out, e, _, _ := ran(t, b, sp, lists); e.Code != 0 {
 			t.Fatalf("got %v, %s, want code 0", e, out)
 		}
 	}
-	for i := 0; i < 40 && process.Dressed(b.(*process.Backend)) == 0; i++ {
+	for i := 0; i < 40 && process.Prepared(b.(*process.Backend)) == 0; i++ {
 		usual()
 	}
-	testkit.Need(t, "zygote", process.Dressed(b.(*process.Backend)) > 0, "nothing is forked here")
+	testkit.Need(t, "zygote", process.Prepared(b.(*process.Backend)) > 0, "nothing is forked here")
 	other := []byte(forkScript + "# longer\n")
 	shell := []string{"/bin/sh", "-c", "ls /run/program; cat; ls /proc/$$/fd; :"}
 	for name, c := range map[string]struct {
@@ -41,7 +41,7 @@ func TestOutfitIsThatOfTheProgram(t *testing.T) {
 		"Stdin":    {func(p *backend.Process) { p.Argv, p.Program, p.Stdin = shell, nil, []byte("input\n") }, "input\n0\n1\n2\n"},
 	} {
 		usual() // the next sandbox is made ready for the usual program
-		testkit.Until(t, "a fork waits", func() bool { return process.Dressed(b.(*process.Backend)) > 0 })
+		testkit.Until(t, "a fork waits", func() bool { return process.Prepared(b.(*process.Backend)) > 0 })
 		p, out := forkable(lists)
 		c.change(&p)
 		var before func(backend.Sandbox)
