@@ -135,3 +135,19 @@ func TestAttackPartsOfFramesCount(t *testing.T) {
 		}
 	}
 }
+
+// TestRepairsTakeNoMemoryForEachString: a value may have 130 000 strings that have to be repaired.
+func TestRepairsTakeNoMemoryForEachString(t *testing.T) {
+	const count = 10_000
+	for _, bad := range []string{`"\ud800"`, "\"\xff\""} {
+		in := []byte("[" + strings.Repeat(bad+",", count) + "0]")
+		allocs := testing.AllocsPerRun(3, func() {
+			if _, err := kernel.CleanJSON(in); err != nil {
+				t.Error(err)
+			}
+		})
+		if allocs > count/10 {
+			t.Errorf("%q: got %.0f allocations for %d strings, want fewer than one for ten", bad, allocs, count)
+		}
+	}
+}
