@@ -2,10 +2,13 @@ package process
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,24 +57,63 @@ func sweepPlain(tempDir string) {
 	}
 }
 
-// removeTree removes a directory. A dead program may have removed its permissions from directories
-// below it, which stops every user but root. removeTree restores them first.
+// removeTree removes a directory. A dead program may have nested directories deeper than the server may
+// open files, or have removed its permissions from some, which stops every user but root. Each directory
+// is therefore moved to the top, where its path is short, and gets its permissions back.
 func removeTree(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil {
+	root, err := os.OpenRoot(dir) // os.Root follows no link out of it
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	root, openErr := os.OpenRoot(dir) // os.Root follows no link out of it
-	if openErr != nil {
-		return errors.Join(err, openErr)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
 	}
-	_ = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = root.Chmod(name, 0o700)
-		}
-		return nil
+	moved := 0
+	err = empty(root, ".", func(name string) error {
+		bad := empty(root, name, func(inner string) error {
+			moved++
+			_ = root.Chmod(inner, 0o700) // a directory that changes its parent is written to
+			return root.Rename(inner, ".moved-"+strconv.Itoa(moved))
+		})
+		return errors.Join(bad, root.Remove(name))
 	})
-	return errors.Join(root.Close(), os.RemoveAll(dir))
+	return errors.Join(err, root.Close(), os.Remove(dir))
+}
+
+// empty removes what is in a directory of root, and calls away for each directory there, which removes it
+// or moves it away. It stops at the first error.
+func empty(root *os.Root, dir string, away func(name string) error) error {
+	_ = root.Chmod(dir, 0o700)
+	for {
+		list, err := some(root, dir)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		for _, d := range list {
+			name, remove := path.Join(dir, d.Name()), root.Remove
+			if d.IsDir() {
+				remove = away
+			}
+			if err = remove(name); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// some returns entries of a directory, none if it is empty.
+func some(root *os.Root, dir string) ([]fs.DirEntry, error) {
+	const most = 1000
+	f, err := root.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	list, err := f.ReadDir(most)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return list, err
 }
 
 // seen returns the trees that a tier L1 sandbox may read.

@@ -155,8 +155,8 @@ func Survey(ctx context.Context, files backend.FileReader, known map[string]Stat
 // Collect takes every regular file below the working directory within the bounds. The
 // Collection holds the content in memory, up to Bounds.TotalBytes for each Collect that
 // runs at the same time. Collect fails if the working directory cannot be listed, if the
-// machine fails to read a file, and if a blob cannot be written. A file that the program
-// made unreadable is only skipped. If ctx has ended for Source.Grace, or Bounds.Time or Bounds.ReadBytes is used
+// machine fails to read a file, and if a blob cannot be written. A file or directory that the program
+// made unreadable is only skipped, the working directory included. If ctx has ended for Source.Grace, or Bounds.Time or Bounds.ReadBytes is used
 // up, Collect reads nothing more and names the other files in Skipped.
 func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault(), states: map[string]State{}}
@@ -258,7 +258,7 @@ func (c *collector) directory(ctx context.Context, dir string, depth int) error 
 	case c.stopped(ctx) != "":
 		c.skipRest(dir+"/", c.stopped(ctx))
 		return nil
-	case dir == "." || !programs(err):
+	case dir == "." && !errors.Is(err, fs.ErrPermission) || !programs(err):
 		return unreadError("the directory "+printable(dir), err)
 	default:
 		c.skipRest(dir+"/", "the directory cannot be read")

@@ -36,6 +36,7 @@ const (
 	MaxReport  = 8 << 20       // bytes of the display frames of a run
 	maxRead    = 2 * MaxReport // bytes of all frames of a program
 	leastFrame = 1 << 10       // bytes that a frame counts for at least, because each takes the server's time; a driver sends few small ones
+	partCost   = 64            // bytes that a member or element counts for, because decoding it takes time; a driver sends few of them
 	maxResults = 256
 	maxName    = 256
 	maxText    = 64 << 10 // bytes of an error's value, a syntax message, a traceback
@@ -80,7 +81,7 @@ type SyntaxError struct {
 // Read reads a channel to end of file. After an invalid frame it discards the rest, so
 // that the program can go on writing; the frames before it count. Read holds at most
 // MaxFrame bytes of input at a time. It accepts at most MaxReport bytes of display frames,
-// and twice as many of all frames, of which each counts for leastFrame or more. It calls show for each value to show, as it arrives;
+// and twice as many of all frames, as word.cost counts them. It calls show for each value to show, as it arrives;
 // show may be nil, because the values are in the Report, too. The error is ErrUnread if
 // the channel could not be read to end of file.
 func Read(channel io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
@@ -96,7 +97,7 @@ func Read(channel io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
 		if err != nil {
 			return rep, unread(err)
 		}
-		left -= max(w.size, leastFrame)
+		left -= w.cost()
 		if v := rep.takeWithin(&room, w); v != nil && show != nil {
 			show(v)
 		}
@@ -144,6 +145,7 @@ func readWord(r io.Reader, limit int) (word, error) {
 	if json.Unmarshal(body, &w) != nil || w.Type == "" {
 		return word{}, errNoFrame
 	}
+	w.parts = parts(body)
 	if most, known := maxOf[w.Type]; known && len(body) > most {
 		return word{}, errNoFrame
 	}
@@ -168,6 +170,33 @@ type word struct {
 	Language  sandboxmcp.Language        `json:"language"`
 	Packages  []string                   `json:"packages"`
 	size      int                        // bytes of the JSON object
+	parts     int                        // see parts
+}
+
+// cost is how many bytes the frame counts for.
+func (w *word) cost() int { return max(w.size, leastFrame) + partCost*w.parts }
+
+// parts counts the commas of a frame between its own members and between those of its
+// members. Values to show are deeper. body is valid JSON.
+func parts(body []byte) int {
+	n, depth := 0, 0
+	for i := 0; i < len(body); {
+		end := i + 1
+		switch body[i] {
+		case '"':
+			end = endOfString(body, i)
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case ',':
+			if depth <= 2 {
+				n++
+			}
+		}
+		i = end
+	}
+	return n
 }
 
 // takeWithin is take, but leaves out a display frame with more than *room bytes, and all that

@@ -282,7 +282,7 @@ func (i *Interpreter) listen(l *listener) {
 // maxUnasked bounds the bytes of frames that arrive while no Execute waits for a cell. A
 // correct driver needs less. maxAsked bounds them while Execute waits, because the server
 // spends time to read them; a correct driver sends one display frame beyond MaxReport. A frame
-// counts for leastFrame or more.
+// counts as word.cost says.
 const (
 	maxUnasked = 2 * MaxReport
 	maxAsked   = 4 * MaxReport
@@ -309,9 +309,9 @@ func (i *Interpreter) read() {
 		}
 		i.mu.Unlock()
 		if asked && ear != nil {
-			answer -= max(w.size, leastFrame)
+			answer -= w.cost()
 		} else {
-			unasked -= max(w.size, leastFrame)
+			unasked -= w.cost()
 		}
 		if unasked < 0 || answer < 0 {
 			return

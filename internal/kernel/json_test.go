@@ -109,3 +109,45 @@ func TestInterpreterHearsNoFlood(t *testing.T) {
 		}
 	}
 }
+
+// TestAttackPartsOfFramesCount: the server decodes each member and element of a frame, shown or not. A
+// frame with many of them counts for more than its bytes.
+func TestAttackPartsOfFramesCount(t *testing.T) {
+	const frames = 12 // of at most a megabyte; by their bytes alone, all of them and what follows are read
+	members := strings.Repeat(`"x":0,`, 150_000) + `"x":0`
+	for what, in := range map[string]string{
+		"members of a value": `{"type":"later","id":1,"data":{` + members + `}}`,
+		"own members":        `{"type":"later","id":1,` + members + `}`,
+		"lines":              `{"type":"later","id":1,"traceback":[` + strings.Repeat(`"",`, 200_000) + `""]}`,
+	} {
+		shown := frame(`{"type":"display","id":1,"data":{"text/plain":"x"}}`)
+		rep, err := kernel.Read(strings.NewReader(strings.Repeat(frame(in), frames)+shown), nil)
+		if err != nil || !rep.Cut || len(rep.Results) != 0 {
+			t.Errorf("%s: got %d results, cut %v, %v; want the frames to use up what is read", what, len(rep.Results), rep.Cut, err)
+		}
+		all := strings.Repeat(frame(in), frames) + frame(`{"type":"done","id":1,"ok":true}`)
+		if _, err := heard(t.Context(), strings.NewReader(all), nil); !errors.Is(err, kernel.ErrGone) {
+			t.Errorf("%s of a cell: got %v, want the end of the conversation", what, err)
+		}
+		rep, err = kernel.Read(strings.NewReader(frame(in)+shown), nil)
+		if err != nil || rep.Cut || len(rep.Results) != 1 {
+			t.Errorf("%s of one frame: got %d results, cut %v, %v; want the value", what, len(rep.Results), rep.Cut, err)
+		}
+	}
+}
+
+// TestRepairsTakeNoMemoryForEachString: a value may have 130 000 strings that have to be repaired.
+func TestRepairsTakeNoMemoryForEachString(t *testing.T) {
+	const count = 10_000
+	for _, bad := range []string{`"\ud800"`, "\"\xff\""} {
+		in := []byte("[" + strings.Repeat(bad+",", count) + "0]")
+		allocs := testing.AllocsPerRun(3, func() {
+			if _, err := kernel.CleanJSON(in); err != nil {
+				t.Error(err)
+			}
+		})
+		if allocs > count/10 {
+			t.Errorf("%q: got %.0f allocations for %d strings, want fewer than one for ten", bad, allocs, count)
+		}
+	}
+}

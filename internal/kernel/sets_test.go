@@ -290,3 +290,21 @@ func loaded(t *testing.T, python, set, code string) string {
 	}
 	return string(out)
 }
+
+// TestAttackNoModuleIsTheProgram: a program with the name of a module that the driver imports does not
+// run before the driver says that it starts. It could say that it was not compiled.
+func TestAttackNoModuleIsTheProgram(t *testing.T) {
+	const code = "import posix\nwords = b'{\"type\":\"syntax\"}'\nposix.write(3, len(words).to_bytes(4, 'big') + words)\nposix._exit(0)\n"
+	eachPython(t, func(t *testing.T, python string) {
+		wrapper := filepath.Join(t.TempDir(), "python") // since Python 3.11 such modules are a part of the interpreter
+		if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec '"+python+"' -X frozen_modules=off \"$@\"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"_sitebuiltins.py", "builtins.py", "encodings.py", "os.py", "site.py", "warnings.py"} {
+			p := kernel.Program{Code: code, FileName: name, Interpreter: wrapper, Version: versionOf(t, python), Display: sandboxmcp.DisplayResults}
+			if o := run(t, p); !o.Report.Started || o.Report.Syntax != nil {
+				t.Errorf("%s: got %+v, want a program that started", name, o)
+			}
+		}
+	})
+}

@@ -2,6 +2,7 @@ def boot():
     import gc, posix, sys
     from _frozen_importlib_external import SourceFileLoader
     state = first["again"].state if "again" in first else {}  # preload.py sets "again" in a zygote
+    directory = sys.path.pop(0)
     if sys.flags.no_site:
         import builtins, _sitebuiltins
         builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
@@ -30,6 +31,7 @@ def boot():
                     return adapter.find_spec(name, path, target)
 
         sys.meta_path.insert(0, Later())
+    sys.path.insert(0, directory)
     begun = strict = channel = found = None
 
     def lacks(codes, text, main, known=frozenset({"base64", "collections", "csv", "functools", "hashlib", "io", "itertools", "json", "math", "os", "pathlib", "random", "re", "sys", "time", "typing", "Path", "timedelta", "datetime", "requests", "np", "numpy", "pd", "pandas", "plt", "matplotlib", "BeautifulSoup", "bs4"})):

@@ -42,7 +42,8 @@
 #
 # The program's directory is in sys.path only from the frame "start" on: an encoding that the
 # program declares imports modules, and a file of that directory could say that the program was
-# not compiled.
+# not compiled. So could the program itself, if it has the name of a module that paths.py imports:
+# the directory of the program's file is out of sys.path there, too.
 #
 # An interpreter that is started ahead of a request waits just before it opens the program. It
 # executes this file with the first of two constants replaced by the second one, in the text or in
@@ -56,6 +57,7 @@ def boot():
     import gc, posix, sys
     from _frozen_importlib_external import SourceFileLoader
     state = first["again"].state if "again" in first else {}  # preload.py sets "again" in a zygote
+    directory = sys.path.pop(0)
     if sys.flags.no_site:
         "@paths.py@"
     else:
@@ -68,6 +70,7 @@ def boot():
                     return adapter.find_spec(name, path, target)
 
         sys.meta_path.insert(0, Later())
+    sys.path.insert(0, directory)
     begun = strict = channel = found = None
 
     "@lacks.py@"
