@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,5 +52,45 @@ func TestMappingsKeepFilesOpen(t *testing.T) {
 	}
 	if got := mappedFiles("/proc/self", 100); got != 101 {
 		t.Errorf("got %d mappings of files, want the count to stop at 101", got)
+	}
+}
+
+// TestWaitingCallsKeepFilesOpen: the files that a call waits for count although their descriptors were closed.
+func TestWaitingCallsKeepFilesOpen(t *testing.T) {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	const more = 300
+	before := waitedFiles("/proc/self")
+	list := []unix.PollFd{{Fd: int32(pipe[0]), Events: unix.POLLIN}}
+	for len(list) < more {
+		fd, err := unix.FcntlInt(uintptr(pipe[0]), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	done := make(chan error)
+	go func() {
+		_, err := unix.Poll(list, -1)
+		done <- err
+	}()
+	got := 0
+	for range 1000 { // until the call waits
+		if got = waitedFiles("/proc/self") - before; got >= more {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if got < more {
+		t.Errorf("got %d more files that calls wait for, want %d", got, more)
+	}
+	_ = unix.Close(pipe[1]) // ends the wait
+	if err := <-done; err != nil {
+		t.Log(err)
+	}
+	for _, p := range list {
+		_ = unix.Close(int(p.Fd))
 	}
 }

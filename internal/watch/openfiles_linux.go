@@ -5,19 +5,29 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // The kernel bounds the open files of the whole host (fs.file-max). A mapping keeps a file open whose descriptor was
-// closed, and a process may have 65 530 mappings. So descriptors do not bound the open files of a sandbox. If half of
+// closed, and a process may have 65 530 mappings. A call that waits for files (poll, select) keeps them open, too, and
+// each thread can be in one. So descriptors do not bound the open files of a sandbox. If half of
 // the host's are in use, a sandbox that may hold more than a share of them is ended.
 const (
 	filesInUse   = 2  // 1/filesInUse of the host's
 	filesShare   = 16 // of the host's; one sandbox may hold 1/filesShare
 	fewOpenFiles = 1 << 16
+	mostWaited   = 1024 // files of one call; the largest RLIMIT_NOFILE of a sandbox
 )
+
+// waitingCalls are the calls that wait for many files, by their numbers, and which argument says how many:
+// poll, ppoll and restart_syscall, which continues a poll; select and pselect6.
+var waitingCalls = map[string]map[string]int{
+	"amd64": {"7": 1, "271": 1, "219": 1, "23": 0, "270": 0},
+	"arm64": {"73": 1, "128": 1, "72": 0},
+}[runtime.GOARCH]
 
 // lookAtFiles ends the programs of sandboxes that may hold too many open files. text has the form of
 // /proc/sys/fs/file-nr. It reports whether open files are to be counted again.
@@ -60,8 +70,8 @@ func filesIn(text string) (used, most int) {
 	return used, most
 }
 
-// countFiles returns how many files the sandbox may hold open: its descriptors and its mappings of files. It stops above
-// limit.
+// countFiles returns how many files the sandbox may hold open: its descriptors, its mappings of files and the
+// files that its calls wait for. It stops above limit.
 func (s *Target) countFiles(limit int) (sum int) {
 	release, err := s.Hold()
 	if err != nil {
@@ -73,6 +83,9 @@ func (s *Target) countFiles(limit int) (sum int) {
 			return sum
 		}
 		if sum += mappedFiles("/proc/"+p, limit); sum > limit {
+			return sum
+		}
+		if sum += waitedFiles("/proc/" + p); sum > limit {
 			return sum
 		}
 	}
@@ -96,6 +109,24 @@ func mappedFiles(process string, limit int) (n int) {
 		_ = f.Close()
 		if n > 0 {
 			break
+		}
+	}
+	return n
+}
+
+// waitedFiles returns how many files the waiting calls of a process name, by its directory in /proc. The kernel does not
+// show the call of a thread that runs.
+func waitedFiles(process string) (n int) {
+	tasks, _ := readNames(process + "/task")
+	for _, t := range tasks {
+		text, _ := os.ReadFile(process + "/task/" + t + "/syscall") // number, arguments
+		f := strings.Fields(string(text))
+		if len(f) < 3 {
+			continue
+		}
+		if count, ok := waitingCalls[f[0]]; ok {
+			files, _ := strconv.ParseUint(f[1+count], 0, 64)
+			n += int(min(files, mostWaited))
 		}
 	}
 	return n
