@@ -54,6 +54,9 @@ func TestRemoveTreeOfAHostileProgram(t *testing.T) {
 	if err := errors.Join(os.Mkdir(root, 0o700), os.WriteFile(outside, nil, 0o600), os.Symlink(filepath.Dir(outside), filepath.Join(root, "link"))); err != nil {
 		t.Fatal(err)
 	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, ".moved-1", "full", "f"), 0o700), os.WriteFile(filepath.Join(root, ".moved-2"), nil, 0o600)); err != nil { // names that removeTree uses
+		t.Fatal(err)
+	}
 	at, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for i := 0; i < depth && err == nil; i++ {
 		above := at

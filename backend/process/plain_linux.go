@@ -71,9 +71,14 @@ func removeTree(dir string) error {
 	moved := 0
 	err = empty(root, ".", func(name string) error {
 		bad := empty(root, name, func(inner string) error {
-			moved++
 			_ = root.Chmod(inner, 0o700) // a directory that changes its parent is written to
-			return root.Rename(inner, ".moved-"+strconv.Itoa(moved))
+			for {
+				moved++
+				err := root.Rename(inner, ".moved-"+strconv.Itoa(moved))
+				if !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENOTDIR) { // else the program has taken the name
+					return err
+				}
+			}
 		})
 		return errors.Join(bad, root.Remove(name))
 	})
