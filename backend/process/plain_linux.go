@@ -74,9 +74,9 @@ func removeTree(dir string) error {
 			_ = root.Chmod(inner, 0o700) // a directory that changes its parent is written to
 			for {
 				moved++
-				err := root.Rename(inner, ".moved-"+strconv.Itoa(moved))
-				if !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENOTDIR) { // else the program has taken the name
-					return err
+				failed := root.Rename(inner, ".moved-"+strconv.Itoa(moved))
+				if !errors.Is(failed, fs.ErrExist) && !errors.Is(failed, unix.ENOTDIR) { // else the program has taken the name
+					return failed
 				}
 			}
 		})
