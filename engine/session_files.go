@@ -46,8 +46,8 @@ func (e *Engine) filesOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 	return view{r.Files(masks), r, masks}, err
 }
 
-// masksAfter returns the masker for what was read of a session. It is called after the reading, which may wait: programs
-// may have had a secret meanwhile that an earlier masker does not know.
+// masksAfter returns a masker for data that was read from a session. Callers call it after the read: the read may have
+// waited, and a program may have received a new secret meanwhile.
 func (e *Engine) masksAfter(ctx context.Context, ns sandboxmcp.Namespace, r *liveSession) (*redact.Masker, error) {
 	return e.masksOf(context.WithoutCancel(ctx), ns, r)
 }

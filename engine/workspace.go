@@ -112,7 +112,7 @@ func obeyed(c *config.Config, settings string, env []string) []trusted {
 	return all
 }
 
-// withFiles returns a directory and what is directly in it, which may be links.
+// withFiles returns the paths of a directory and of its entries. An entry may be a symbolic link to a file elsewhere.
 func withFiles(dir string) []string {
 	all := []string{dir}
 	entries, _ := os.ReadDir(dir) // one that cannot be read has nothing that is trusted

@@ -12,12 +12,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend/docker"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestCertificatesThatDoNotFit: the error names the variable that says where the certificates are.
 func TestCertificatesThatDoNotFit(t *testing.T) {
-	dir, config := certificates(t)
-	other, _ := certificates(t)
+	dir, config := testkit.Certificates(t)
+	other, _ := testkit.Certificates(t)
 	engine := httptest.NewUnstartedServer(http.NotFoundHandler())
 	engine.TLS = config
 	engine.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

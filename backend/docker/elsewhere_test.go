@@ -1,22 +1,11 @@
 package docker_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
 	"maps"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -69,7 +58,7 @@ func TestEngineElsewhere(t *testing.T) {
 // TestEngineBehindTLS: the server and the engine know each other by certificates. Without them the engine is
 // not used.
 func TestEngineBehindTLS(t *testing.T) {
-	dir, config := certificates(t)
+	dir, config := testkit.Certificates(t)
 	host := testkit.OverTLS(t, engineHost(t), config)
 	for name, c := range map[string]struct {
 		certs string
@@ -89,41 +78,6 @@ func TestEngineBehindTLS(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// certificates makes a certificate that is its own authority, as that of the server and of the client.
-func certificates(t *testing.T) (dir string, server *tls.Config) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir = t.TempDir()
-	public, private := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
-	for name, data := range map[string][]byte{"ca.pem": public, "cert.pem": public, "key.pem": private} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	own, err := tls.X509KeyPair(public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := x509.NewCertPool()
-	known.AppendCertsFromPEM(public)
-	return dir, &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: known, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 }
 
 // TestConformanceElsewhere runs the suite in containers of runc of an engine elsewhere. With -short it leaves

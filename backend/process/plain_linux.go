@@ -85,8 +85,8 @@ func removeTree(dir string) error {
 	return errors.Join(err, root.Close(), os.Remove(dir))
 }
 
-// empty removes what is in a directory of root, and calls away for each directory there, which removes it
-// or moves it away. It stops at the first error.
+// empty removes all entries of a directory of root. For an entry that is a directory it calls away, which has to
+// remove or rename that directory. empty stops at the first error.
 func empty(root *os.Root, dir string, away func(name string) error) error {
 	_ = root.Chmod(dir, 0o700)
 	for {

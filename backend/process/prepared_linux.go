@@ -13,7 +13,7 @@ import (
 // prepared is what a forked program needs besides its fork. It is made while the fork waits, and contains no
 // values of a caller.
 type prepared struct {
-	driver  backend.ProgramFile // of the fork server's language; without a name there is none
+	driver  backend.ProgramFile // the driver that the program is started with; if its name is empty, it is not written ahead
 	private private             // streams of the program
 	pipes   *pipes              // nil: not made
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestPreparedForTheProgram: a process in a sandbox whose fork waits has the files, streams and input
-// that were requested, whatever was made for another program.
+// TestPreparedForTheProgram: the server has prepared files and streams in a ready sandbox for one program, and another
+// program is started there. That program has only the files, streams and input of its own request.
 func TestPreparedForTheProgram(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)

@@ -240,7 +240,7 @@ func (a *Client) send(ctx context.Context, version string, r Request) (*http.Res
 	return nil, refusal(res)
 }
 
-// body returns what is sent, and whether it is JSON.
+// body returns the request body, and whether the body is JSON.
 func (r Request) body() (body io.Reader, isJSON bool, err error) {
 	switch b := r.Body.(type) {
 	case nil:

@@ -246,7 +246,7 @@ func TestDialIsBounded(t *testing.T) {
 	}
 	defer l.Close()
 	address := l.Addr().String() // whose connections nothing accepts
-	certs, _ := ownCertificates(t)
+	certs, _ := testkit.Certificates(t)
 	a := client(t, Config{Host: "tcp://" + address, DialLimit: time.Nanosecond})
 	if err := a.Ping(t.Context()); !IsUnreachable(err) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("TCP: got %v, want unreachable, by a deadline", err)
@@ -305,7 +305,7 @@ func TestAnswersAreBounded(t *testing.T) {
 
 // TestAddresses: which addresses can be used, and where they lead.
 func TestAddresses(t *testing.T) {
-	certs, _ := ownCertificates(t)
+	certs, _ := testkit.Certificates(t)
 	for _, c := range []struct{ host, certs, want, fails string }{
 		{"", "", "http://engine", ""},
 		{"unix:///run/x", certs, "http://engine", ""},

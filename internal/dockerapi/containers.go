@@ -29,7 +29,7 @@ type Container struct {
 	HostConfig   HostConfig
 }
 
-// Healthcheck is a command that the engine runs in a container; {"NONE"} is none.
+// Healthcheck is a command that the engine runs in a container. The command {"NONE"} disables the health check.
 type Healthcheck struct{ Test []string }
 
 // HostConfig is the part of a container's description that concerns the engine's machine.

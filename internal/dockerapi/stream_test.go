@@ -2,16 +2,10 @@ package dockerapi
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // upgrades answers an attach with a stream that returns its lines. It reports the request, and the end of the stream.
@@ -144,8 +140,8 @@ func count(e *Events, err error) (n int, _ error) {
 // TestTLS: calls and streams work over TLS. The client refuses an engine whose certificate another authority has made,
 // and one that refuses its own is not reached.
 func TestTLS(t *testing.T) {
-	certs, config := ownCertificates(t)
-	others, _ := ownCertificates(t)
+	certs, config := testkit.Certificates(t)
+	others, _ := testkit.Certificates(t)
 	got, ended := make(chan string, 1), make(chan struct{})
 	s := httptest.NewUnstartedServer(&engine{handler: upgrades(t, got, ended)})
 	s.TLS = config
@@ -189,7 +185,7 @@ func TestCertificatesThatCannotBeUsed(t *testing.T) {
 			"missing": os.Remove,
 			"empty":   func(path string) error { return os.Truncate(path, 0) },
 		} {
-			certs, _ := ownCertificates(t)
+			certs, _ := testkit.Certificates(t)
 			if err := change(filepath.Join(certs, name)); err != nil {
 				t.Fatal(err)
 			}
@@ -198,39 +194,4 @@ func TestCertificatesThatCannotBeUsed(t *testing.T) {
 			}
 		}
 	}
-}
-
-// ownCertificates makes a certificate that is its own authority, as that of the engine and of the client.
-func ownCertificates(t *testing.T) (dir string, server *tls.Config) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir = t.TempDir()
-	public, private := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
-	for name, data := range map[string][]byte{"ca.pem": public, "cert.pem": public, "key.pem": private} {
-		if err = os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	own, err := tls.X509KeyPair(public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := x509.NewCertPool()
-	known.AppendCertsFromPEM(public)
-	return dir, &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: known, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 }
