@@ -194,6 +194,7 @@ var laws = []law{
 	{"UsageIsSane", usageSane},
 	{"UsageIsThatOfThePrograms", usageIsThatOfThePrograms},
 	{"MemoryIsLimited", memoryLimited},
+	{"SpawningIsNoMemory", spawningIsNoMemory},
 	{"SocketBuffersAreMemory", socketBuffers},
 	{"FullDiskIsNoOutOfMemory", fullDisk},
 	{"TasksAreCountedPerSandbox", tasksPerSandbox},

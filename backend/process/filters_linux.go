@@ -41,7 +41,7 @@ func (b *Backend) variantOf(mode jail.Mode, limited bool) seccomp.Variant {
 	return seccomp.Variant{
 		Part:           part,
 		NoSharedMemory: !limited && mode != jail.ModeContainer,
-		NoSetAffinity:  !limited && mode != jail.ModeContainer,
+		Watched:        !limited && mode != jail.ModeContainer,
 		NoSockets:      mode == jail.ModePlain,
 		NoIPv6:         !jail.HaveV6(),
 		SelfOnly:       mode == jail.ModePlain,

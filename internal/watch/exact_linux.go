@@ -27,7 +27,7 @@ const (
 // sum adds up the memory of all processes exactly. sure is false if it counts a process with all of its
 // resident memory because that does not answer.
 func (w *Group) sum() (sum int64, sure bool) {
-	return w.exact.sum(w.processes(), func(p string) (resident int64, rollup func() string) {
+	return w.exact.sum(w.apart(w.processes()), func(p string) (resident int64, rollup func() string) {
 		seen, _ := w.see(p)
 		outside, path := w.outside, seen.path
 		return seen.resident, func() string { return w.readFrom(outside, path, "smaps_rollup") }

@@ -41,8 +41,9 @@ type Group struct {
 	looks     int   // number of calls of look; used by run alone
 	outside   bool  // processes are read from the host's /proc; used by run alone
 
-	exact exact          // used by run alone
-	blind map[string]int // looks in a row in which a process with threads showed no memory; used by run alone
+	exact    exact          // used by run alone
+	outlived outlived       // used by run alone
+	blind    map[string]int // looks in a row in which a process with threads showed no memory; used by run alone
 
 	sharing sync.Mutex
 	again   bool // Restart was called; guarded by sharing
@@ -97,6 +98,7 @@ func (w *Group) Stop() {
 func (w *Group) run() {
 	defer close(w.done)
 	defer w.exact.reads.Wait() // they use the sandbox's descriptors
+	defer w.outlived.close()
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
 	for n := 0; ; n++ {
@@ -118,12 +120,13 @@ func (w *Group) run() {
 
 // look measures the sandbox once. It returns false if it has ended the sandbox.
 func (w *Group) look() bool {
-	var rss, tmp, reserved int64
+	var rss, reserved int64
 	var tasks int
-	used := map[string]times{}
+	used, now := map[string]times{}, map[string]seen{}
 	processes := w.processes()
 	if w.looks++; w.looks%hiddenLooks == 0 && !w.outside && len(descendants(strconv.Itoa(w.slot.PID()), nil)) > len(processes) {
 		w.outside, w.spent.last = true, nil // the process numbers are those of the host from now on
+		w.outlived.forget()
 		processes = w.processes()
 	}
 	blind := map[string]int{}
@@ -132,7 +135,7 @@ func (w *Group) look() bool {
 		if !ok {
 			continue
 		}
-		used[p+" "+s.start] = s.times
+		used[p+" "+s.start], now[p+" "+s.start] = s.times, s
 		tasks += s.threads
 		rss += s.resident
 		reserved += s.reserved
@@ -143,44 +146,49 @@ func (w *Group) look() bool {
 		}
 	}
 	w.blind = blind
-	for _, d := range []int{w.slot.Dirs[jail.DirWork], w.slot.Dirs[jail.DirTemp], w.slot.Dirs[jail.DirShm]} {
-		var fs unix.Statfs_t
-		if !w.plain && d >= 0 && unix.Fstatfs(d, &fs) == nil {
-			tmp += int64(fs.Blocks-fs.Bfree)*fs.Bsize + int64(fs.Files-fs.Ffree)*inodeSize
-		}
+	files, rest := w.files(), w.outlived.look(now, &family{w: w})
+	if rss+files+rest+reserved/tableShare > w.limits.MemoryBytes {
+		rest += w.pageTables(processes)
 	}
-	tables := int64(0)
-	if rss+tmp+reserved/tableShare > w.limits.MemoryBytes {
-		tables = w.pageTables(processes)
-		tmp += tables
-	}
-	if rss+tmp > w.limits.MemoryBytes {
+	if rss+files+rest > w.limits.MemoryBytes {
 		if time.Now().Before(w.notBefore) {
 			return true
 		}
 		began := time.Now()
 		var judged bool
-		if rss, judged = w.exactly(w.limits.MemoryBytes - tmp); !judged { // pages that several processes share are counted once
+		if rss, judged = w.exactly(w.limits.MemoryBytes - files - rest); !judged { // pages that several processes share are counted once
 			return true
 		}
 		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this expensive gets it less often
 	}
-	over := rss+tmp > w.limits.MemoryBytes || (w.plain && tasks > w.limits.MaxTasks+1)
+	memory := rss + files + rest
+	over := memory > w.limits.MemoryBytes || (w.plain && tasks > w.limits.MaxTasks+1)
 	reaped := w.slot.CPU()
 	cpu := w.spent.look(used, reaped)
 	w.mu.Lock()
-	w.peak, w.tasks, w.cpu, w.lost = max(w.peak, rss+tmp), max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost
-	if rss+tmp > w.limits.MemoryBytes {
+	w.peak, w.tasks, w.cpu, w.lost = max(w.peak, memory), max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost
+	if memory > w.limits.MemoryBytes {
 		w.ooms++
 	}
 	w.mu.Unlock()
-	if over && !w.relieve(tmp-tables) {
+	if over && !w.relieve(files) {
 		return false
 	}
 	if excess := w.share(cpu + reaped); excess != "" {
 		w.end(excess)
 	}
 	return true
+}
+
+// files returns the memory in the sandbox's own file systems.
+func (w *Group) files() (sum int64) {
+	for _, d := range []int{w.slot.Dirs[jail.DirWork], w.slot.Dirs[jail.DirTemp], w.slot.Dirs[jail.DirShm]} {
+		var fs unix.Statfs_t
+		if !w.plain && d >= 0 && unix.Fstatfs(d, &fs) == nil {
+			sum += int64(fs.Blocks-fs.Bfree)*fs.Bsize + int64(fs.Files-fs.Ffree)*inodeSize
+		}
+	}
+	return sum
 }
 
 // inodeSize is the kernel's memory for a name in a tmpfs, as the kernel accounts it.

@@ -25,6 +25,8 @@ type seen struct {
 	resident int64 // bytes
 	reserved int64 // bytes of address space
 	blind    bool  // it has threads, and none of them showed its memory
+	parent   string
+	layout   string // where the kernel has put its program, stack and arguments: at random for each program, and the same for a fork
 }
 
 // see reads a process. A process whose first thread has ended lives on in its other threads, and
@@ -37,8 +39,8 @@ func (w *Group) see(p string) (s seen, ok bool) {
 	}
 	s.start = first[22-3]
 	s.times = times{time.Duration(first.number(14)+first.number(15)) * clockTick, time.Duration(first.number(16)+first.number(17)) * clockTick}
-	s.threads = int(first.number(20))
-	s.resident, s.reserved = first.memory()
+	s.threads, s.parent = int(first.number(20)), first[4-3]
+	s.resident, s.reserved, s.layout = first.memory()
 	if first[0] != "Z" || s.threads < 2 {
 		return s, true
 	}
@@ -47,7 +49,7 @@ func (w *Group) see(p string) (s seen, ok bool) {
 		path := p + "/task/" + t
 		if other, ok := readStat(w.read(path, "stat")); ok && other.number(23) > 0 {
 			s.path, s.blind = path, false
-			s.resident, s.reserved = other.memory()
+			s.resident, s.reserved, s.layout = other.memory()
 			break
 		}
 	}
@@ -68,9 +70,12 @@ func (s stat) number(i int) int64 {
 	return n
 }
 
-// memory returns the bytes of resident memory and of address space.
-func (s stat) memory() (resident, reserved int64) {
-	return s.number(24) * int64(os.Getpagesize()), s.number(23)
+// memory returns the bytes of resident memory and of address space, and the layout.
+func (s stat) memory() (resident, reserved int64, layout string) {
+	if len(s) > 48-3 {
+		layout = s[26-3] + " " + s[28-3] + " " + s[48-3]
+	}
+	return s.number(24) * int64(os.Getpagesize()), s.number(23), layout
 }
 
 // processes lists the processes in the sandbox. The numbers are those of the sandbox's pid

@@ -450,7 +450,7 @@ func diskRules(rules map[string]rule) {
 	rules["fadvise64"] = rule{[]clause{{[]test{equal(3, adviseNotNeeded)}, ignore}}, Allow}
 }
 
-// Options of prctl that fail with EINVAL. Merged memory is refused as by adviceRule. Core
+// Options of prctl that fail with EINVAL, but for the first, see Variant.Watched. Merged memory is refused as by adviceRule. Core
 // scheduling keeps the other threads of a processor core idle, also for the host. A table
 // of futexes takes up to a gigabyte by one call. That memory is neither resident nor in
 // page tables, so the watch does not see it. A process that adopts the children of others
@@ -458,6 +458,7 @@ func diskRules(rules map[string]rule) {
 // PR_SET_MM_MAP a process makes its command line and environment as long as its address space,
 // for the programs of the host that read them. That option of PR_SET_MM needs no capability.
 const (
+	prctlDumpable       = 4  // PR_SET_DUMPABLE
 	prctlAddresses      = 35 // PR_SET_MM
 	prctlSubreaper      = 36
 	prctlCoreScheduling = 62
@@ -479,6 +480,9 @@ func (p Policy) prctlRule(more ...clause) rule {
 		more = append(more,
 			clause{[]test{equal(0, parentSignal), oneOf(1, []uint32{0, sigKill})}, Allow},
 			clause{[]test{equal(0, parentSignal)}, Notify})
+	}
+	if p.variant.Watched {
+		more = append(more, clause{[]test{equal(0, prctlDumpable), equal(1, 0)}, Refuse(errEPERM)})
 	}
 	return rule{append(more,
 		clause{[]test{oneOf(0, []uint32{prctlAddresses, prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash, prctlFutexHash + 1})}, Refuse(errEINVAL)},

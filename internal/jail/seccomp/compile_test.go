@@ -96,12 +96,12 @@ func variants() []seccomp.Variant {
 	for bits := range 32 {
 		all = append(all, variantOf(uint8(bits)))
 	}
-	return append(all, seccomp.Variant{NoIPv6: true}, seccomp.Variant{Notices: true}, seccomp.Variant{Notices: true, NoIPv6: true}, seccomp.Variant{Notices: true, NoSockets: true}, seccomp.Variant{HostFiles: true}, seccomp.Variant{Scratch: true}, seccomp.Variant{HostFiles: true, Notices: true, NoSharedMemory: true}, seccomp.Variant{NoSharedMemory: true, NoSetAffinity: true, Notices: true})
+	return append(all, seccomp.Variant{NoIPv6: true}, seccomp.Variant{Notices: true}, seccomp.Variant{Notices: true, NoIPv6: true}, seccomp.Variant{Notices: true, NoSockets: true}, seccomp.Variant{HostFiles: true}, seccomp.Variant{Scratch: true}, seccomp.Variant{HostFiles: true, Notices: true, NoSharedMemory: true}, seccomp.Variant{NoSharedMemory: true, Watched: true, Notices: true})
 }
 
 func variantOf(bits uint8) seccomp.Variant {
 	return seccomp.Variant{
-		NoSharedMemory: bits&1 != 0, NoSockets: bits&2 != 0, NoSetAffinity: bits&4 != 0, AllowSetns: bits&8 != 0,
+		NoSharedMemory: bits&1 != 0, NoSockets: bits&2 != 0, Watched: bits&4 != 0, AllowSetns: bits&8 != 0,
 		SelfOnly: bits&16 != 0,
 	}
 }
@@ -166,7 +166,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
 				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 263, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
-				"getsockopt": {1, 0, 1, 6, 41, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "ppoll": {0, 63, 64, 1 << 31, 63 | 1<<32}, "pselect6": {0, 63, 64, 1 << 31, 63 | 1<<32}, "prctl": {0, 1, 9, 15, 21, 35, 36, 37, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79, 80, 95, 96, 127, 128, 1 << 31, 0x53564d41, 0x59616d61, 0x41555856},
+				"getsockopt": {1, 0, 1, 6, 41, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "ppoll": {0, 63, 64, 1 << 31, 63 | 1<<32}, "pselect6": {0, 63, 64, 1 << 31, 63 | 1<<32}, "prctl": {0, 1, 4, 9, 15, 21, 35, 36, 37, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79, 80, 95, 96, 127, 128, 1 << 31, 0x53564d41, 0x59616d61, 0x41555856},
 			}
 			for name, first := range two {
 				nr := numberOf(t, a, name)
@@ -249,7 +249,7 @@ func TestVerdicts(t *testing.T) {
 		ignored    = seccomp.Verdict(0x50000) // it succeeds and does nothing
 	)
 	noticed := seccomp.Variant{Notices: true}
-	none, full := seccomp.Variant{}, seccomp.Variant{NoSharedMemory: true, NoSockets: true, NoSetAffinity: true, AllowSetns: true, SelfOnly: true}
+	none, full := seccomp.Variant{}, seccomp.Variant{NoSharedMemory: true, NoSockets: true, Watched: true, AllowSetns: true, SelfOnly: true}
 	no := seccomp.Refuse
 	checkVerdicts(t, []verdict{
 		{none, "read", [6]uint64{}, seccomp.Allow},
@@ -395,6 +395,9 @@ func TestVerdicts(t *testing.T) {
 		{none, "seccomp", [6]uint64{1}, no(einval)}, // SECCOMP_SET_MODE_FILTER
 		{none, "seccomp", [6]uint64{2}, seccomp.Allow},
 		{none, "prctl", [6]uint64{22, 2}, no(einval)},
+		{none, "prctl", [6]uint64{4, 0}, seccomp.Allow},
+		{full, "prctl", [6]uint64{4, 0}, no(eperm)}, // PR_SET_DUMPABLE
+		{full, "prctl", [6]uint64{4, 1}, seccomp.Allow},
 		{none, "prctl", [6]uint64{38, 1}, seccomp.Allow},
 		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)}, // PR_FUTEX_HASH
 		{none, "clone", [6]uint64{0x10900}, no(eperm)},         // a thread with descriptors of its own

@@ -90,7 +90,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "setrlimit":
 		return v.decideLimit(uint32(args[0]), 1, 0, Allow) // setrlimit cannot read the old limit
 	case "prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity":
-		if name == "sched_setaffinity" && v.NoSetAffinity {
+		if name == "sched_setaffinity" && v.Watched {
 			return Refuse(errEPERM)
 		}
 		if name == "sched_setaffinity" || name == "sched_setscheduler" && int32(args[1])&^(1<<30) == 5 {
@@ -289,6 +289,9 @@ func (v Variant) decideControl(name string, first, second int32) Verdict {
 	later := uint32(first) > 78 && first != 0x53564d41 && first != 0x59616d61 && first != 0x41555856
 	if filter && !v.AllowSetns || name == "prctl" && (first == 35 || first == 36 || first == 62 || first == 67 || first == 78 || later) {
 		return Refuse(errEINVAL)
+	}
+	if v.Watched && name == "prctl" && first == 4 && second == 0 {
+		return Refuse(errEPERM)
 	}
 	return v.noticed(Allow, name == "prctl" && first == 1 && second != 0 && second != 9)
 }

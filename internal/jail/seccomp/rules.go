@@ -161,7 +161,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if p.variant.HostFiles {
 		hostFileRules(rules, a)
 	}
-	if p.variant.NoSetAffinity {
+	if p.variant.Watched {
 		set([]string{"sched_setaffinity"}, Refuse(errEPERM))
 	}
 	if p.variant.AllowSetns {

@@ -107,8 +107,9 @@ type Variant struct {
 	// have, the kernel starts modprobe on the host, as root.
 	NoIPv6 bool
 
-	// NoSetAffinity refuses sched_setaffinity.
-	NoSetAffinity bool
+	// Watched is for a sandbox without a cgroup, whose limits the server enforces by what it reads of the processes.
+	// It refuses sched_setaffinity, and hiding a process from a server without root (PR_SET_DUMPABLE).
+	Watched bool
 
 	// SelfOnly allows a program to change limits and priorities only of itself, by process
 	// id 0. It is for a sandbox without a pid namespace.

@@ -13,8 +13,8 @@ var usual = [...]Variant{
 	{Part: Common},
 	{Part: Rest, Notices: true},
 	{Part: Rest, AllowSetns: true},
-	{Part: Rest, NoSharedMemory: true, NoSetAffinity: true, Notices: true},
-	{Part: Rest, NoSharedMemory: true, NoSetAffinity: true, AllowSetns: true},
+	{Part: Rest, NoSharedMemory: true, Watched: true, Notices: true},
+	{Part: Rest, NoSharedMemory: true, Watched: true, AllowSetns: true},
 	{Notices: true},
 }
 

@@ -33,7 +33,46 @@ def leaderless():
         os._exit(0)
 
 
+def outlived():
+    """Holds memory in processes that have ended, while others read it: the kernel frees it only when no call uses it."""
+    libc, size = ctypes.CDLL(None, use_errno=True), 1 << 31
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long]
+    empty = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)  # MAP_NORESERVE
+    target = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)
+    small = os.open(os.environ["TMPDIR"] + "/small", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(small, step)
+    for at in range(target, target + size, step):  # the same memory everywhere
+        libc.mmap(at, step, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | 0x10, small, 0)  # MAP_FIXED
+    for _ in range(8):
+        hear, told = os.pipe()
+        holder = os.fork()
+        if holder == 0:
+            for _ in range(7):
+                m = mmap.mmap(-1, step, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                touch(m)
+                keep.append(m)
+            os.write(told, b"held")
+            time.sleep(60)
+        if os.read(hear, 4) != b"held":
+            raise MemoryError
+        memory = os.open("/proc/%d/mem" % holder, os.O_RDONLY)
+        if os.fork() == 0:
+            os.write(told, b"read")
+            libc.pread(memory, target, size, empty)
+            os._exit(0)
+        os.read(hear, 4)
+        time.sleep(0.02)
+        os.close(memory)
+        os.kill(holder, 9)
+        os.waitpid(holder, 0)
+
+
 try:
+    if kind == "outlived":
+        outlived()
+        held = goal
     if kind == "leaderless":  # for a server that reads the memory of a process at its first thread
         hear, told = os.pipe()
         if os.fork() == 0:

@@ -1,0 +1,132 @@
+package watch
+
+import (
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// relatives is a kin of processes whose memory stays, but for those in gone.
+type relatives struct {
+	t       *testing.T
+	gone    map[string]bool
+	sharing map[string]bool
+	unknown bool
+	opened  int
+
+	executing map[string]bool // execute another program while their files are opened
+}
+
+func (r *relatives) open(s seen) (fd int, same bool, err error) {
+	r.opened++
+	pid := "self"
+	if r.gone[s.path] {
+		c := exec.CommandContext(r.t.Context(), "sleep", "60")
+		if err := c.Start(); err != nil {
+			r.t.Fatal(err)
+		}
+		defer func() { _ = c.Wait() }()
+		defer func() { _ = c.Process.Kill() }() // after its file is open
+		pid = strconv.Itoa(c.Process.Pid)
+	}
+	fd, err = unix.Open("/proc/"+pid+"/pagemap", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return fd, !r.executing[s.path], err
+}
+
+func (r *relatives) shares(child, _ string) (shares, known bool) {
+	return r.sharing[child], !r.unknown
+}
+
+// TestMemoryOfEndedProcessesIsCounted while the kernel has it.
+func TestMemoryOfEndedProcessesIsCounted(t *testing.T) {
+	process := func(pid, layout string, resident int64) seen {
+		return seen{path: pid, parent: "1", layout: layout, resident: resident, reserved: 1 << 30}
+	}
+	type look map[string]seen
+	top := process("2", "a", 50)
+	for name, c := range map[string]struct {
+		relatives
+		looks []look
+		want  []int64
+	}{
+		"Stays": {
+			looks: []look{{"2 0": top, "3 0": process("3", "b", 10)}, {"2 0": top, "3 0": process("3", "b", 70)}, {"2 0": top}, {"2 0": top}},
+			want:  []int64{0, 0, 70, 70},
+		},
+		"IsFreed": {
+			relatives: relatives{gone: map[string]bool{"3": true}},
+			looks:     []look{{"2 0": top, "3 0": process("3", "b", 70)}, {"2 0": top}},
+			want:      []int64{0, 0},
+		},
+		"IsNotReaped": {
+			looks: []look{{"2 0": top, "3 0": process("3", "b", 70)}, {"2 0": top, "3 0": {path: "3", parent: "1"}}, {"2 0": top}},
+			want:  []int64{0, 70, 70},
+		},
+		"ShowsNothingForAWhile": {
+			looks: []look{{"3 0": process("3", "b", 70)}, {"3 0": {path: "3", parent: "1", blind: true}}, {"3 0": process("3", "b", 70)}, {}},
+			want:  []int64{0, 0, 0, 70},
+		},
+		"ExecutesAnother": {
+			looks: []look{{"3 0": process("3", "b", 70)}, {"3 0": process("3", "c", 5)}, {}},
+			want:  []int64{0, 70, 75},
+		},
+		"Fork": {
+			looks: []look{{"2 0": top, "3 0": {path: "3", parent: "2", layout: "a", resident: 50, reserved: 1 << 30}}, {"2 0": top}},
+			want:  []int64{0, 50},
+		},
+		"VforkAndExecute": {
+			relatives: relatives{sharing: map[string]bool{"3": true}},
+			looks: []look{
+				{"2 0": top, "3 0": {path: "3", parent: "2", layout: "a", resident: 50, reserved: 1 << 30}},
+				{"2 0": top, "3 0": {path: "3", parent: "2", layout: "c", resident: 7, reserved: 1 << 30}},
+				{"2 0": top},
+			},
+			want: []int64{0, 0, 7},
+		},
+		"ExecutesMeanwhile": {
+			relatives: relatives{executing: map[string]bool{"3": true}},
+			looks:     []look{{"2 0": top, "3 0": process("3", "b", 50)}, {"2 0": top}},
+			want:      []int64{0, 0},
+		},
+		"NotKnownYet": {
+			relatives: relatives{unknown: true},
+			looks:     []look{{"2 0": top, "3 0": {path: "3", parent: "2", layout: "a", resident: 50, reserved: 1 << 30}}, {"2 0": top}},
+			want:      []int64{0, 0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.t = t
+			var o outlived
+			defer o.close()
+			for i, l := range c.looks {
+				if got := o.look(l, &c.relatives); got != c.want[i] {
+					t.Errorf("look %d: got %d bytes of ended processes, want %d", i, got, c.want[i])
+				}
+			}
+		})
+	}
+}
+
+// TestMemoryIsComparedOnce: comparing processes costs time, and a program can start many that share memory.
+func TestMemoryIsComparedOnce(t *testing.T) {
+	r := &relatives{t: t, sharing: map[string]bool{"3": true}}
+	var o outlived
+	defer o.close()
+	now := map[string]seen{
+		"2 0": {path: "2", parent: "1", layout: "a", resident: 1, reserved: 1},
+		"3 0": {path: "3", parent: "2", layout: "a", resident: 1, reserved: 1},
+	}
+	for range 3 {
+		o.look(now, r)
+	}
+	if r.opened != 1 {
+		t.Errorf("got %d files opened, want one, of the parent", r.opened)
+	}
+	delete(now, "2 0")
+	now["3 0"] = seen{path: "3", parent: "1", layout: "a", resident: 1, reserved: 1}
+	if o.look(now, r); r.opened != 2 {
+		t.Errorf("got %d files opened, want that of the child without its parent, too", r.opened)
+	}
+}
