@@ -96,20 +96,30 @@ long populate(const struct span *spans, long count) {
 	return 0;
 }
 
+// populate_all is populate in one call, which Linux 6.13 has. A span has the form of an iovec.
+static void populate_all(int self, const struct span *spans, ul count) {
+	long size = 0;
+	for (ul i = 0; i < count; i++) size += (long)spans[i].size;
+	if (sys5(SYS_process_madvise, self, (long)spans, (long)count, POPULATE_WRITE, 0) != size) populate(spans, (long)count);
+}
+
 // become builds the walls of a fork. It returns 0. On failure it tells the server and exits.
 static long become(struct serving *s) {
 	const struct walls *w = s->script;
+	ul open = 0; // the calls before the filter is loaded, which refuses process_madvise
 	long r = 0;
+	while (open < w->count && w->calls[open].nr != SYS_seccomp) open++;
 	if (s->rseq_size && *(int *)(thread() + s->rseq + 4) >= 0) // the C library has registered it; the process between has not inherited that
 		r = sys4(SYS_rseq, (long)(thread() + s->rseq), s->rseq_size, 0, RSEQ_SIGNATURE);
 	if (r >= 0) r = s->self = (int)sys2(SYS_pidfd_open, sys0(SYS_getpid), 0);
-	if (r >= 0) r = make_calls(w->calls, (long)w->count, s->fds, s->results);
+	if (r >= 0) r = make_calls(w->calls, (long)open, s->fds, s->results);
+	if (r >= 0 && s->ahead) populate_all(s->self, s->spans, s->nspans);
+	if (r >= 0) r = make_calls(w->calls + open, (long)(w->count - open), s->fds, s->results + r);
 	if (r < 0) {
 		u32 failed[2] = {'E', (u32)-r};
 		say(s->fds[1], failed, 2, 0, 0);
 		leave(1);
 	}
-	if (s->ahead) populate(s->spans, (long)s->nspans);
 	s->ready = 0;
 	return 0;
 }

@@ -18,6 +18,8 @@
 #define SYS_getdents64 217
 #define SYS_rseq 334
 #define SYS_pidfd_open 434
+#define SYS_process_madvise 440
+#define SYS_seccomp 317
 #else
 #define RSEQ_SIGNATURE 0xd428bc00
 #define SYS_pread64 67
@@ -37,4 +39,6 @@
 #define SYS_getdents64 61
 #define SYS_rseq 293
 #define SYS_pidfd_open 434
+#define SYS_process_madvise 440
+#define SYS_seccomp 277
 #endif

@@ -150,7 +150,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 			return Refuse(errENOMEM)
 		}
 		return Allow
-	case "setns":
+	case "setns", "process_madvise":
 		return unless(!v.AllowSetns, Refuse(errEPERM))
 	}
 	if directly(a, name, args) {

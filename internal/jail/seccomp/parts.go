@@ -22,9 +22,9 @@ const (
 	Rest
 )
 
-// buildNames are the calls that build a sandbox, or make sockets in one, and that a program may not
-// make, or not with the same arguments.
-const buildNames = `mount umount2 open_tree move_mount mount_setattr unshare setns clone clone3 pidfd_open
+// buildNames are the calls that build a sandbox, make sockets in one or prepare a fork, and that a
+// program may not make, or not with the same arguments.
+const buildNames = `process_madvise mount umount2 open_tree move_mount mount_setattr unshare setns clone clone3 pidfd_open
 	prctl prlimit64 seccomp signalfd4 socket ` + landlockNames
 
 // Arguments of calls that make sockets in a sandbox: to bring up a network device (SIOCSIFFLAGS,

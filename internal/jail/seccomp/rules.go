@@ -165,7 +165,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 		set([]string{"sched_setaffinity"}, Refuse(errEPERM))
 	}
 	if p.variant.AllowSetns {
-		set([]string{"setns"}, Allow)
+		set([]string{"setns", "process_madvise"}, Allow)
 	}
 	return rules
 }
