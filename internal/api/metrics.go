@@ -57,7 +57,7 @@ func metricsOf(st sandboxmcp.Stats, version string, followers int) []metric {
 		if st.Record.Signed {
 			signed = 1
 		}
-		all = append(all, metric{"audit_signed", "gauge", "Whether new entries of the audit record are signed: 1, or 0 after a fault.", "", one(signed)})
+		all = append(all, metric{"audit_signed", "gauge", "Whether new entries of the audit record are signed and their checkpoints are in all places: 1, or 0 after a fault.", "", one(signed)})
 	}
 	return all
 }

@@ -195,7 +195,7 @@ type (
 		Namespace sandboxmcp.Namespace `json:"namespace" doc:"the one that the request acts in"`
 		Version   string               `json:"version"`
 
-		Record *sandboxmcp.AuditSigning `json:"record,omitempty" doc:"whether new entries of the audit record are signed; if not, reason and since say why not and since when"`
+		Record *sandboxmcp.AuditSigning `json:"record,omitempty" doc:"whether new entries of the audit record are signed and their checkpoints are in all places; if not, reason and since say why not and since when"`
 	}
 )
 

@@ -489,7 +489,7 @@ func (c *collector) read(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if int64(buf.Len()) != before.Size || after.Size != before.Size || !after.ModTime.Equal(before.ModTime) || after.Links != before.Links {
+	if int64(buf.Len()) != before.Size || after.Size != before.Size || !after.ModTime.Equal(before.ModTime) || after.Links != before.Links || after.Mark != before.Mark {
 		return nil, errChanged
 	}
 	return buf.Bytes(), nil

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -121,12 +122,12 @@ func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.A
 	return e, nil
 }
 
-// Signing says whether new entries get checkpoints.
+// Signing says whether new entries get checkpoints, and these get to the files outside the database.
 func (l *Log) Signing() sandboxmcp.AuditSigning {
 	if l.sealer == nil {
 		return sandboxmcp.AuditSigning{Reason: "there is no signing key"}
 	}
-	f := l.sealer.fault.Load()
+	f := cmp.Or(l.sealer.fault.Load(), l.sealer.unwritten.Load())
 	if f == nil {
 		return sandboxmcp.AuditSigning{Signed: true}
 	}

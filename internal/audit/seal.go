@@ -54,6 +54,7 @@ type sealer struct {
 	compared bool   // the record was compared with the files
 
 	fault     atomic.Pointer[fault]      // why new entries get no checkpoint; nil: they get one
+	unwritten atomic.Pointer[fault]      // the newest checkpoint is not in its files; nil: it is, or is to be written
 	fresh     atomic.Pointer[checkpoint] // the newest checkpoint that is committed
 	published int64                      // size of the newest checkpoint that was written to the files
 
@@ -341,8 +342,13 @@ func (s *sealer) publish() {
 		err = s.places.write(*c)
 	}
 	if err != nil {
-		s.log.Error("the newest audit checkpoint could not be written to its files; trying again with the next one", "error", err)
+		f := &fault{reason: "the newest checkpoint could not be written to the files outside the database, which is tried again; the server's log has the cause", since: s.now()}
+		if s.unwritten.CompareAndSwap(nil, f) {
+			s.log.Error("the newest audit checkpoint could not be written to its files; trying again", "error", err)
+		}
+		signal(s.made)
 		return
 	}
+	s.unwritten.Store(nil)
 	s.published = c.size
 }

@@ -456,7 +456,7 @@ func TestSecondPlaceRepeated(t *testing.T) {
 	}
 }
 
-// One that stops taking writes costs no entry, and gets the next checkpoint.
+// One that stops taking writes costs no entry, is told, and gets the newest checkpoint later.
 func TestSecondPlaceComesBack(t *testing.T) {
 	dir := t.TempDir()
 	place := filepath.Join(dir, "second")
@@ -466,9 +466,14 @@ func TestSecondPlaceComesBack(t *testing.T) {
 	}
 	r.append(t, "a", 60)
 	testkit.Until(t, "a checkpoint", func() bool { return check(t, dir).Checkpoints > 0 })
+	testkit.Until(t, "the server says so", func() bool { return !r.l.Signing().Signed })
+	if got := r.l.Signing(); strings.Contains(got.Reason, dir) || got.Since == nil {
+		t.Errorf("got %+v, want a reason without a path, and since when", got)
+	}
 	if err := os.Remove(place); err != nil {
 		t.Fatal(err)
 	}
+	testkit.Until(t, "the newest checkpoint is there without a further entry", func() bool { return r.l.Signing().Signed })
 	r.append(t, "a", 1)
 	r.close(t)
 	if rep := check(t, dir, second(dir)); !rep.OK || rep.Second.Size != 61 {
