@@ -164,7 +164,7 @@ func (f *family) open(s seen) (fd int, same bool, err error) {
 	return fd, layout == s.layout, nil
 }
 
-// shares is false if the kernel does not compare processes.
+// shares is not known where the kernel does not compare processes.
 func (f *family) shares(child, parent string) (shares, known bool) {
 	if f.numbers == nil {
 		if time.Now().Before(f.w.outlived.kinFrom) {
@@ -181,7 +181,7 @@ func (f *family) shares(child, parent string) (shares, known bool) {
 	const kcmpMemory = 1
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpMemory, 0, 0, 0)
 	if errno != 0 || r != 0 {
-		return false, errno != unix.ESRCH
+		return false, errno == 0
 	}
 	for _, p := range []string{child, parent} { // first threads that have ended have the same memory: none
 		if now, ok := readStat(f.w.read(p, "stat")); !ok || now.number(23) == 0 {
