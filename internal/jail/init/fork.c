@@ -19,6 +19,8 @@ struct serving {
 	void (*after)(void);           // PyOS_AfterFork_Child
 	const char *usual;             // packets of programs for which the zygote is prepared, each after its size; the last size is 0. 0: none
 	const char *places;            // strings: '1' and the path of a file, or '0' and the path of none; the last is empty
+	struct span *reads;            // what a program will read of mapped files
+	ul nreads;
 	// of one request, or of one fork
 	const struct walls *script;
 	ul ahead, ready;
@@ -26,7 +28,7 @@ struct serving {
 	long results[64];
 };
 enum { SERVING = 0xc000, PACKET = 0x40000, PACKET_SIZE = 0x40000 }; // offsets in the area; fork_between depends on the first
-enum { EINTR = 4, EAGAIN = 11, NEWPID = 0x20000000, WALL = 0x40000000, RLIMIT_NOFILE = 7, POPULATE_WRITE = 23 };
+enum { EINTR = 4, EAGAIN = 11, NEWPID = 0x20000000, WALL = 0x40000000, RLIMIT_NOFILE = 7, POPULATE_READ = 22, POPULATE_WRITE = 23 };
 #define FORK (1l << 32)
 struct iov { void *base; ul len; };
 struct msg { void *name; u32 namelen; struct iov *iov; ul iovlen; void *control; ul controllen; int flags; };
@@ -90,17 +92,21 @@ static int alone(void) {
 	return n == 3; // with . and ..
 }
 
+static void advise(const struct span *spans, ul count, long advice) {
+	for (const struct span *p = spans; p < spans + count; p++) sys3(SYS_madvise, (long)p->start, (long)p->size, advice);
+}
+
 // populate copies pages now, so that they cause no page faults later.
 long populate(const struct span *spans, long count) {
-	for (const struct span *p = spans; p < spans + count; p++) sys3(SYS_madvise, (long)p->start, (long)p->size, POPULATE_WRITE);
+	advise(spans, (ul)count, POPULATE_WRITE);
 	return 0;
 }
 
-// populate_all is populate in one call, which Linux 6.13 has. A span has the form of an iovec.
-static void populate_all(int self, const struct span *spans, ul count) {
+// advise_all is advise in one call, which Linux 6.13 has. A span has the form of an iovec.
+static void advise_all(int self, const struct span *spans, ul count, long advice) {
 	long size = 0;
 	for (ul i = 0; i < count; i++) size += (long)spans[i].size;
-	if (sys5(SYS_process_madvise, self, (long)spans, (long)count, POPULATE_WRITE, 0) != size) populate(spans, (long)count);
+	if (sys5(SYS_process_madvise, self, (long)spans, (long)count, advice, 0) != size) advise(spans, count, advice);
 }
 
 // become builds the walls of a fork. It returns 0. On failure it tells the server and exits.
@@ -113,7 +119,10 @@ static long become(struct serving *s) {
 		r = sys4(SYS_rseq, (long)(thread() + s->rseq), s->rseq_size, 0, RSEQ_SIGNATURE);
 	if (r >= 0) r = s->self = (int)sys2(SYS_pidfd_open, sys0(SYS_getpid), 0);
 	if (r >= 0) r = make_calls(w->calls, (long)open, s->fds, s->results);
-	if (r >= 0 && s->ahead) populate_all(s->self, s->spans, s->nspans);
+	if (r >= 0 && s->ahead) {
+		advise_all(s->self, s->spans, s->nspans, POPULATE_WRITE);
+		advise_all(s->self, s->reads, s->nreads, POPULATE_READ);
+	}
 	if (r >= 0) r = make_calls(w->calls + open, (long)(w->count - open), s->fds, s->results + r);
 	if (r < 0) {
 		u32 failed[2] = {'E', (u32)-r};
@@ -213,7 +222,8 @@ long await(char *area) {
 	return which < 0 ? n : -1 - which;
 }
 
-// report writes the spans of pages that this process has written to, which are no longer shared with its parent, to a descriptor.
+// report writes spans of pages to a descriptor: those that this process has written to, which are no longer shared with its parent, and, with
+// a size that is odd, those of files that it has mapped and cannot write to.
 long report(char *area, int to, ul page) {
 	struct text t = {area + READ, 0, 0, 0};
 	struct vma v;
@@ -223,16 +233,19 @@ long report(char *area, int to, ul page) {
 	char *l;
 	t.fd = (int)sys4(SYS_openat, -100, (long)"/proc/self/maps", 02000000, 0);
 	while ((l = line(&t))) {
-		if (!parse(l, &v) || v.prot != 3 || v.shared) continue;
+		if (!parse(l, &v) || v.shared || (v.prot != 3 && (v.prot & 2 || !v.inode))) continue;
+		ul reads = v.prot != 3, kind = reads ? 61 : 56, around = 0; // of a file; mapped by this process only
 		for (ul at = v.start, past = 0; at < v.end;) {
 			ul want = (v.end - at) / page * 8;
 			if (want > PAGES_SIZE) want = PAGES_SIZE;
 			if (sys4(SYS_pread64, pagemap, (long)flags, (long)want, (long)(at / page * 8)) != (long)want) return -EIO;
 			for (ul i = 0; i < want / 8; i++, at += page) {
-				if (!(flags[i] >> 63 && flags[i] >> 56 & 1)) continue; // present, and mapped by this process only
+				if (!(flags[i] >> 63 && flags[i] >> kind & 1)) continue; // it is present
 				if (at >= (ul)area && at < (ul)area + AREA) continue;
+				if (reads && around == at >> 16) continue; // the kernel maps the pages around one, 64 KiB
+				around = at >> 16;
 				if (past == at) found[n - 1].size += page;
-				else if (n < most) found[n++] = (struct span){at, page};
+				else if (n < most) found[n++] = (struct span){at, page | reads};
 				else return -E2BIG;
 				past = at + page;
 			}

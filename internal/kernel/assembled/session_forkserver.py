@@ -176,13 +176,14 @@ globals().pop("begin")()
 #        return found
 #
 #    def report(to):
-#        """Writes (start, size) of all pages that this fork has written to, which are no longer shared with its parent."""
+#        """Writes (start, size) of all pages that this fork has written to, which are no longer shared with its parent, and
+#        (start, size + 1) of those of files that it has only read."""
 #        Code(area + 112)(area, to, page, 0, 0)
 #
 #    def written():
-#        """Returns (start, size) of the pages that nearly every program writes to. A fork finds them: it runs a few
-#        typical lines, and then the driver's script on an empty program. Returns None in that fork, and else the list as
-#        fork.c reads it."""
+#        """Returns (start, size) of the pages that nearly every program writes to, and of those of files that it reads. A
+#        fork finds them: it runs a few typical lines, and then the driver's script on an empty program. Returns None in that
+#        fork, and else the two lists as fork.c reads them."""
 #        found, (ours, theirs) = b"", posix.pipe()
 #        pid = posix.fork()
 #        if pid == 0:
@@ -212,7 +213,55 @@ globals().pop("begin")()
 #        posix.waitpid(pid, 0)
 #        if not found:  # the script did not exit through posix._exit
 #            found = b"".join(n.to_bytes(8, "little") for span in own_memory() if span[1] < 4 << 20 for n in span)
-#        return c_chars(found[:len(found) // 16 * 16])
+#        lists = [], []
+#        for at in range(0, len(found) // 16 * 16, 16):
+#            lists[found[at + 8] & 1].append(found[at:at + 8] + bytes((found[at + 8] & 254,)) + found[at + 9:at + 16])
+#        return [c_chars(b"".join(each)) for each in lists]
+#
+#    def large_pages():
+#        """Moves the interpreter's code and constants into large pages. A fork gets each of these by one entry, which is
+#        copied, and otherwise makes fifty page faults there. They have no file and may all be executed."""
+#        large = 2 << 20
+#        if page != 4096:  # large pages have another size
+#            return
+#        c = {name: Syscall(_ctypes.dlsym(library, name)) for name in ("mmap", "munmap", "madvise", "mprotect", "mremap", "memcpy")}
+#        for at in windows(large):
+#            new = c["mmap"](0, 2 * large, 3, 0x22, -1, 0, 0)  # READ|WRITE; PRIVATE|ANONYMOUS
+#            if new == -1:
+#                return
+#            try:
+#                to, had = -(-new // large) * large, in_large_pages()
+#                c["madvise"](to, large, 14, 0, 0, 0, 0)  # HUGEPAGE
+#                c["memcpy"](to, at, large, 0, 0, 0, 0)
+#                if in_large_pages() - had < large >> 10 or c["mprotect"](to, large, 5, 0, 0, 0, 0):  # READ|EXEC
+#                    return
+#                if c["mremap"](to, large, large, 3, at, 0, 0) != at:  # MAYMOVE|FIXED
+#                    return
+#            finally:
+#                c["munmap"](new, 2 * large, 0, 0, 0, 0, 0)
+#
+#    def windows(size):
+#        """Returns the aligned addresses at which so many bytes are of one file that has code, and none can be written to."""
+#        runs = [[0, 0, "", False]]
+#        with open("/proc/self/maps") as file:
+#            for line in file:
+#                span, rights, _, _, inode, *name = line.split(None, 5)
+#                start, end = (int(n, 16) for n in span.split("-"))
+#                if inode == "0" or rights[1] == "w" or rights[3] == "s":
+#                    continue
+#                if runs[-1][1:3] != [start, name]:
+#                    runs.append([start, end, name, False])
+#                runs[-1][1] = end
+#                runs[-1][3] |= rights[2] == "x"
+#        return [at for start, end, _, code in runs if code for at in range(-(-start // size) * size, end - size + 1, size)]
+#
+#    def in_large_pages():
+#        """Returns how many KiB of this process's own memory are in large pages."""
+#        with open("/proc/self/smaps_rollup") as file:
+#            for line in file:
+#                if line.startswith("AnonHugePages:"):
+#                    return int(line.split()[1])
+#        return 0
 #
 #    def place_code():
 #        """Maps the code of snapshot.c and its working memory, at the same address in all forks. The code records the
@@ -248,6 +297,7 @@ globals().pop("begin")()
 #                spans = written()
 #                if spans is None:
 #                    return None
+#                spans = spans[0]
 #            file = posix.open("/mnt/data/snapshot", posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY | posix.O_CLOEXEC, 0o600)
 #            before_fork()
 #            result = Code(area + 16)(area, file, page, 0, 0)
@@ -316,6 +366,8 @@ globals().pop("begin")()
 #            spans = written()
 #            if spans is None:
 #                return variants and (variants[0], "/dev/null")
+#            spans, reads = spans
+#            c_long.from_address(serving + 352).value, c_long.from_address(serving + 360).value = _ctypes.addressof(reads), len(reads) // 16
 #        c_long.from_address(serving + 56).value, c_long.from_address(serving + 64).value = _ctypes.addressof(spans), len(spans) // 16
 #        posix.write(3, answer(b"R"))
 #        size = forks()
@@ -370,6 +422,7 @@ globals().pop("begin")()
 #    known_again = None
 #    changed = {}  # environment variables that packages changed: name to (old, new)
 #    plans = {}    # the results of parse()
+#    large_pages()
 #    area = place_code()
 #    serving, received = area + 0xC000, (c_char * 0x40000).from_address(area + 0x40000)  # struct serving; a packet
 #    for at, value in (8, _ctypes.dlsym(library, "fork")), (16, 3), (24, home), (32, rseq), (40, rseq_size), (48, files), (328, _ctypes.dlsym(library, "PyOS_AfterFork_Child")):
