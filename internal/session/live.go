@@ -163,5 +163,6 @@ func (l *Live) free() bool {
 const (
 	writingLimit   = 200 * time.Millisecond // how long clear waits for a file that is being written
 	interruptLimit = time.Second            // how long a cell may run on after an interrupt
+	flushLimit     = 2 * time.Second        // how long the output of a cell that is done may take to read
 	endLimit       = 5 * time.Second
 )
