@@ -55,9 +55,36 @@ func (h heldFiles) Open(ctx context.Context, name string) (f backend.File, err e
 	return f, err
 }
 
-func (h heldFiles) List(ctx context.Context, name string, limit int) (list []backend.FileInfo, more bool, err error) {
-	err = h.do(ctx, "list", name, func(x files) error { list, more, err = x.List(name, limit); return err })
-	return list, more, err
+// List does not wait for the list after ctx has ended. A program can hold the lock of a directory while the kernel
+// copies names to the program's memory, and no signal ends the server's wait for that lock.
+func (h heldFiles) List(ctx context.Context, name string, limit int) ([]backend.FileInfo, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
+	}
+	release, err := h.s.hold()
+	if err != nil {
+		return nil, false, &fs.PathError{Op: "list", Path: name, Err: err}
+	}
+	found := make(chan listed, 1)
+	go func() {
+		defer release()
+		var l listed
+		l.entries, l.more, l.err = files{h.s.slot.Dirs[jail.DirWork], h.s}.List(name, limit)
+		found <- l
+	}()
+	select {
+	case l := <-found:
+		return l.entries, l.more, l.err
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+}
+
+// listed is the result of List.
+type listed struct {
+	entries []backend.FileInfo
+	more    bool
+	err     error
 }
 
 func (h heldFiles) Stat(ctx context.Context, name string) (info backend.FileInfo, err error) {

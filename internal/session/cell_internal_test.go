@@ -185,3 +185,26 @@ func TestOutputThatCannotBeReadEndsTheInterpreter(t *testing.T) {
 		t.Error("the programs were not ended")
 	}
 }
+
+// lockedFiles cannot be listed.
+type lockedFiles struct{ backend.Files }
+
+func (lockedFiles) List(ctx context.Context, _ string, _ int) ([]backend.FileInfo, bool, error) {
+	<-ctx.Done()
+	return nil, false, ctx.Err()
+}
+
+type locked struct {
+	held
+}
+
+func (*locked) Files() backend.Files { return lockedFiles{} }
+
+// TestFilesThatCannotBeListedDelayNoRun: Survey does without them after a time.
+func TestFilesThatCannotBeListedDelayNoRun(t *testing.T) {
+	l := NewLive(&Session{}, LiveConfig{Sandbox: &locked{}, Program: kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3"}})
+	l.Survey(t.Context())
+	if known := l.Known(); len(known) > 0 {
+		t.Errorf("got %v, want none", known)
+	}
+}
