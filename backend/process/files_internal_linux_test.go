@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -67,4 +68,33 @@ func TestAListEndsWithItsContext(t *testing.T) {
 	s.use.Lock()         // once the list was made
 	_ = unix.Close(dir)
 	s.use.Unlock()
+}
+
+// TestOnlyRegularFilesAreOpened: a program can keep the opening of a pipe from its end.
+func TestOnlyRegularFilesAreOpened(t *testing.T) {
+	root := t.TempDir()
+	pipe := filepath.Join(root, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dir)
+	opened, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(opened)
+	if _, err = unix.InotifyAddWatch(opened, pipe, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := (files{dir: dir}).Open("pipe"); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("got %v and %v, want %v", f, err, fs.ErrInvalid)
+	}
+	var events [4096]byte
+	if n, err := unix.Read(opened, events[:]); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the pipe was opened: %d bytes of events, %v", n, err)
+	}
 }
