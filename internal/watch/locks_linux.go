@@ -20,6 +20,8 @@ type locks struct {
 	byPID map[int]int     // elsewhere, by the process that has taken it or waits for it, without those of whole files
 	whole map[int]int     // elsewhere, of whole files (flock), by the process that has taken it
 	lines int
+
+	unowned int // of whole, those whose process is of no sandbox; set by add
 }
 
 // countLocks counts the locks of a text in the form of /proc/locks. The kernel writes
@@ -82,7 +84,7 @@ func deviceIn(file []byte) uint64 {
 // add adds the locks elsewhere to those that sandboxes hold. A lock of a whole file belongs to an open file, which other
 // processes and mappings may keep when the process that has taken it has ended. Its number may then be that of a process
 // of another sandbox. So these locks count only up to the number of descriptors of that sandbox.
-func (l locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int) {
+func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int) {
 	for pid, n := range l.byPID {
 		if s := ownerOf(pid); s != nil {
 			l.held[s] += n
@@ -92,6 +94,8 @@ func (l locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int)
 	for pid, n := range l.whole {
 		if s := ownerOf(pid); s != nil {
 			whole[s] += n
+		} else {
+			l.unowned += n
 		}
 	}
 	for s, n := range whole {
@@ -99,6 +103,23 @@ func (l locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int)
 			l.held[s] += min(n, descriptors(s))
 		}
 	}
+}
+
+// addUnowned counts the locks of whole files of sandboxes by descriptor, if processes that are of no sandbox have taken
+// too many elsewhere: they may have been of a sandbox that still has the open files. sure is false if that goes on.
+func (l *locks) addUnowned(all []*Target) (sure bool) {
+	sure = true
+	if l.unowned <= maxLocks {
+		return sure
+	}
+	for _, s := range all {
+		if s.wholes.idle() && s.descriptors() <= maxLocks {
+			continue
+		}
+		n, done := s.wholes.ask(s.countWhole)
+		l.held[s], sure = max(l.held[s], min(n, l.unowned)), sure && done
+	}
+	return sure
 }
 
 // addRecords counts the record locks of sandboxes by process, for a list that is too long. sure is false if that goes on.
@@ -178,6 +199,41 @@ func (s *Target) countRecords() (sum int) {
 		}
 	}
 	return sum
+}
+
+// countWhole counts the descriptors of the sandbox whose open file has a lock of a whole file, up to one more than it
+// may have. An open file that processes share counts for each, and an epoll set counts, because a program can hold its lock.
+func (s *Target) countWhole() (sum int) {
+	release, err := s.Hold()
+	if err != nil {
+		return 0
+	}
+	defer release()
+	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+		dir := filesOf(p)
+		names, _ := readNames(dir)
+		for _, name := range names {
+			to, err := os.Readlink(filepath.Join(dir, name))
+			if err == nil && to == epollLink || hasWhole(filepath.Join(filepath.Dir(dir), "fdinfo", name)) {
+				sum++
+			}
+			if sum > maxLocks {
+				return sum
+			}
+		}
+	}
+	return sum
+}
+
+// hasWhole reports whether a file in the form of /proc/PID/fdinfo shows a lock of a whole file.
+func hasWhole(name string) bool {
+	text, _ := os.ReadFile(name)
+	for line := range bytes.Lines(text) {
+		if f := bytes.Fields(line); len(f) > 2 && string(f[0]) == "lock:" && string(f[2]) == "FLOCK" { // lock: N: FLOCK ADVISORY READ pid device:inode start end
+			return true
+		}
+	}
+	return false
 }
 
 // recordsIn counts the record locks of a text in the form of /proc/PID/fdinfo, at most so many. Those of a file in

@@ -72,6 +72,7 @@ type Target struct {
 	progress    progress // of epoll
 	directories beside[string]
 	records     beside[int] // its record locks
+	wholes      beside[int] // its locks of whole files
 	files       beside[int] // its open files
 	filesFrom   time.Time   // when their count began; used by Objects.run alone
 	devices     []uint64    // of its own file systems; used by Objects.run alone
@@ -271,7 +272,8 @@ func (o *Objects) lookAtLocks() (others bool) {
 		inits[s.Slot.PID()] = s
 	}
 	locks.add(func(pid int) *Target { return ownerOf(pid, inits) }, (*Target).descriptors)
-	sure := locks.lines < lockLines || locks.addRecords(all)
+	sure := locks.addUnowned(all)
+	sure = (locks.lines < lockLines || locks.addRecords(all)) && sure
 	o.locksDue = !sure
 	others = sure
 	for s, n := range locks.held {

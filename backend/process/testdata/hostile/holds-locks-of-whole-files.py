@@ -1,15 +1,17 @@
-# tries: to hold many locks of whole files unseen: equal ones, by processes that have ended, or of files that are mapped and not open
-# wall: the watch over kernel objects counts the locks of the sandbox's own file systems, whoever has taken them
+# tries: to hold many locks of whole files unseen: equal ones, by processes that have ended, also of a device of the host, or of files that are mapped and not open
+# wall: the watch over kernel objects counts the locks of the sandbox's own file systems, whoever has taken them, and others by descriptor
 # expect: killed
 import ctypes, fcntl, os, time
 
 how, libc = os.environ["HOW"], ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 open("/tmp/file", "w").write("x" * 4096)
+place = "/dev/null" if how == "device" else "/tmp/file"
+how = "ended" if how == "device" else how
 ready, done = os.pipe()
 for n in range(12):
     if os.fork(): continue
-    held = [os.open("/tmp/file", os.O_RDONLY) for _ in range(450)]
+    held = [os.open(place, os.O_RDONLY) for _ in range(450)]
     child = os.fork() if how == "ended" else 0
     if child: os.waitpid(child, 0)
     else:
