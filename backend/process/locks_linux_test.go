@@ -10,7 +10,7 @@ import (
 func TestLocksOfWholeFilesAreCounted(t *testing.T) {
 	b := newBackend(func(*process.Config) {})(t)
 	defer func() { _ = b.Close(t.Context()) }()
-	for _, how := range []string{"equal", "ended", "device", "mapped"} {
+	for _, how := range []string{"equal", "ended", "device", "waited", "mapped"} {
 		t.Run(how, func(t *testing.T) {
 			sb, err := b.Open(t.Context(), spec("locks-"+how))
 			if err != nil {

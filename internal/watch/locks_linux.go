@@ -158,7 +158,8 @@ func (s *Target) ownDevices() []uint64 {
 	return found
 }
 
-// descriptors returns how many descriptors the processes of the sandbox have.
+// descriptors returns how many descriptors the processes of the sandbox have, and files that their calls wait for: a
+// descriptor may have been closed meanwhile.
 func (s *Target) descriptors() (sum int) {
 	release, err := s.Hold()
 	if err != nil {
@@ -166,7 +167,7 @@ func (s *Target) descriptors() (sum int) {
 	}
 	defer release()
 	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
-		sum += countFiles(filesOf(p))
+		sum += countFiles(filesOf(p)) + waitedFiles("/proc/"+p)
 	}
 	return sum
 }
@@ -202,7 +203,8 @@ func (s *Target) countRecords() (sum int) {
 }
 
 // countWhole counts the descriptors of the sandbox whose open file has a lock of a whole file, up to one more than it
-// may have. An open file that processes share counts for each, and an epoll set counts, because a program can hold its lock.
+// may have. An open file that processes share counts for each. An epoll set counts, because a program can hold its lock, and
+// so does what a call waits for.
 func (s *Target) countWhole() (sum int) {
 	release, err := s.Hold()
 	if err != nil {
@@ -221,6 +223,7 @@ func (s *Target) countWhole() (sum int) {
 				return sum
 			}
 		}
+		sum += waitedFiles("/proc/" + p)
 	}
 	return sum
 }

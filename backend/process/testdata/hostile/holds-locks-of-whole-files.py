@@ -1,7 +1,7 @@
-# tries: to hold many locks of whole files unseen: equal ones, by processes that have ended, also of a device of the host, or of files that are mapped and not open
+# tries: to hold many locks of whole files unseen: equal ones, by processes that have ended, also of a device of the host, or of files that are mapped, or eventfds that are waited for, and not open
 # wall: the watch over kernel objects counts the locks of the sandbox's own file systems, whoever has taken them, and others by descriptor
 # expect: killed
-import ctypes, fcntl, os, time
+import ctypes, fcntl, os, select, threading, time
 
 how, libc = os.environ["HOW"], ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -10,8 +10,10 @@ place = "/dev/null" if how == "device" else "/tmp/file"
 how = "ended" if how == "device" else how
 ready, done = os.pipe()
 for n in range(12):
-    if os.fork(): continue
-    held = [os.open(place, os.O_RDONLY) for _ in range(450)]
+    if os.fork():
+        if how == "waited": os.read(ready, 1)
+        continue
+    held = [os.eventfd(0) if how == "waited" else os.open(place, os.O_RDONLY) for _ in range(450)]
     child = os.fork() if how == "ended" else 0
     if child: os.waitpid(child, 0)
     else:
@@ -19,10 +21,16 @@ for n in range(12):
     if how == "ended" and not child: os._exit(0)
     if how == "mapped":
         for f in held: libc.mmap(None, 4096, 1, 1, f, 0), os.close(f)
+    if how == "waited":
+        waits = select.poll()
+        for f in held: waits.register(f, 0)
+        threading.Thread(target=waits.poll, daemon=True).start()
+        time.sleep(0.2)
+        for f in held: os.close(f)
     os.write(done, b"x")
     time.sleep(float(os.environ["SECONDS"]))
     os._exit(0)
-for n in range(12): os.read(ready, 1)
+for n in range(12 if how != "waited" else 0): os.read(ready, 1)
 print("holds", flush=True)
 time.sleep(float(os.environ["SECONDS"]))
 print("lived")
