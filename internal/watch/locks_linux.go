@@ -21,7 +21,8 @@ type locks struct {
 	whole map[int]int     // elsewhere, of whole files (flock), by the process that has taken it
 	lines int
 
-	unowned int // of whole, those whose process is of no sandbox; set by add
+	files   map[string]bool // device and inode of those of whole
+	unowned int             // of whole, those whose process is of no sandbox; set by add
 }
 
 // countLocks counts the locks of a text in the form of /proc/locks. The kernel writes
@@ -33,7 +34,7 @@ type locks struct {
 // devices are those of the sandboxes' own file systems. Programs of others hold no locks there. countLocks stops when a
 // sandbox that is not being ended holds too many there: reading on takes seconds while programs take locks.
 func countLocks(r io.Reader, devices map[uint64]*Target) locks {
-	l := locks{held: map[*Target]int{}, byPID: map[int]int{}, whole: map[int]int{}}
+	l := locks{held: map[*Target]int{}, byPID: map[int]int{}, whole: map[int]int{}, files: map[string]bool{}}
 	seen, seed := map[uint64]struct{}{}, maphash.MakeSeed()
 	text := bufio.NewScanner(r)
 	for text.Scan() && l.lines < lockLines {
@@ -63,6 +64,7 @@ func countLocks(r io.Reader, devices map[uint64]*Target) locks {
 		case err != nil:
 		case whole:
 			l.whole[pid]++
+			l.files[string(f[4])] = true
 		default:
 			l.byPID[pid]++
 		}
@@ -113,10 +115,7 @@ func (l *locks) addUnowned(all []*Target) (sure bool) {
 		return sure
 	}
 	for _, s := range all {
-		if s.wholes.idle() && s.descriptors() <= maxLocks {
-			continue
-		}
-		n, done := s.wholes.ask(s.countWhole)
+		n, done := s.wholes.ask(func() int { return s.countWhole() + s.countMapped(l.files) })
 		l.held[s], sure = max(l.held[s], min(n, l.unowned)), sure && done
 	}
 	return sure
@@ -224,6 +223,29 @@ func (s *Target) countWhole() (sum int) {
 			}
 		}
 		sum += waitedFiles("/proc/" + p)
+	}
+	return sum
+}
+
+// countMapped counts the mappings of files that have a lock of a whole file, up to a few more than the sandbox may have: a
+// mapping keeps the open file. A program can hold the lock of its mappings.
+func (s *Target) countMapped(files map[string]bool) (sum int) {
+	release, err := s.Hold()
+	if err != nil {
+		return 0
+	}
+	defer release()
+	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+		f, err := os.Open("/proc/" + p + "/maps")
+		if err != nil {
+			continue
+		}
+		for text := bufio.NewScanner(f); sum <= maxLocks && text.Scan(); {
+			if m := bytes.Fields(text.Bytes()); len(m) > 4 && files[string(m[3])+":"+string(m[4])] { // range, rights, offset, device, inode
+				sum++
+			}
+		}
+		_ = f.Close()
 	}
 	return sum
 }

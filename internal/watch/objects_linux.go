@@ -73,6 +73,7 @@ type Target struct {
 	directories beside[string]
 	records     beside[int] // its record locks
 	wholes      beside[int] // its locks of whole files
+	mapped      beside[int] // its mappings of files that have such a lock
 	files       beside[int] // its open files
 	filesFrom   time.Time   // when their count began; used by Objects.run alone
 	devices     []uint64    // of its own file systems; used by Objects.run alone
@@ -271,8 +272,17 @@ func (o *Objects) lookAtLocks() (others bool) {
 	for _, s := range all {
 		inits[s.Slot.PID()] = s
 	}
-	locks.add(func(pid int) *Target { return ownerOf(pid, inits) }, (*Target).descriptors)
-	sure := locks.addUnowned(all)
+	known := true
+	locks.add(func(pid int) *Target { return ownerOf(pid, inits) }, func(s *Target) int {
+		n := s.descriptors()
+		if n > maxLocks {
+			return n
+		}
+		more, done := s.mapped.ask(func() int { return s.countMapped(locks.files) })
+		known = known && done
+		return n + more
+	})
+	sure := locks.addUnowned(all) && known
 	sure = (locks.lines < lockLines || locks.addRecords(all)) && sure
 	o.locksDue = !sure
 	others = sure
