@@ -288,7 +288,8 @@ type Running interface {
 
 	// Flush passes everything that is in the streams now to the writers. A caller that learns of an
 	// event in another way, such as by a channel, then has the output before that event. If a
-	// stream cannot be read, Flush fails.
+	// stream cannot be read, Flush fails. If ctx ends first, Flush returns ctx's error: a program can
+	// keep a stream from being read until it is killed.
 	Flush(ctx context.Context) error
 
 	// Drain waits until both streams are read to their end, which is after Kill at the latest. If a

@@ -1,14 +1,19 @@
 package process
 
 import (
+	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // A program that holds a lease on its file makes each opening fail for as long as
@@ -35,5 +40,61 @@ func TestALookUpThatAlwaysFailsIsGivenUp(t *testing.T) {
 	defer unix.Close(dir)
 	if f, err := (files{dir: dir}).Open("leased"); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("got %v and %v, want EAGAIN", f, err)
+	}
+}
+
+// TestAListEndsWithItsContext: a program that keeps a directory from being read does not keep List.
+func TestAListEndsWithItsContext(t *testing.T) {
+	root := t.TempDir()
+	dir, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err != nil {
+		t.Skipf("nothing can keep the directory from being opened here: %v", err)
+	}
+	if err := unix.FanotifyMark(asks, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM|unix.FAN_ONDIR, dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	s := &sandbox{slot: &jail.Slot{}}
+	s.slot.Dirs[jail.DirWork] = dir
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, _, err := (heldFiles{s}).List(ctx, ".", 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+	}
+	_ = unix.Close(asks) // lets the directory be opened
+	s.use.Lock()         // once the list was made
+	_ = unix.Close(dir)
+	s.use.Unlock()
+}
+
+// TestOnlyRegularFilesAreOpened: a program can keep the opening of a pipe from its end.
+func TestOnlyRegularFilesAreOpened(t *testing.T) {
+	root := t.TempDir()
+	pipe := filepath.Join(root, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dir)
+	opened, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(opened)
+	if _, err = unix.InotifyAddWatch(opened, pipe, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := (files{dir: dir}).Open("pipe"); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("got %v and %v, want %v", f, err, fs.ErrInvalid)
+	}
+	var events [4096]byte
+	if n, err := unix.Read(opened, events[:]); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the pipe was opened: %d bytes of events, %v", n, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -55,9 +56,36 @@ func (h heldFiles) Open(ctx context.Context, name string) (f backend.File, err e
 	return f, err
 }
 
-func (h heldFiles) List(ctx context.Context, name string, limit int) (list []backend.FileInfo, more bool, err error) {
-	err = h.do(ctx, "list", name, func(x files) error { list, more, err = x.List(name, limit); return err })
-	return list, more, err
+// List does not wait for the list after ctx has ended. A program can hold the lock of a directory while the kernel
+// copies names to the program's memory, and no signal ends the server's wait for that lock.
+func (h heldFiles) List(ctx context.Context, name string, limit int) ([]backend.FileInfo, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
+	}
+	release, err := h.s.hold()
+	if err != nil {
+		return nil, false, &fs.PathError{Op: "list", Path: name, Err: err}
+	}
+	found := make(chan listed, 1)
+	go func() {
+		defer release()
+		var l listed
+		l.entries, l.more, l.err = files{h.s.slot.Dirs[jail.DirWork], h.s}.List(name, limit)
+		found <- l
+	}()
+	select {
+	case l := <-found:
+		return l.entries, l.more, l.err
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+}
+
+// listed is the result of List.
+type listed struct {
+	entries []backend.FileInfo
+	more    bool
+	err     error
 }
 
 func (h heldFiles) Stat(ctx context.Context, name string) (info backend.FileInfo, err error) {
@@ -83,14 +111,19 @@ func (h heldFiles) Put(ctx context.Context, name string, data []byte, overwrite 
 
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
-func (f files) openat(name string, flags int) (int, error) {
-	how := &unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK | unix.O_NOFOLLOW, Resolve: beneath}
+func (f files) openDirectory(name string) (int, error) {
+	return repeat(func() (int, error) {
+		return unix.Openat2(f.dir, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: beneath})
+	})
+}
+
+// repeat repeats a look-up with which a rename has raced.
+func repeat(open func() (int, error)) (fd int, err error) {
 	for try := 1; ; try++ {
-		fd, err := unix.Openat2(f.dir, name, how)
-		if try < openTries && (errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)) {
-			continue // a rename raced with the look-up
+		fd, err = open()
+		if try >= openTries || !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return fd, err
 		}
-		return fd, err
 	}
 }
 
@@ -103,25 +136,41 @@ const openTries = 100
 
 // Open opens a regular file for reading.
 func (f files) Open(name string) (backend.File, error) {
-	fd, err := f.openat(name, unix.O_RDONLY)
-	switch {
-	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENXIO): // a link, a way out, a socket
+	fd, err := f.regular(name)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) { // a link, a way out
 		err = fmt.Errorf("%w: %w", fs.ErrInvalid, err)
-		fallthrough
-	case err != nil:
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		_ = unix.Close(fd)
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	return &file{os.NewFile(uintptr(fd), name)}, nil
 }
 
+// regular returns a descriptor of a regular file. It opens nothing else: a program can hold the lock of a pipe while
+// the kernel copies to the program's memory, and no signal ends the server's wait for that lock in open.
+func (f files) regular(name string) (int, error) {
+	at, err := repeat(func() (int, error) {
+		return unix.Openat2(f.dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
+	})
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(at) }()
+	var st unix.Stat_t
+	if err = unix.Fstat(at, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = fs.ErrInvalid
+	}
+	if err != nil {
+		return -1, err
+	}
+	return repeat(func() (int, error) {
+		return unix.Open("/proc/self/fd/"+strconv.Itoa(at), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	})
+}
+
 // List returns entries of a directory.
 func (f files) List(name string, limit int) ([]backend.FileInfo, bool, error) {
-	fd, err := f.openat(name, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := f.openDirectory(name)
 	if err != nil {
 		return nil, false, &fs.PathError{Op: "list", Path: name, Err: err}
 	}
@@ -183,7 +232,7 @@ func (f files) Mkdir(name string) error {
 	err := asUser(f.sandbox.slot.UID(), func() error { return f.makeDirs(name) })
 	if err == nil {
 		var fd int
-		if fd, err = f.openat(name, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+		if fd, err = f.openDirectory(name); err == nil {
 			_ = unix.Close(fd)
 		} else if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			err = fs.ErrExist
@@ -217,7 +266,7 @@ func (f files) Remove(name string) error {
 
 // in calls do with a descriptor of the directory dir.
 func (f files) in(dir string, do func(fd int) error, op, name string) error {
-	fd, err := f.openat(dir, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := f.openDirectory(dir)
 	if err == nil {
 		err = do(fd)
 		_ = unix.Close(fd)
@@ -276,7 +325,7 @@ func (f files) makeDirs(name string) error {
 	if err := f.makeDirs(path.Dir(name)); err != nil {
 		return err
 	}
-	parent, err := f.openat(path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY)
+	parent, err := f.openDirectory(path.Dir(name))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
@@ -10,9 +11,9 @@ import (
 func TestLocksOfWholeFilesAreCounted(t *testing.T) {
 	b := newBackend(func(*process.Config) {})(t)
 	defer func() { _ = b.Close(t.Context()) }()
-	for _, how := range []string{"equal", "ended", "mapped"} {
+	for _, how := range []string{"equal", "ended", "device", "waited", "mapped", "mapped elsewhere"} {
 		t.Run(how, func(t *testing.T) {
-			sb, err := b.Open(t.Context(), spec("locks-"+how))
+			sb, err := b.Open(t.Context(), spec("locks-"+strings.ReplaceAll(how, " ", "-")))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -63,14 +63,22 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 	}
 }
 
-// Flush passes the bytes that are in the streams now to the writers.
+// Flush passes the bytes that are in the streams now to the writers. A program can hold the lock of a pipe
+// while the kernel reads from the program's memory, and no signal ends the server's wait for that lock. So
+// the bytes are passed on in a goroutine, which may outlive the call.
 func (r *running) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := r.pipes.flush()
-	r.s.b.refused(err)
-	return err
+	done := make(chan error, 1)
+	go func() { done <- r.pipes.flush() }()
+	select {
+	case err := <-done:
+		r.s.b.refused(err)
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Drain waits until the streams are read to their end.

@@ -41,6 +41,23 @@ func TestDrainAndFlushTellAReadError(t *testing.T) {
 	}
 }
 
+// TestFlushEndsWithItsContext: a read that a program keeps from its end does not keep Flush.
+func TestFlushEndsWithItsContext(t *testing.T) {
+	p, err := openPipes(os.Geteuid(), nil, false, noChannel, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close(0)
+	defer p.closeTheirs()
+	p.outputs[0].mu.Lock() // as during a read
+	defer p.outputs[0].mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := (&running{pipes: p}).Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+	}
+}
+
 // TestDrainSucceedsAtTheEndOfTheStreams: end of file is no error.
 func TestDrainSucceedsAtTheEndOfTheStreams(t *testing.T) {
 	p, err := openPipes(os.Geteuid(), nil, false, channelBoth, nil)

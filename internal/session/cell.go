@@ -71,7 +71,7 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 	var after <-chan measured
 	if end.err == nil {
 		after = l.measure(ctx)
-		unread = i.proc.Flush(context.WithoutCancel(ctx))
+		unread = i.flush(ctx)
 	} else if errors.Is(end.err, kernel.ErrUnread) {
 		unread = end.err
 	}
@@ -115,6 +115,14 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 		err = l.ended("under the program") //nolint:contextcheck // the session ends whatever becomes of the request
 	}
 	return o, err
+}
+
+// flush reads what a cell that is done has written. What it has left behind can keep the output from being
+// read for as long as it runs, so flush does not wait for that. The caller then ends the interpreter.
+func (i *interpreter) flush(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushLimit)
+	defer cancel()
+	return i.proc.Flush(limited)
 }
 
 // start starts the interpreter of a cell if it is not running, and connects its output with the run.

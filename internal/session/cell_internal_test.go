@@ -123,3 +123,88 @@ func TestUsageIsReadBesideOtherThings(t *testing.T) {
 		t.Errorf("got %+v, %v, want a CPU time of 1s", o.Usage, err)
 	}
 }
+
+// held is a sandbox in which a program keeps the output from being read until it is ended.
+type held struct {
+	backend.Sandbox
+
+	channel net.Conn
+	cleared chan struct{}
+}
+
+func (*held) Usage(context.Context) (backend.Usage, error) { return backend.Usage{}, nil }
+
+func (*held) Isolation(context.Context) (sandboxmcp.Isolation, error) {
+	return sandboxmcp.Isolation{Tier: sandboxmcp.TierL1}, nil
+}
+
+func (h *held) Start(context.Context, backend.Process) (backend.Running, error) {
+	return heldProgram{farProgram{nil, &far{channel: h.channel}}, h}, nil
+}
+
+func (h *held) Clear(context.Context) error {
+	close(h.cleared)
+	return nil
+}
+
+type heldProgram struct {
+	farProgram
+	h *held
+}
+
+func (p heldProgram) Flush(ctx context.Context) error {
+	select {
+	case <-p.h.cleared:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (heldProgram) Drain(context.Context) error { return nil }
+
+// TestOutputThatCannotBeReadEndsTheInterpreter: what a cell has left behind does not keep the cell from its end.
+func TestOutputThatCannotBeReadEndsTheInterpreter(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer func() { _ = ours.Close() }()
+	go drive(theirs)
+	h := &held{channel: ours, cleared: make(chan struct{})}
+	l := NewLive(&Session{}, LiveConfig{Sandbox: h, Program: kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3"}})
+	r, ctx := run.Begin(t.Context(), run.Config{Limits: sandboxmcp.Limits{TimeoutSeconds: 60, MaxOutputBytes: 100}, Now: time.Now})
+	defer r.Close()
+	_, err := l.Execute(t.Context(), ctx, r, Cell{
+		Language: sandboxmcp.Python, Cell: kernel.Cell{Code: "1"},
+		Preload: func() ([]string, backend.LoadCheck) { return nil, nil }, Stopping: func() bool { return false },
+	})
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeExecutionFailed {
+		t.Errorf("got %v, want the code %s", err, sandboxmcp.CodeExecutionFailed)
+	}
+	select {
+	case <-h.cleared:
+	default:
+		t.Error("the programs were not ended")
+	}
+}
+
+// lockedFiles cannot be listed.
+type lockedFiles struct{ backend.Files }
+
+func (lockedFiles) List(ctx context.Context, _ string, _ int) ([]backend.FileInfo, bool, error) {
+	<-ctx.Done()
+	return nil, false, ctx.Err()
+}
+
+type locked struct {
+	held
+}
+
+func (*locked) Files() backend.Files { return lockedFiles{} }
+
+// TestFilesThatCannotBeListedDelayNoRun: Survey does without them after a time.
+func TestFilesThatCannotBeListedDelayNoRun(t *testing.T) {
+	l := NewLive(&Session{}, LiveConfig{Sandbox: &locked{}, Program: kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3"}})
+	l.Survey(t.Context())
+	if known := l.Known(); len(known) > 0 {
+		t.Errorf("got %v, want none", known)
+	}
+}

@@ -73,7 +73,9 @@ func (l *Live) Survey(ctx context.Context) {
 	if !l.cfg.Fresh {
 		l.used = l.measure(ctx)
 	}
-	l.known = artifact.Survey(context.WithoutCancel(ctx), l.cfg.Sandbox.Files(), l.known, artifact.Bounds{})
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyLimit)
+	defer cancel()
+	l.known = artifact.Survey(limited, l.cfg.Sandbox.Files(), l.known, artifact.Bounds{})
 }
 
 // measured is what a sandbox has used, or why that could not be read.
@@ -163,5 +165,7 @@ func (l *Live) free() bool {
 const (
 	writingLimit   = 200 * time.Millisecond // how long clear waits for a file that is being written
 	interruptLimit = time.Second            // how long a cell may run on after an interrupt
+	surveyLimit    = 2 * time.Second        // how long listing the files before a run may take. Later ones count as made by the run
+	flushLimit     = 2 * time.Second        // how long the output of a cell that is done may take to read
 	endLimit       = 5 * time.Second
 )

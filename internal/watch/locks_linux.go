@@ -20,6 +20,9 @@ type locks struct {
 	byPID map[int]int     // elsewhere, by the process that has taken it or waits for it, without those of whole files
 	whole map[int]int     // elsewhere, of whole files (flock), by the process that has taken it
 	lines int
+
+	files   map[string]bool // device and inode of those of whole
+	unowned int             // of whole, those whose process is of no sandbox; set by add
 }
 
 // countLocks counts the locks of a text in the form of /proc/locks. The kernel writes
@@ -31,7 +34,7 @@ type locks struct {
 // devices are those of the sandboxes' own file systems. Programs of others hold no locks there. countLocks stops when a
 // sandbox that is not being ended holds too many there: reading on takes seconds while programs take locks.
 func countLocks(r io.Reader, devices map[uint64]*Target) locks {
-	l := locks{held: map[*Target]int{}, byPID: map[int]int{}, whole: map[int]int{}}
+	l := locks{held: map[*Target]int{}, byPID: map[int]int{}, whole: map[int]int{}, files: map[string]bool{}}
 	seen, seed := map[uint64]struct{}{}, maphash.MakeSeed()
 	text := bufio.NewScanner(r)
 	for text.Scan() && l.lines < lockLines {
@@ -61,6 +64,7 @@ func countLocks(r io.Reader, devices map[uint64]*Target) locks {
 		case err != nil:
 		case whole:
 			l.whole[pid]++
+			l.files[string(f[4])] = true
 		default:
 			l.byPID[pid]++
 		}
@@ -82,7 +86,7 @@ func deviceIn(file []byte) uint64 {
 // add adds the locks elsewhere to those that sandboxes hold. A lock of a whole file belongs to an open file, which other
 // processes and mappings may keep when the process that has taken it has ended. Its number may then be that of a process
 // of another sandbox. So these locks count only up to the number of descriptors of that sandbox.
-func (l locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int) {
+func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int) {
 	for pid, n := range l.byPID {
 		if s := ownerOf(pid); s != nil {
 			l.held[s] += n
@@ -92,6 +96,8 @@ func (l locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int)
 	for pid, n := range l.whole {
 		if s := ownerOf(pid); s != nil {
 			whole[s] += n
+		} else {
+			l.unowned += n
 		}
 	}
 	for s, n := range whole {
@@ -99,6 +105,20 @@ func (l locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int)
 			l.held[s] += min(n, descriptors(s))
 		}
 	}
+}
+
+// addUnowned counts the locks of whole files of sandboxes by descriptor, if processes that are of no sandbox have taken
+// too many elsewhere: they may have been of a sandbox that still has the open files. sure is false if that goes on.
+func (l *locks) addUnowned(all []*Target) (sure bool) {
+	sure = true
+	if l.unowned <= maxLocks {
+		return sure
+	}
+	for _, s := range all {
+		n, done := s.wholes.ask(func() int { return s.countWhole() + s.countMapped(l.files) })
+		l.held[s], sure = max(l.held[s], min(n, l.unowned)), sure && done
+	}
+	return sure
 }
 
 // addRecords counts the record locks of sandboxes by process, for a list that is too long. sure is false if that goes on.
@@ -137,7 +157,8 @@ func (s *Target) ownDevices() []uint64 {
 	return found
 }
 
-// descriptors returns how many descriptors the processes of the sandbox have.
+// descriptors returns how many descriptors the processes of the sandbox have, and files that their calls wait for: a
+// descriptor may have been closed meanwhile.
 func (s *Target) descriptors() (sum int) {
 	release, err := s.Hold()
 	if err != nil {
@@ -145,7 +166,7 @@ func (s *Target) descriptors() (sum int) {
 	}
 	defer release()
 	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
-		sum += countFiles(filesOf(p))
+		sum += countFiles(filesOf(p)) + waitedFiles("/proc/"+p)
 	}
 	return sum
 }
@@ -178,6 +199,66 @@ func (s *Target) countRecords() (sum int) {
 		}
 	}
 	return sum
+}
+
+// countWhole counts the descriptors of the sandbox whose open file has a lock of a whole file, up to one more than it
+// may have. An open file that processes share counts for each. An epoll set counts, because a program can hold its lock, and
+// so does what a call waits for.
+func (s *Target) countWhole() (sum int) {
+	release, err := s.Hold()
+	if err != nil {
+		return 0
+	}
+	defer release()
+	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+		dir := filesOf(p)
+		names, _ := readNames(dir)
+		for _, name := range names {
+			to, err := os.Readlink(filepath.Join(dir, name))
+			if err == nil && to == epollLink || hasWhole(filepath.Join(filepath.Dir(dir), "fdinfo", name)) {
+				sum++
+			}
+			if sum > maxLocks {
+				return sum
+			}
+		}
+		sum += waitedFiles("/proc/" + p)
+	}
+	return sum
+}
+
+// countMapped counts the mappings of files that have a lock of a whole file, up to a few more than the sandbox may have: a
+// mapping keeps the open file. A program can hold the lock of its mappings.
+func (s *Target) countMapped(files map[string]bool) (sum int) {
+	release, err := s.Hold()
+	if err != nil {
+		return 0
+	}
+	defer release()
+	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+		f, err := os.Open("/proc/" + p + "/maps")
+		if err != nil {
+			continue
+		}
+		for text := bufio.NewScanner(f); sum <= maxLocks && text.Scan(); {
+			if m := bytes.Fields(text.Bytes()); len(m) > 4 && files[string(m[3])+":"+string(m[4])] { // range, rights, offset, device, inode
+				sum++
+			}
+		}
+		_ = f.Close()
+	}
+	return sum
+}
+
+// hasWhole reports whether a file in the form of /proc/PID/fdinfo shows a lock of a whole file.
+func hasWhole(name string) bool {
+	text, _ := os.ReadFile(name)
+	for line := range bytes.Lines(text) {
+		if f := bytes.Fields(line); len(f) > 2 && string(f[0]) == "lock:" && string(f[2]) == "FLOCK" { // lock: N: FLOCK ADVISORY READ pid device:inode start end
+			return true
+		}
+	}
+	return false
 }
 
 // recordsIn counts the record locks of a text in the form of /proc/PID/fdinfo, at most so many. Those of a file in

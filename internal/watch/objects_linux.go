@@ -72,6 +72,8 @@ type Target struct {
 	progress    progress // of epoll
 	directories beside[string]
 	records     beside[int] // its record locks
+	wholes      beside[int] // its locks of whole files
+	mapped      beside[int] // its mappings of files that have such a lock
 	files       beside[int] // its open files
 	filesFrom   time.Time   // when their count began; used by Objects.run alone
 	devices     []uint64    // of its own file systems; used by Objects.run alone
@@ -270,8 +272,18 @@ func (o *Objects) lookAtLocks() (others bool) {
 	for _, s := range all {
 		inits[s.Slot.PID()] = s
 	}
-	locks.add(func(pid int) *Target { return ownerOf(pid, inits) }, (*Target).descriptors)
-	sure := locks.lines < lockLines || locks.addRecords(all)
+	known := true
+	locks.add(func(pid int) *Target { return ownerOf(pid, inits) }, func(s *Target) int {
+		n := s.descriptors()
+		if n > maxLocks {
+			return n
+		}
+		more, done := s.mapped.ask(func() int { return s.countMapped(locks.files) })
+		known = known && done
+		return n + more
+	})
+	sure := locks.addUnowned(all) && known
+	sure = (locks.lines < lockLines || locks.addRecords(all)) && sure
 	o.locksDue = !sure
 	others = sure
 	for s, n := range locks.held {
