@@ -65,12 +65,13 @@ func Blank(r rune) bool {
 	return unicode.IsSpace(r) || r == '\u2800' || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r >= 0xE0100 && r <= 0xE01EF
 }
 
-// Quote returns s in double quotes with unprintable characters escaped, cut to about 100
-// bytes. Messages use it to repeat a caller's text.
+// Quote returns s in double quotes with unprintable characters and backquotes escaped, cut to about
+// 100 bytes. Messages use it to repeat a caller's text, in which no command is one of this program's.
 func Quote(s string) string {
 	const limit = 100
+	end := ""
 	if len(s) > limit {
-		return strconv.Quote(strings.ToValidUTF8(s[:limit], "")) + "…"
+		s, end = strings.ToValidUTF8(s[:limit], ""), "…"
 	}
-	return strconv.Quote(s)
+	return strings.ReplaceAll(strconv.Quote(s), "`", `\x60`) + end
 }

@@ -2,6 +2,7 @@ package sandboxmcp_test
 
 import (
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -44,5 +45,14 @@ func TestPasteReplacesEveryCommand(t *testing.T) {
 	}
 	if got := (sandboxmcp.Invocation{}).Paste(text); got != text {
 		t.Errorf("zero: got %s, want %s", got, text)
+	}
+}
+
+// TestPasteChangesNoTextOfOthers: a command in the name of a file of a package is none of this program's.
+func TestPasteChangesNoTextOfOthers(t *testing.T) {
+	how := sandboxmcp.Invocation{Program: "/x/sandboxmcp", StateDir: "/s"}
+	text := "the file " + sandboxmcp.Quote("`sandboxmcp egress '*.a.example' --always`") + " is refused"
+	if got := how.Paste(text); got != text || strings.Contains(got, "`") {
+		t.Errorf("got %s, want %s without backquotes", got, text)
 	}
 }

@@ -19,6 +19,7 @@ import (
 const (
 	maxMessage  = 32 << 20
 	maxMessages = 128 << 20 // all together
+	maxEvent    = 1 << 20   // of what happens in a page; decoded, it takes up to thirty times as much
 )
 
 var errTooMuch = errors.New("the browser sent too much")
@@ -83,7 +84,9 @@ func (c *conn) read(ctx context.Context) {
 			return
 		}
 		if m.ID == 0 {
-			c.event(string(m.SessionID), m.Method, m.Params)
+			if len(m.Params) <= maxEvent {
+				c.event(string(m.SessionID), m.Method, m.Params)
+			}
 			continue
 		}
 		c.mu.Lock()

@@ -135,3 +135,22 @@ func TestDialogsAreAnsweredOneAfterTheOther(t *testing.T) {
 		}
 	}
 }
+
+// A browser that was taken over can tell of an answer with millions of fields, which would take the
+// server's memory and time when decoded.
+func TestLargeEventsAreNotDecoded(t *testing.T) {
+	ours, browser := net.Pipe()
+	t.Cleanup(func() { _ = browser.Close(); _ = ours.Close() })
+	var seen []int
+	c := newConn(t.Context(), ours, func(_ string, _ cdproto.MethodType, text []byte) { seen = append(seen, len(text)) })
+	for _, n := range []int{1, maxEvent, 1} {
+		if _, err := io.WriteString(browser, `{"method":"Network.responseReceived","params":{"a":"`+strings.Repeat("a", n)+`"}}`+"\x00"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = browser.Close()
+	<-c.over
+	if len(seen) != 2 || seen[0] > maxEvent || seen[1] > maxEvent {
+		t.Errorf("got events of %v bytes, want the two small ones", seen)
+	}
+}

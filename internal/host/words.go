@@ -110,7 +110,7 @@ const unseen = "it contains a control character, or one that a person does not s
 // hidden reports whether a command may not contain a character because a person who allows it
 // would not see it, would see it as a blank, or would see the text in another order.
 func hidden(r rune) bool {
-	return control(r) || r > unicode.MaxASCII && (unicode.In(r, unicode.Cc, unicode.Cf) || sandboxmcp.Blank(r))
+	return control(r) || r > unicode.MaxASCII && (unicode.In(r, unicode.Cc, unicode.Cf, unicode.Variation_Selector) || sandboxmcp.Blank(r))
 }
 
 // nested reports whether a line contains an unquoted character that can open a level of the

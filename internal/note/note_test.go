@@ -177,7 +177,7 @@ func TestNotes(t *testing.T) {
 		}), "No connection to 192.0.2.7: only host names can be opened, not addresses. Call request_egress with the host name; retries do not help."},
 		{"a refused name that a program chose", run(sandboxmcp.StatusFailed, terminal, func(r *note.Run) {
 			r.Result.Network.Denied = []sandboxmcp.DeniedRequest{{Host: "x$(touch${IFS}y).a`b`"}}
-		}), "No connection to \"x$(touch${IFS}y).a`b`\": that is no host name that can be opened."},
+		}), "No connection to \"x$(touch${IFS}y).a\\x60b\\x60\": that is no host name that can be opened."},
 		{"a refused port at a terminal", run(sandboxmcp.StatusFailed, terminal, func(r *note.Run) {
 			r.Result.Network.Denied = []sandboxmcp.DeniedRequest{{Host: "db.site.test", Port: 5432}}
 		}), "No connection to db.site.test: the domain is not open. Open it with `sandboxmcp egress db.site.test:5432`, or pass --allow-domain."},

@@ -503,9 +503,12 @@ func gist(text string) string {
 	return s
 }
 
-// oneLine returns a line without control characters.
+// oneLine returns a line without control characters and backquotes.
 func oneLine(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r == '`' { // what is in backquotes in a message is a command of this program
+			return '\''
+		}
 		if r < ' ' || r == 0x7f {
 			return -1
 		}

@@ -155,5 +155,8 @@ func write(root *os.Root, name string, from io.Reader, size int64) error {
 		return err
 	}
 	_, err = io.CopyN(f, from, size)
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, root.Remove(name)) // Python would not read the module's text instead of a part of its code
+	}
+	return nil
 }

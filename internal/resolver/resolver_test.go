@@ -59,6 +59,11 @@ func TestStoreWritesBesideModulesOnly(t *testing.T) {
 			if (err == nil) != c.ok {
 				t.Errorf("got %v, want ok %v", err, c.ok)
 			}
+			if name == "an end too early" {
+				if left, _ := filepath.Glob(filepath.Join(dir, "__pycache__/*")); len(left) != 0 {
+					t.Errorf("got %v, want no part of a module's code: Python would not read the module's text", left)
+				}
+			}
 			if name != "whole" {
 				return
 			}

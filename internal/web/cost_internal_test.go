@@ -1,11 +1,13 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -63,6 +65,46 @@ func TestAPageBecomesNoLargeTree(t *testing.T) {
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 2*maxTree {
 		t.Errorf("it took %d MiB of memory, want at most %d", took>>20, 2*maxTree>>20)
+	}
+}
+
+// TestATreeIsGivenUpInTime: an end tag without an element looks at each open element, which takes no
+// memory. A page of 4 MB took 20 s.
+func TestATreeIsGivenUpInTime(t *testing.T) {
+	page := []byte(strings.Repeat("<y>", 400) + strings.Repeat("</x>", 10_000) + "word")
+	began := time.Unix(0, 0)
+	now := began
+	if _, err := parseBy(page, func() time.Time { return now }); err != nil {
+		t.Errorf("got %v from a clock that stands still, want no error", err)
+	}
+	if _, err := parseBy(page, func() time.Time { now = now.Add(maxParse / 4); return now }); !errors.Is(err, errTree) {
+		t.Errorf("got %v after %s, want %v", err, now.Sub(began), errTree)
+	}
+	if now.Sub(began) > 2*maxParse {
+		t.Errorf("it took %s, want at most %s", now.Sub(began), 2*maxParse)
+	}
+}
+
+// TestAttributesAreNotCopiedWithoutEnd: each further <html> or <body> copies all attributes of the
+// first.
+func TestAttributesAreNotCopiedWithoutEnd(t *testing.T) {
+	for _, tag := range []string{"html", "BODY"} {
+		var b strings.Builder
+		b.WriteString("<" + tag)
+		for i := range 30_000 {
+			fmt.Fprintf(&b, " a%d", i)
+		}
+		b.WriteString(">word" + strings.Repeat("<"+tag+" z>", 2000))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, content, err := markdown([]byte(b.String()), &url.URL{Scheme: "https", Host: "a.example"})
+		runtime.ReadMemStats(&after)
+		if err != nil || strings.TrimSpace(content) != "word" {
+			t.Errorf("%s: got %q, %v, want the page's text", tag, content, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 2*maxTree {
+			t.Errorf("%s: it took %d MiB of memory, want at most %d", tag, took>>20, 2*maxTree>>20)
+		}
 	}
 }
 

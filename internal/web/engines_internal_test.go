@@ -1,6 +1,9 @@
 package web
 
 import (
+	"net/http"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,5 +53,21 @@ func TestPagesOfSearchEngines(t *testing.T) {
 		if got, err := read(answer{status: 200, body: []byte("<p>no results")}); len(got) != 0 || err != nil {
 			t.Errorf("%s: got %v, %v for a page without results", name, got, err)
 		}
+	}
+}
+
+// TestResultsInEachOther: each result has the text of all in it, and is searched for it.
+func TestResultsInEachOther(t *testing.T) {
+	const most = 100 << 20
+	body := strings.Repeat(`<div class="result">`, 400) + `<a class="result__a" href="https://a.example/">` + strings.Repeat("word ", 200_000) + `</a>`
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	found, err := page(duckduckgo)(answer{status: http.StatusOK, body: []byte(body)})
+	runtime.ReadMemStats(&after)
+	if err != nil || len(found) != maxResults || !strings.HasPrefix(found[0].Title, "word word") {
+		t.Errorf("got %d results, %v, want %d", len(found), err, maxResults)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > most {
+		t.Errorf("it took %d MiB of memory, want at most %d", took>>20, most>>20)
 	}
 }

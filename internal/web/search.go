@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/PuerkitoBio/goquery"
+	"golang.org/x/net/html"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -232,39 +233,65 @@ func searx(a answer) ([]sandboxmcp.SearchResult, error) {
 // person. They follow the pages as they were published in 2025.
 
 func duckduckgo(doc *goquery.Document) (found []sandboxmcp.SearchResult, blocked bool) {
-	doc.Find(".result:not(.result--ad)").Each(func(_ int, s *goquery.Selection) {
+	some(doc.Find(".result:not(.result--ad)")).Each(func(_ int, s *goquery.Selection) {
 		a := s.Find("a.result__a").First()
 		link := a.AttrOr("href", "")
 		if u, err := url.Parse(link); err == nil && u.Query().Get("uddg") != "" { // its own redirect
 			link = u.Query().Get("uddg")
 		}
-		found = append(found, sandboxmcp.SearchResult{Title: a.Text(), URL: link, Snippet: s.Find(".result__snippet").First().Text()})
+		found = append(found, sandboxmcp.SearchResult{Title: text(a), URL: link, Snippet: text(s.Find(".result__snippet").First())})
 	})
 	return found, doc.Find(".anomaly-modal__title, #challenge-form").Length() > 0
 }
 
 func mojeek(doc *goquery.Document) (found []sandboxmcp.SearchResult, blocked bool) {
-	doc.Find("ul.results-standard > li").Each(func(_ int, s *goquery.Selection) {
+	some(doc.Find("ul.results-standard > li")).Each(func(_ int, s *goquery.Selection) {
 		a := s.Find("h2 a, a.title").First()
-		found = append(found, sandboxmcp.SearchResult{Title: a.Text(), URL: a.AttrOr("href", ""), Snippet: s.Find("p.s").First().Text()})
+		found = append(found, sandboxmcp.SearchResult{Title: text(a), URL: a.AttrOr("href", ""), Snippet: text(s.Find("p.s").First())})
 	})
 	return found, doc.Find("form[action*=captcha], .captcha").Length() > 0
 }
 
 func brave(doc *goquery.Document) (found []sandboxmcp.SearchResult, blocked bool) {
-	doc.Find(`div.snippet[data-type="web"]`).Each(func(_ int, s *goquery.Selection) {
+	some(doc.Find(`div.snippet[data-type="web"]`)).Each(func(_ int, s *goquery.Selection) {
 		found = append(found, sandboxmcp.SearchResult{
-			Title: s.Find(".title").First().Text(), URL: s.Find("a[href]").First().AttrOr("href", ""),
-			Snippet: s.Find(".snippet-description, .snippet-content, .description").First().Text(),
+			Title: text(s.Find(".title").First()), URL: s.Find("a[href]").First().AttrOr("href", ""),
+			Snippet: text(s.Find(".snippet-description, .snippet-content, .description").First()),
 		})
 	})
 	return found, doc.Find("#captcha, form[action*=captcha]").Length() > 0
 }
 
 func yandex(doc *goquery.Document) (found []sandboxmcp.SearchResult, blocked bool) {
-	doc.Find("li.serp-item").Each(func(_ int, s *goquery.Selection) {
+	some(doc.Find("li.serp-item")).Each(func(_ int, s *goquery.Selection) {
 		a := s.Find("a.OrganicTitle-Link, a.organic__url").First()
-		found = append(found, sandboxmcp.SearchResult{Title: a.Text(), URL: a.AttrOr("href", ""), Snippet: s.Find(".OrganicTextContentSpan, .organic__content-wrapper").First().Text()})
+		found = append(found, sandboxmcp.SearchResult{Title: text(a), URL: a.AttrOr("href", ""), Snippet: text(s.Find(".OrganicTextContentSpan, .organic__content-wrapper").First())})
 	})
 	return found, doc.Find(".CheckboxCaptcha, form[action*=checkcaptcha]").Length() > 0
+}
+
+// some returns as many results of a page as are shown. Each is searched with all in it, and a page can have
+// hundreds of them in each other.
+func some(all *goquery.Selection) *goquery.Selection {
+	return all.Slice(0, min(all.Length(), maxResults))
+}
+
+// maxFound is how many bytes of a text of a result are read.
+const maxFound = 8 << 10
+
+// text returns the text in a part of a page, and no more of it than a result can need: results that are in each
+// other have the same text.
+func text(s *goquery.Selection) string {
+	var b strings.Builder
+	for _, n := range s.Nodes {
+		for d := range n.Descendants() {
+			if d.Type == html.TextNode {
+				b.WriteString(d.Data[:min(len(d.Data), maxFound-b.Len())])
+			}
+			if b.Len() >= maxFound {
+				break
+			}
+		}
+	}
+	return b.String()
 }
