@@ -28,9 +28,18 @@ func Declined(err error) bool {
 }
 
 // ExecuteAlike is [Client.Execute] in a server whose digest is alike and that can start the run
-// at once. If it is another one or has no room, the error is one that [Declined] reports.
+// at once. If it is another one, has no room or does not answer, the error is one that [Declined] reports.
 func (c *Client) ExecuteAlike(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request, alike string) (sandboxmcp.Result, error) {
-	return c.executeIf(ctx, who, req, alike)
+	q, err := programQuestion(ctx, who, &req)
+	if err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	q.alike = alike
+	o, err := c.offer(ctx, q)
+	if err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	return c.executeBy(ctx, who, req, o.send)
 }
 
 // atOnce lets a request of [Client.ExecuteAlike] leave the queue instead of waiting in it. full

@@ -40,19 +40,22 @@ func (a *App) Alike(ctx context.Context, cfg *config.Config, p Place, req sandbo
 	case requestBytes(req) > maxHandedOver:
 		return nil
 	}
-	if ids, err := api.IDs(cfg.StateDir); cfg.RunServer != "start" && (err != nil || len(ids) == 0) {
+	ids, err := api.IDs(cfg.StateDir)
+	if cfg.RunServer != "start" && (err != nil || len(ids) == 0) {
 		return nil
 	}
 	own := digest(observeSelf(), a.Env, cfg)
 	if own == "" {
 		return nil
 	}
+	if cfg.RunServer != "start" && len(ids) == 1 { // it compares the digest itself
+		return &Alike{api.Sole(cfg.StateDir, ids[0]), own}
+	}
 	alike := func(h api.Hello) bool { return h.Alike == own }
 	look, cancel := context.WithTimeout(ctx, startAnswer)
 	defer cancel()
 	c := api.First(look, cfg.StateDir, alike)
 	if c == nil && cfg.RunServer == "start" && ctx.Err() == nil {
-		var err error
 		if c, err = a.startServer(ctx, cfg, alike); err != nil {
 			a.Say(sandboxmcp.AsError(err).Message)
 			return nil
