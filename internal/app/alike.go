@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -89,6 +90,28 @@ func digest(self string, env []string, cfg *config.Config) string {
 	_, _ = fmt.Fprintf(sum, "%s\n%d\n%s", Version(), len(self), self)
 	_, _ = sum.Write(cfg.Effective(env))
 	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// digestOf returns a function that returns the digest of the settings that now returns. It computes it again
+// only for other settings, because each single run asks for it.
+func digestOf(self string, env []string, now func() *config.Config) func() string {
+	var (
+		mu    sync.Mutex // guards the variables below
+		of    *config.Config
+		known string
+	)
+	return func() string {
+		cfg := now()
+		mu.Lock()
+		defer mu.Unlock()
+		if cfg == nil {
+			return ""
+		}
+		if cfg != of {
+			of, known = cfg, digest(self, env, cfg)
+		}
+		return known
+	}
 }
 
 // statusFields are the lines of /proc/self/status that say what a process may do. Its children
