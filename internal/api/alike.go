@@ -30,12 +30,12 @@ func Declined(err error) bool {
 // ExecuteAlike is [Client.Execute] in a server whose digest is alike and that can start the run
 // at once. If it is another one, has no room or does not answer, the error is one that [Declined] reports.
 func (c *Client) ExecuteAlike(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request, alike string) (sandboxmcp.Result, error) {
-	q, err := programQuestion(ctx, who, &req)
+	q, err := executeQuestion(ctx, who, &req)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
 	q.alike = alike
-	o, err := c.offer(ctx, q)
+	o, err := c.offer(ctx, q, req)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}

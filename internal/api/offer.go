@@ -10,7 +10,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -43,10 +42,10 @@ type offer struct {
 // offer sends the header of a request and waits until the server asks for the body. A server that is stopped
 // or has another digest does not. If offer fails, the server has executed and recorded nothing. Except after
 // an answer of the server that refuses the request, the error is then one that [Declined] reports.
-func (c *Client) offer(ctx context.Context, q question) (*offer, error) {
+func (c *Client) offer(ctx context.Context, q question, req sandboxmcp.Request) (*offer, error) {
 	within, cancel := context.WithTimeout(ctx, offerAnswer)
 	defer cancel()
-	o, err := c.open(within, q)
+	o, err := c.open(within, q, req)
 	var coded *sandboxmcp.Error
 	switch {
 	case err == nil || errors.As(err, &coded):
@@ -59,7 +58,7 @@ func (c *Client) offer(ctx context.Context, q question) (*offer, error) {
 	return nil, declined("the server does not take the request").WithCause(err)
 }
 
-func (c *Client) open(ctx context.Context, q question) (o *offer, err error) {
+func (c *Client) open(ctx context.Context, q question, req sandboxmcp.Request) (o *offer, err error) {
 	proof, err := c.proof()
 	if err != nil {
 		return nil, err
@@ -78,6 +77,9 @@ func (c *Client) open(ctx context.Context, q question) (o *offer, err error) {
 	o = &offer{question: q, conn: conn, header: io.LimitedReader{R: conn, N: maxHeader}}
 	o.in = bufio.NewReader(&o.header)
 	if _, err = conn.Write(o.head(proof)); err != nil {
+		return nil, err
+	}
+	if _, _, o.body, err = encodeInput(q.path, body[sandboxmcp.Request]{req}); err != nil { // while the server reads the header
 		return nil, err
 	}
 	res, err := o.answer()
@@ -100,7 +102,7 @@ func (o *offer) head(proof string) []byte {
 	h.Set("Host", "sandboxmcp")
 	h.Set("Connection", "close")
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(o.body)))
+	h.Set("Transfer-Encoding", "chunked")
 	h.Set("Expect", "100-continue")
 	h.Set(alikeHeader, o.alike)
 	if proof != "" {
@@ -130,9 +132,10 @@ func (o *offer) send(ctx context.Context) (res *http.Response, err error) {
 			_ = o.Close()
 		}
 	}()
-	if _, err = o.conn.Write(o.body); err != nil {
+	if _, err = o.conn.Write(fmt.Appendf(nil, "%x\r\n%s\r\n0\r\n\r\n", len(o.body), o.body)); err != nil { // one chunk, and the end
 		return nil, fmt.Errorf("send to %s: %w", o.path, err)
 	}
+	go prepareResult() // while the program runs
 	if res, err = o.answer(); err != nil {
 		return nil, fmt.Errorf("ask %s: %w", o.path, err)
 	}
@@ -143,6 +146,12 @@ func (o *offer) send(ctx context.Context) (res *http.Response, err error) {
 	}
 	return nil, o.refused(res)
 }
+
+// commonResult has the parts of most results.
+const commonResult = `{"artifacts":[],"resource_usage":{},"metadata":{},"results":[],"network":{"allowed":[]},"isolation":{"walls":[]},"receipt":{"signatures":[{}]}}`
+
+// prepareResult decodes a result. The first one of a process takes 0.3 ms longer than others.
+func prepareResult() { _ = decodeExact([]byte(commonResult), new(sandboxmcp.Result)) }
 
 // refused returns the error of a response that is one.
 func (o *offer) refused(res *http.Response) error {

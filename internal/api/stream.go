@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 	"sync"
@@ -178,26 +179,25 @@ func withoutContent(files []sandboxmcp.Artifact) []sandboxmcp.Artifact {
 // cancelled. If the run does not end within five seconds, Execute fails with cancelled and
 // closes the connection, which also cancels the run.
 func (c *Client) Execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-	q, err := programQuestion(ctx, who, &req)
+	q, err := executeQuestion(ctx, who, &req)
 	if err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	if _, _, q.body, err = encodeInput(executePath, body[sandboxmcp.Request]{req}); err != nil {
 		return sandboxmcp.Result{}, err
 	}
 	return c.executeBy(ctx, who, req, func(ctx context.Context) (*http.Response, error) { return c.ask(ctx, q) })
 }
 
-// programQuestion gives a request an id and encodes it. It fails if ctx has ended.
-func programQuestion(ctx context.Context, who sandboxmcp.Caller, req *sandboxmcp.Request) (question, error) {
+// executeQuestion gives a request an id and returns its question without the body. It fails if ctx has ended.
+func executeQuestion(ctx context.Context, who sandboxmcp.Caller, req *sandboxmcp.Request) (question, error) {
 	if ctx.Err() != nil {
 		return question{}, cancelledCall(ctx)
 	}
 	if req.ID == "" {
 		req.ID = sandboxmcp.RequestID(uuid.NewString())
 	}
-	path, query, body, err := encodeInput(executePath, body[sandboxmcp.Request]{*req})
-	if err != nil {
-		return question{}, err
-	}
-	return question{method: http.MethodPost, path: path, query: naming(query, who), body: body}, nil
+	return question{method: http.MethodPost, path: executePath, query: naming(url.Values{}, who)}, nil
 }
 
 // executeBy is [Client.Execute] of a request that send sends.
