@@ -147,6 +147,9 @@ func (o *offer) send(ctx context.Context) (res *http.Response, err error) {
 	return nil, o.refused(res)
 }
 
+// PrepareExecute encodes a request. The first one of a process takes 0.3 ms longer than others.
+func PrepareExecute() { _, _, _, _ = encodeInput(executePath, body[sandboxmcp.Request]{}) }
+
 // commonResult has the parts of most results.
 const commonResult = `{"artifacts":[],"resource_usage":{},"metadata":{},"results":[],"network":{"allowed":[]},"isolation":{"walls":[]},"receipt":{"signatures":[{}]}}`
 

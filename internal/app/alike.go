@@ -21,6 +21,16 @@ type Alike struct {
 	Digest string
 }
 
+// PrepareAlike begins what [App.Alike] and the request after it need and what does not depend on the settings.
+// On a processor that has nothing else to do, that saves 0.5 ms.
+func (a *App) PrepareAlike() {
+	a.self = sync.OnceValue(observeSelf)
+	go func() {
+		_ = a.self()
+		api.PrepareExecute()
+	}()
+}
+
 // maxHandedOver bounds the bytes of a request that is handed over. Larger ones cost more on the
 // way than a server saves.
 const maxHandedOver = 1 << 20
@@ -45,7 +55,11 @@ func (a *App) Alike(ctx context.Context, cfg *config.Config, p Place, req sandbo
 	if cfg.RunServer != "start" && (err != nil || len(ids) == 0) {
 		return nil
 	}
-	own := digest(observeSelf(), a.Env, cfg)
+	self := observeSelf
+	if a.self != nil {
+		self = a.self
+	}
+	own := digest(self(), a.Env, cfg)
 	if own == "" {
 		return nil
 	}

@@ -205,6 +205,9 @@ func (o *runOptions) checkLimits(given func(string) bool) error {
 }
 
 func (a *call) run(ctx context.Context, o *runOptions) error {
+	if !o.elsewhere() && !o.place.Alone {
+		a.PrepareAlike()
+	}
 	cfg, err := a.Load()
 	if err != nil {
 		return err
