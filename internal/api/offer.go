@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/stack"
 )
 
 // offerAnswer is how long a server may take to accept a request that is offered to it.
@@ -154,7 +155,10 @@ func PrepareExecute() { _, _, _, _ = encodeInput(executePath, body[sandboxmcp.Re
 const commonResult = `{"artifacts":[],"resource_usage":{},"metadata":{},"results":[],"network":{"allowed":[]},"isolation":{"walls":[]},"receipt":{"signatures":[{}]}}`
 
 // prepareResult decodes a result. The first one of a process takes 0.3 ms longer than others.
-func prepareResult() { _ = decodeExact([]byte(commonResult), new(sandboxmcp.Result)) }
+func prepareResult() {
+	stack.Grow()
+	_ = decodeExact([]byte(commonResult), new(sandboxmcp.Result))
+}
 
 // refused returns the error of a response that is one.
 func (o *offer) refused(res *http.Response) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/stack"
 )
 
 // Alike is a server that runs a single run as this process would.
@@ -26,6 +27,7 @@ type Alike struct {
 func (a *App) PrepareAlike() {
 	a.self = sync.OnceValue(observeSelf)
 	go func() {
+		stack.Grow()
 		_ = a.self()
 		api.PrepareExecute()
 	}()
