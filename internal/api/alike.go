@@ -63,20 +63,21 @@ func atOnce(ctx context.Context, req *sandboxmcp.Request) (own context.Context, 
 type relay struct {
 	mu    sync.Mutex
 	more  sync.Cond
+	to    io.Writer
 	parts [][]byte
+	begun bool          // pass runs, or nothing will come
 	ended bool          // nothing more will come, or be written
 	idle  chan struct{} // closed when all is written
 }
 
 func newRelay(to io.Writer) *relay {
-	r := &relay{idle: make(chan struct{})}
+	r := &relay{to: to, idle: make(chan struct{})}
 	r.more.L = &r.mu
-	go r.pass(to)
 	return r
 }
 
 // pass writes the parts until the stream has ended.
-func (r *relay) pass(to io.Writer) {
+func (r *relay) pass() {
 	defer close(r.idle)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +91,7 @@ func (r *relay) pass(to io.Writer) {
 		part := r.parts[0]
 		r.parts = r.parts[1:]
 		r.mu.Unlock()
-		_, _ = to.Write(part)
+		_, _ = r.to.Write(part)
 		r.mu.Lock()
 	}
 }
@@ -100,6 +101,10 @@ func (r *relay) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.parts = append(r.parts, p)
+	if !r.begun {
+		r.begun = true
+		go r.pass()
+	}
 	r.more.Signal()
 	return len(p), nil
 }
@@ -117,6 +122,10 @@ func (r *relay) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
+	if !r.begun {
+		r.begun = true
+		close(r.idle)
+	}
 	r.more.Signal()
 }
 
