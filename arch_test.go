@@ -37,6 +37,7 @@ var rooms = map[string][]string{
 	"internal/relay":           {".", "backend", "internal/jail/bounds", "internal/jail/seccomp"},
 	"internal/watch":           {"internal/jail", "internal/cgroup"},
 	"internal/plainfile":       {},
+	"internal/stack":           {},
 	"internal/pynames":         {},
 	"internal/kernel":          {".", "backend", "internal/pynames", "internal/kernel/assemble"},
 	"internal/kernel/assemble": {"internal/pynames"},
@@ -79,7 +80,7 @@ var rooms = map[string][]string{
 	"internal/probe":           {"."},
 	"internal/image":           {".", "internal/dockerapi"},
 	"internal/dockerapi":       {},
-	"internal/api":             {".", "internal/jsonparts", "internal/listen"},
+	"internal/api":             {".", "internal/jsonparts", "internal/listen", "internal/stack"},
 	"internal/server":          {".", "internal/door", "internal/jsonparts", "internal/listen", "internal/stream", "internal/terminal"},
 	"engine": {
 		".", "backend", "backend/process", "backend/docker",
@@ -89,7 +90,7 @@ var rooms = map[string][]string{
 	},
 	"internal/app": {
 		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/config",
-		"internal/api", "internal/door", "internal/listen", "internal/oauth", "internal/server", "internal/plainfile", "internal/probe",
+		"internal/api", "internal/door", "internal/listen", "internal/oauth", "internal/server", "internal/plainfile", "internal/probe", "internal/stack",
 	},
 	"internal/cli": {
 		".", "internal/app", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/environment", "internal/config",

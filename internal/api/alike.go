@@ -28,9 +28,18 @@ func Declined(err error) bool {
 }
 
 // ExecuteAlike is [Client.Execute] in a server whose digest is alike and that can start the run
-// at once. If it is another one or has no room, the error is one that [Declined] reports.
+// at once. If it is another one, has no room or does not answer, the error is one that [Declined] reports.
 func (c *Client) ExecuteAlike(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request, alike string) (sandboxmcp.Result, error) {
-	return c.executeIf(ctx, who, req, alike)
+	q, err := executeQuestion(ctx, who, &req)
+	if err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	q.alike = alike
+	o, err := c.offer(ctx, q, req)
+	if err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	return c.executeBy(ctx, who, req, o.send)
 }
 
 // atOnce lets a request of [Client.ExecuteAlike] leave the queue instead of waiting in it. full
@@ -54,20 +63,21 @@ func atOnce(ctx context.Context, req *sandboxmcp.Request) (own context.Context, 
 type relay struct {
 	mu    sync.Mutex
 	more  sync.Cond
+	to    io.Writer
 	parts [][]byte
+	begun bool          // pass runs, or nothing will come
 	ended bool          // nothing more will come, or be written
 	idle  chan struct{} // closed when all is written
 }
 
 func newRelay(to io.Writer) *relay {
-	r := &relay{idle: make(chan struct{})}
+	r := &relay{to: to, idle: make(chan struct{})}
 	r.more.L = &r.mu
-	go r.pass(to)
 	return r
 }
 
 // pass writes the parts until the stream has ended.
-func (r *relay) pass(to io.Writer) {
+func (r *relay) pass() {
 	defer close(r.idle)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +91,7 @@ func (r *relay) pass(to io.Writer) {
 		part := r.parts[0]
 		r.parts = r.parts[1:]
 		r.mu.Unlock()
-		_, _ = to.Write(part)
+		_, _ = r.to.Write(part)
 		r.mu.Lock()
 	}
 }
@@ -91,6 +101,10 @@ func (r *relay) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.parts = append(r.parts, p)
+	if !r.begun {
+		r.begun = true
+		go r.pass()
+	}
 	r.more.Signal()
 	return len(p), nil
 }
@@ -108,6 +122,10 @@ func (r *relay) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
+	if !r.begun {
+		r.begun = true
+		close(r.idle)
+	}
 	r.more.Signal()
 }
 

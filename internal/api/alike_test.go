@@ -4,6 +4,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,4 +177,75 @@ func (w *slow) Write(p []byte) (int, error) {
 	<-w.until
 	w.n += len(p)
 	return len(p), nil
+}
+
+// TestAFrozenServerNeverGetsTheProgram: a server that accepts connections and does not answer has only the header
+// of the request, so that the caller may run the program. That holds also if the server goes on later.
+func TestAFrozenServerNeverGetsTheProgram(t *testing.T) {
+	state := t.TempDir()
+	dir := filepath.Join(state, "run")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "1-frozen.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	got := make(chan string, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		all, _ := io.ReadAll(conn) // until the caller has gone
+		_ = conn.Close()
+		got <- string(all)
+	}()
+	c := api.Sole(state, "1-frozen")
+	if _, err := c.ExecuteAlike(t.Context(), owner(), sandboxmcp.Request{Code: "the program"}, "one"); !api.Declined(err) {
+		t.Errorf("got %v, want declined", err)
+	}
+	if text := <-got; !strings.HasPrefix(text, "POST ") || !strings.HasSuffix(text, "\r\n\r\n") || strings.Contains(text, "program") {
+		t.Errorf("the server got %q, want a header without a body", text)
+	}
+}
+
+// TestADeadServerIsForgotten: its socket and its proof are removed.
+func TestADeadServerIsForgotten(t *testing.T) {
+	state := t.TempDir()
+	dir := filepath.Join(state, "run")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "1-dead.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	if err = os.WriteFile(filepath.Join(dir, "1-dead.key"), []byte("proof"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = api.Sole(state, "1-dead").ExecuteAlike(t.Context(), owner(), sandboxmcp.Request{Code: "x"}, "one"); !api.Declined(err) {
+		t.Errorf("got %v, want declined", err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("got the files %v, %v, want none", left, err)
+	}
+}
+
+// TestAnInterruptedOfferIsCancelled: the caller that is interrupted before the server has taken the request does not
+// run the program itself.
+func TestAnInterruptedOfferIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var digest atomic.Value
+	digest.Store("one")
+	c, _, _ := alike(t, &service{}, &digest)
+	cancel()
+	if _, err := c.ExecuteAlike(ctx, owner(), sandboxmcp.Request{Code: "x"}, "one"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled || api.Declined(err) {
+		t.Errorf("got %v, want cancelled", err)
+	}
 }

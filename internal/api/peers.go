@@ -122,15 +122,22 @@ func meet(ctx context.Context, c *Client, id string) (*Client, error) {
 	case err == nil:
 		return nil, fmt.Errorf("server %s speaks version %d of the control protocol and this program version %d: use the same release of sandboxmcp on both sides", id, hello.Protocol, Protocol)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		if root, dir, failed := openRunDir(c.stateDir, false); failed == nil {
-			_ = root.Remove(id + suffix)
-			_ = root.Remove(id + proofSuffix)
-			_ = dir.Close()
-			_ = root.Close()
-		}
+		c.forget()
 		return nil, fmt.Errorf("server %s has died: %w", id, fs.ErrNotExist)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("server %s is gone: %w", id, fs.ErrNotExist)
 	}
 	return nil, fmt.Errorf("server %s does not answer: %w", id, err)
+}
+
+// forget removes the files of a server that has died.
+func (c *Client) forget() {
+	root, dir, err := openRunDir(c.stateDir, false)
+	if err != nil {
+		return
+	}
+	_ = root.Remove(c.name)
+	_ = root.Remove(strings.TrimSuffix(c.name, suffix) + proofSuffix)
+	_ = dir.Close()
+	_ = root.Close()
 }

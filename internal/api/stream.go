@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 	"sync"
@@ -178,17 +179,29 @@ func withoutContent(files []sandboxmcp.Artifact) []sandboxmcp.Artifact {
 // cancelled. If the run does not end within five seconds, Execute fails with cancelled and
 // closes the connection, which also cancels the run.
 func (c *Client) Execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-	return c.executeIf(ctx, who, req, "")
+	q, err := executeQuestion(ctx, who, &req)
+	if err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	if _, _, q.body, err = encodeInput(executePath, body[sandboxmcp.Request]{req}); err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	return c.executeBy(ctx, who, req, func(ctx context.Context) (*http.Response, error) { return c.ask(ctx, q) })
 }
 
-// executeIf is [Client.Execute], or [Client.ExecuteAlike] if alike is not empty.
-func (c *Client) executeIf(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request, alike string) (sandboxmcp.Result, error) {
+// executeQuestion gives a request an id and returns its question without the body. It fails if ctx has ended.
+func executeQuestion(ctx context.Context, who sandboxmcp.Caller, req *sandboxmcp.Request) (question, error) {
 	if ctx.Err() != nil {
-		return sandboxmcp.Result{}, cancelledCall(ctx)
+		return question{}, cancelledCall(ctx)
 	}
 	if req.ID == "" {
 		req.ID = sandboxmcp.RequestID(uuid.NewString())
 	}
+	return question{method: http.MethodPost, path: executePath, query: naming(url.Values{}, who)}, nil
+}
+
+// executeBy is [Client.Execute] of a request that send sends.
+func (c *Client) executeBy(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request, send func(context.Context) (*http.Response, error)) (sandboxmcp.Result, error) {
 	open, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
 	defer context.AfterFunc(ctx, func() {
@@ -196,7 +209,7 @@ func (c *Client) executeIf(ctx context.Context, who sandboxmcp.Caller, req sandb
 		hangUp()
 	})()
 	drain := relayed(&req)
-	res, err := c.execute(open, who, req, alike)
+	res, err := receiveRun(open, req, send)
 	drain(ctx)
 	if err != nil && ctx.Err() != nil {
 		return res, cancelledCall(ctx)
@@ -224,12 +237,9 @@ func (c *Client) cancelRun(ctx context.Context, who sandboxmcp.Caller, id sandbo
 	<-ctx.Done()
 }
 
-func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request, alike string) (res sandboxmcp.Result, err error) {
-	path, query, body, err := encodeInput(executePath, body[sandboxmcp.Request]{req})
-	if err != nil {
-		return res, err
-	}
-	answer, err := c.ask(ctx, question{method: http.MethodPost, path: path, query: naming(query, who), body: body, alike: alike})
+// receiveRun sends a request and receives its run until the run has ended.
+func receiveRun(ctx context.Context, req sandboxmcp.Request, send func(context.Context) (*http.Response, error)) (res sandboxmcp.Result, err error) {
+	answer, err := send(ctx)
 	var coded *sandboxmcp.Error
 	switch {
 	case err == nil:
@@ -259,7 +269,7 @@ func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 			return decodeExact(data, &res)
 		case "error":
 			finished = true
-			failed = failure(path, answer.StatusCode, data)
+			failed = failure(executePath, answer.StatusCode, data)
 		}
 		return nil
 	})
@@ -271,7 +281,7 @@ func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 	case err == nil || isEnd(err):
 		return res, endedEarly()
 	}
-	return res, fmt.Errorf("decode answer of %s: %w", path, err)
+	return res, fmt.Errorf("decode answer of %s: %w", executePath, err)
 }
 
 // endedEarly is the error of a run whose server has died. The program may have run partly.

@@ -7,17 +7,30 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/stack"
 )
 
 // Alike is a server that runs a single run as this process would.
 type Alike struct {
 	*api.Client
 	Digest string
+}
+
+// PrepareAlike begins what [App.Alike] and the request after it need and what does not depend on the settings.
+// On a processor that has nothing else to do, that saves 0.5 ms.
+func (a *App) PrepareAlike() {
+	a.self = sync.OnceValue(observeSelf)
+	go func() {
+		stack.Grow()
+		_ = a.self()
+		api.PrepareExecute()
+	}()
 }
 
 // maxHandedOver bounds the bytes of a request that is handed over. Larger ones cost more on the
@@ -40,19 +53,26 @@ func (a *App) Alike(ctx context.Context, cfg *config.Config, p Place, req sandbo
 	case requestBytes(req) > maxHandedOver:
 		return nil
 	}
-	if ids, err := api.IDs(cfg.StateDir); cfg.RunServer != "start" && (err != nil || len(ids) == 0) {
+	ids, err := api.IDs(cfg.StateDir)
+	if cfg.RunServer != "start" && (err != nil || len(ids) == 0) {
 		return nil
 	}
-	own := digest(observeSelf(), a.Env, cfg)
+	self := observeSelf
+	if a.self != nil {
+		self = a.self
+	}
+	own := digest(self(), a.Env, cfg)
 	if own == "" {
 		return nil
+	}
+	if cfg.RunServer != "start" && len(ids) == 1 { // it compares the digest itself
+		return &Alike{api.Sole(cfg.StateDir, ids[0]), own}
 	}
 	alike := func(h api.Hello) bool { return h.Alike == own }
 	look, cancel := context.WithTimeout(ctx, startAnswer)
 	defer cancel()
 	c := api.First(look, cfg.StateDir, alike)
 	if c == nil && cfg.RunServer == "start" && ctx.Err() == nil {
-		var err error
 		if c, err = a.startServer(ctx, cfg, alike); err != nil {
 			a.Say(sandboxmcp.AsError(err).Message)
 			return nil
@@ -86,6 +106,28 @@ func digest(self string, env []string, cfg *config.Config) string {
 	_, _ = fmt.Fprintf(sum, "%s\n%d\n%s", Version(), len(self), self)
 	_, _ = sum.Write(cfg.Effective(env))
 	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// digestOf returns a function that returns the digest of the settings that now returns. It computes it again
+// only for other settings, because each single run asks for it.
+func digestOf(self string, env []string, now func() *config.Config) func() string {
+	var (
+		mu    sync.Mutex // guards the variables below
+		of    *config.Config
+		known string
+	)
+	return func() string {
+		cfg := now()
+		mu.Lock()
+		defer mu.Unlock()
+		if cfg == nil {
+			return ""
+		}
+		if cfg != of {
+			of, known = cfg, digest(self, env, cfg)
+		}
+		return known
+	}
 }
 
 // statusFields are the lines of /proc/self/status that say what a process may do. Its children

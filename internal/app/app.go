@@ -32,6 +32,7 @@ type App struct {
 	Objects        OpenObjects       // of another module; nil: the setting blob_url is refused
 	Reloads        <-chan os.Signal  // a server reads its settings again at each signal; nil: never
 
+	self    func() string   // set by PrepareAlike
 	loaded  *config.Config  // set by Load
 	file    string          // path of the file of settings, absolute if possible; set by Load
 	byPath  bool            // texts name the program by its path, also if a shell here finds it by its name

@@ -179,7 +179,7 @@ func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 	now := &current{now: cfg}
 	go a.reload(idleCtx, e, now, logger)
 	a.tellUnread(cfg, logger)
-	d := front{engine: e, cfg: cfg, now: now, logger: logger, alike: func() string { return digest(self, a.Env, now.settled()) }}
+	d := front{engine: e, cfg: cfg, now: now, logger: logger, alike: digestOf(self, a.Env, now.settled)}
 	joined, leave, err := a.joinReplicas(ctx, d)
 	if err != nil {
 		return err

@@ -53,12 +53,14 @@ type call struct {
 	colour   bool
 	raw      bool // --raw was given
 
-	argv    []string // without the program's name
-	started bool     // a command has begun its work, so later failures are not usage errors
-	ours    int      // exit status if the command itself fails; 0: that of the error code
-	asked   bool     // the files of the command line were read, so a value that is refused is a flag's
-	status  int      // exit status if the command succeeds
-	json    bool     // --json was given
+	caught  <-chan struct{} // closed when signals are caught; nil: they are not
+	exits   bool            // the process exits after main
+	argv    []string        // without the program's name
+	started bool            // a command has begun its work, so later failures are not usage errors
+	ours    int             // exit status if the command itself fails; 0: that of the error code
+	asked   bool            // the files of the command line were read, so a value that is refused is a flag's
+	status  int             // exit status if the command succeeds
+	json    bool            // --json was given
 }
 
 // Process is the arguments, environment and streams of a program.
@@ -69,11 +71,12 @@ type Process struct {
 	Stdout, Stderr io.Writer
 	Backends       []app.AddBackend // of other modules
 	Objects        app.OpenObjects  // of another module; nil: none
+	Exits          bool             // the process exits after Main, which leaves its signals caught
 }
 
-// Own returns the arguments, environment and streams of this process.
+// Own returns the arguments, environment and streams of this process, which must exit after Main.
 func Own() Process {
-	return Process{Args: os.Args, Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	return Process{Args: os.Args, Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Exits: true}
 }
 
 // Main runs a command line and returns the exit status. Meanwhile it handles SIGINT,
@@ -81,7 +84,7 @@ func Own() Process {
 // a second one ends the process at once. A server reads its settings again on SIGHUP.
 func Main(ctx context.Context, p Process) int {
 	a := &call{App: app.New(p.Env, p.Stdin, p.Stdout, p.Stderr)}
-	a.Backends, a.Objects = p.Backends, p.Objects
+	a.Backends, a.Objects, a.exits = p.Backends, p.Objects, p.Exits
 	return a.main(ctx, p.Args)
 }
 
@@ -98,15 +101,21 @@ func (a *call) main(ctx context.Context, argv []string) int {
 		argv = argv[1:]
 	}
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
-	if cmd, _, err := root.Find(argv); err == nil && cmd.Annotations[reloads] != "" && !signal.Ignored(syscall.SIGHUP) {
+	found, _, err := root.Find(argv)
+	if err == nil && found.Annotations[reloads] != "" && !signal.Ignored(syscall.SIGHUP) {
 		ends = ends[:2]
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 		a.Reloads = hangups
 	}
-	ctx, stop := catch(ctx, ends)
-	defer stop()
+	ctx, caught, stop := catch(ctx, ends)
+	if a.caught = caught; err != nil || found.Annotations[catches] == "" {
+		<-caught
+	}
+	if !a.exits { // else it would only take time
+		defer stop()
+	}
 	root.SetArgs(argv)
 	a.argv = argv
 	if cmd, word := stray(root, argv); word != "" {
@@ -165,22 +174,38 @@ func wantsJSON(argv []string) bool {
 // reloads marks a command that reads its settings again on SIGHUP.
 const reloads = "reloads on SIGHUP"
 
+// catches marks a command that waits for call.caught itself.
+const catches = "waits until signals are caught"
+
 // catch returns a context that the signals cancel. A signal that was ignored at start stays
 // ignored. SIGPIPE is caught, so that a write to a closed pipe fails and
 // does not end the process. It is caught and not ignored, because child processes would
 // inherit an ignored signal.
-func catch(ctx context.Context, ends []os.Signal) (context.Context, func()) {
+//
+// Go needs about 0.4 ms to catch signals, so catch does not wait for that. It closes caught when it is done.
+func catch(ctx context.Context, ends []os.Signal) (_ context.Context, caught <-chan struct{}, stop func()) {
+	ctx, end := context.WithCancelCause(ctx)
 	ends = slices.DeleteFunc(ends, signal.Ignored)
 	pipe := make(chan os.Signal, 1)
-	signal.Notify(pipe, syscall.SIGPIPE)
-	stop := func() {}
-	if len(ends) > 0 {
-		ctx, stop = signal.NotifyContext(ctx, ends...)
-		context.AfterFunc(ctx, stop) // then a second signal has its default effect
-	}
-	return ctx, func() {
-		stop()
+	release := func() {}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		signal.Notify(pipe, syscall.SIGPIPE)
+		if len(ends) > 0 {
+			var one context.Context
+			one, release = signal.NotifyContext(ctx, ends...)
+			context.AfterFunc(one, func() {
+				release() // then a second signal has its default effect
+				end(context.Cause(one))
+			})
+		}
+	}()
+	return ctx, done, func() {
+		<-done
+		release()
 		signal.Stop(pipe)
+		end(nil)
 	}
 }
 

@@ -94,7 +94,8 @@ ceilings below; "sandboxmcp config" shows those in force.`,
   sandboxmcp run plot.py --stdin data.csv --out results --timeout 10 --ram 256
   sandboxmcp run --package requests fetch.py --allow-domain api.example.com
   sandboxmcp run --session analysis -c 'x = 5'`,
-		Args: cobra.ArbitraryArgs,
+		Args:        cobra.ArbitraryArgs,
+		Annotations: map[string]string{catches: "yes"},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -204,6 +205,9 @@ func (o *runOptions) checkLimits(given func(string) bool) error {
 }
 
 func (a *call) run(ctx context.Context, o *runOptions) error {
+	if !o.elsewhere() && !o.place.Alone {
+		a.PrepareAlike()
+	}
 	cfg, err := a.Load()
 	if err != nil {
 		return err
@@ -211,6 +215,9 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 	req, err := a.request(ctx, o, cfg)
 	if err != nil {
 		return err
+	}
+	if a.caught != nil {
+		<-a.caught
 	}
 	if o.elsewhere() {
 		return a.runElsewhere(ctx, o, cfg, req)

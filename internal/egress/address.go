@@ -3,13 +3,14 @@ package egress
 import (
 	"net"
 	"net/netip"
+	"sync"
 )
 
 // special lists the addresses that no sandbox may reach: all of IANA's special-purpose
 // registries, even entries that are globally reachable, multicast, reserved ranges, and those of
 // clouds that only their own machines reach.
 // Of IPv6 only global unicast addresses are allowed.
-var special = func() (all []block) {
+var special = sync.OnceValue(func() (all []block) {
 	for _, s := range []struct{ prefix, what string }{
 		{"0.0.0.0/8", "unspecified"},
 		{"10.0.0.0/8", "private"},
@@ -43,7 +44,7 @@ var special = func() (all []block) {
 		all = append(all, block{netip.MustParsePrefix(s.prefix), s.what})
 	}
 	return all
-}()
+})
 
 // block is a range of addresses and its purpose.
 type block struct {
@@ -71,7 +72,7 @@ func Special(a netip.Addr) string {
 		b := a.As16()
 		return Special(netip.AddrFrom4([4]byte(b[12:])))
 	}
-	for _, s := range special {
+	for _, s := range special() {
 		if s.Contains(a) {
 			return s.what
 		}

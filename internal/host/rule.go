@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -26,7 +27,7 @@ func newRule(text string) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rule{Text: text, Name: words[0], Words: words[1:], Flags: known[strings.Join(words, " ")], Any: Warning(words) != ""}
+	r := &Rule{Text: text, Name: words[0], Words: words[1:], Flags: known()[strings.Join(words, " ")], Any: Warning(words) != ""}
 	r.program, err = find(r.Name)
 	return r, err
 }
@@ -107,47 +108,51 @@ func list(names string) []string { return strings.Fields(names) }
 
 // known are the flags of the rules that the settings have by default. A rule that is not in
 // it allows any flag.
-var known = map[string]*flags{
-	"uptime":   {short: "ps", long: list("pretty since version help")},
-	"whoami":   {long: list("version help")},
-	"hostname": {short: "adfiIsyA", long: list("alias domain fqdn long ip-address all-ip-addresses short all-fqdns version help")},
-	"uname":    {short: "asnrvmpio", long: list("all kernel-name nodename kernel-release kernel-version machine processor hardware-platform operating-system version help")},
-	"date":     {short: "ud:IRr:", long: list("date: iso-8601 rfc-email rfc-3339 reference: utc universal version help"), plus: true},
+var known = sync.OnceValue(func() map[string]*flags {
+	return map[string]*flags{
+		"uptime":   {short: "ps", long: list("pretty since version help")},
+		"whoami":   {long: list("version help")},
+		"hostname": {short: "adfiIsyA", long: list("alias domain fqdn long ip-address all-ip-addresses short all-fqdns version help")},
+		"uname":    {short: "asnrvmpio", long: list("all kernel-name nodename kernel-release kernel-version machine processor hardware-platform operating-system version help")},
+		"date":     {short: "ud:IRr:", long: list("date: iso-8601 rfc-email rfc-3339 reference: utc universal version help"), plus: true},
 
-	"docker ps":     {short: "aqnlsf:", long: list("all filter: format: last: latest no-trunc quiet size"), operands: true},
-	"docker logs":   {short: "fn:t", long: list("details follow since: tail: timestamps until:"), operands: true},
-	"docker images": {short: "aqf:", long: list("all digests filter: format: no-trunc quiet tree"), operands: true},
-	"docker stats":  {short: "a", long: list("all format: no-stream no-trunc"), operands: true},
+		"docker ps":     {short: "aqnlsf:", long: list("all filter: format: last: latest no-trunc quiet size"), operands: true},
+		"docker logs":   {short: "fn:t", long: list("details follow since: tail: timestamps until:"), operands: true},
+		"docker images": {short: "aqf:", long: list("all digests filter: format: no-trunc quiet tree"), operands: true},
+		"docker stats":  {short: "a", long: list("all format: no-stream no-trunc"), operands: true},
 
-	"systemctl status":    {short: "aln:qt:", long: list("all full lines: no-pager no-legend plain quiet state: system type: user"), operands: true},
-	"systemctl is-active": {short: "aq", long: list("all quiet system user"), operands: true},
+		"systemctl status":    {short: "aln:qt:", long: list("all full lines: no-pager no-legend plain quiet state: system type: user"), operands: true},
+		"systemctl is-active": {short: "aq", long: list("all quiet system user"), operands: true},
 
-	"pip list": {short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")},
-	"pip show": {short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true},
-	"npm list": {short: "aglp", long: list("all depth global include json long omit parseable"), operands: true},
+		"pip list": {short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")},
+		"pip show": {short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true},
+		"npm list": {short: "aglp", long: list("all depth global include json long omit parseable"), operands: true},
 
-	"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true},
-	"git log": {short: "n:pqSGLizwb", number: true, operands: true, long: list("abbrev-commit after all author before committer date decorate first-parent follow format graph grep " +
-		"max-count merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since skip stat summary tags until")},
-	"git diff":   {short: "pubwzU", number: true, operands: true, long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
-	"git branch": {short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
-}
+		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true},
+		"git log": {short: "n:pqSGLizwb", number: true, operands: true, long: list("abbrev-commit after all author before committer date decorate first-parent follow format graph grep " +
+			"max-count merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since skip stat summary tags until")},
+		"git diff":   {short: "pubwzU", number: true, operands: true, long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
+		"git branch": {short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
+	}
+})
 
 // interpreters and runners are programs that execute other programs or code that they are
 // given.
-var runners = list(`sh bash dash zsh ksh fish csh tcsh busybox toybox python python3 perl ruby node nodejs deno bun php lua luajit tclsh expect awk gawk mawk
+var runners = sync.OnceValue(func() []string {
+	return list(`sh bash dash zsh ksh fish csh tcsh busybox toybox python python3 perl ruby node nodejs deno bun php lua luajit tclsh expect awk gawk mawk
 	sed ed vi vim nvim emacs nano less more man git tar cpio rsync scp sftp ssh docker podman nerdctl kubectl helm find fd xargs parallel env nice nohup setsid
 	timeout time stdbuf script watch strace ltrace gdb sudo su doas runuser chroot unshare nsenter make cmake ninja gcc cc go cargo rustc java mvn gradle
 	pip pip3 pipx uv poetry npm npx pnpm yarn gem bundle composer apt apt-get dpkg yum dnf rpm brew snap systemctl systemd-run service crontab at batch
 	rg ag curl wget nc ncat socat openssl sqlite3 psql mysql zip unzip flock ld.so start-stop-daemon ionice taskset choom prlimit setarch`)
+})
 
 // Warning says why a rule for a command is dangerous, or "".
 func Warning(words []string) string {
 	name := programName(words[0])
-	if !slices.Contains(runners, name) && !strings.HasPrefix(name, "ld-linux") && !versioned(name) {
+	if !slices.Contains(runners(), name) && !strings.HasPrefix(name, "ld-linux") && !versioned(name) {
 		return ""
 	}
-	if len(words) > 1 && known[name+" "+words[1]] != nil {
+	if len(words) > 1 && known()[name+" "+words[1]] != nil {
 		return ""
 	}
 	return name + " can execute other programs, so a rule for it allows more than its words say"
@@ -157,7 +162,7 @@ func Warning(words []string) string {
 // python3.11.
 func versioned(name string) bool {
 	base := strings.TrimRight(name, "0123456789.")
-	return base != name && slices.Contains(runners, base)
+	return base != name && slices.Contains(runners(), base)
 }
 
 func programName(word string) string { return filepath.Base(word) }

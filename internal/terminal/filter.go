@@ -4,9 +4,6 @@ import (
 	"io"
 	"strconv"
 	"unicode/utf8"
-
-	"github.com/charmbracelet/x/ansi"
-	"github.com/charmbracelet/x/ansi/parser"
 )
 
 // Filter passes on text and colors and drops everything else that a terminal acts upon:
@@ -20,20 +17,18 @@ import (
 // A Filter must not be used concurrently.
 type Filter struct {
 	to       io.Writer
-	parser   *ansi.Parser
-	out      []byte // output of the current Write
-	rest     []byte // the beginning of a character that is not complete
-	returned bool   // a carriage return came, and nothing after it
-	colored  bool   // colors are not those of the terminal
+	state    state
+	params   []param // of the sequence that has begun
+	marked   bool    // the sequence has a prefix or an intermediate byte
+	out      []byte  // output of the current Write
+	rest     []byte  // the beginning of a character that is not complete
+	returned bool    // a carriage return came, and nothing after it
+	colored  bool    // colors are not those of the terminal
 }
 
 // NewFilter returns a filter that writes to w. The caller calls [Filter.Close] at the end.
 func NewFilter(w io.Writer) *Filter {
-	f := &Filter{to: w, parser: &ansi.Parser{}}
-	f.parser.SetParamsSize(parser.MaxParamsSize)
-	f.parser.SetDataSize(1) // the text of dropped sequences is not needed
-	f.parser.SetHandler(ansi.Handler{Print: f.print, Execute: f.control, HandleCsi: f.sequence})
-	return f
+	return &Filter{to: w}
 }
 
 // Filtered returns s as a [Filter] passes it on.
@@ -43,9 +38,6 @@ func Filtered(s string) string {
 	f.finish()
 	return string(f.out)
 }
-
-// Plain returns text without the sequences that a terminal acts upon, colors included.
-func Plain(text string) string { return ansi.Strip(text) }
 
 // Write filters p. It returns the error of the writer below.
 func (f *Filter) Write(p []byte) (int, error) {
@@ -77,7 +69,7 @@ func (f *Filter) finish() {
 		f.rest = nil
 		f.print(utf8.RuneError)
 	}
-	f.parser.Reset()
+	f.state = ground
 	if f.colored {
 		f.colored = false
 		f.out = append(f.out, "\x1b[m"...)
@@ -100,26 +92,70 @@ func (f *Filter) take(p []byte) {
 	}
 }
 
-// character gives the parser one character. The parser only sees ASCII: characters
+// character takes one character. The machine only sees ASCII: characters
 // U+0080 to U+009F are control characters, too, and get the form that begins with an escape.
 func (f *Filter) character(r rune) {
 	switch {
 	case r == '\n': // ends a sequence that is not complete, so that it cannot swallow what follows
-		f.parser.Reset()
+		f.state = ground
 		f.control('\n')
 	case r < utf8.RuneSelf:
-		f.parser.Advance(byte(r))
+		f.advance(byte(r))
 	case r < 0xa0:
-		f.parser.Advance(ansi.ESC)
-		f.parser.Advance(byte(r - 0x40))
+		f.advance(esc)
+		f.advance(byte(r - 0x40))
+	case f.state.inString(): // the text of a dropped sequence
 	default:
-		switch f.parser.State() {
-		case parser.DcsStringState, parser.OscStringState, parser.SosStringState, parser.PmStringState, parser.ApcStringState:
-			return // the text of a dropped sequence
-		default:
-			f.parser.Reset()
-			f.print(r)
+		f.state = ground
+		f.print(r)
+	}
+}
+
+// param is a number of a sequence.
+type param struct {
+	n    int  // -1: it is missing
+	more bool // a number that belongs to it follows
+}
+
+const maxParams = 32 // of a sequence; the others are dropped
+
+// advance takes a byte that is ASCII.
+func (f *Filter) advance(b byte) {
+	before := f.state
+	to, what := before.next(b)
+	f.state = to
+	switch what {
+	case printed:
+		f.print(rune(b))
+	case control:
+		f.control(b)
+	case parameter:
+		f.parameter(b)
+	case prefix, collected:
+		f.marked = true
+	case dispatched:
+		if b == 'm' && before != escape && before != escapeIntermediate && !f.marked {
+			f.sequence()
 		}
+	case none:
+	}
+	if to != before && (to == csiEntry || to == escape) {
+		f.params, f.marked = append(f.params[:0], param{n: -1}), false
+	}
+}
+
+// parameter takes a byte of the numbers of a sequence.
+func (f *Filter) parameter(b byte) {
+	if len(f.params) > maxParams {
+		return
+	}
+	last := &f.params[len(f.params)-1]
+	switch b {
+	case ';', ':':
+		last.more = b == ':'
+		f.params = append(f.params, param{n: -1})
+	default:
+		last.n = min(max(last.n, 0)*10+int(b-'0'), longestColor+1)
 	}
 }
 
@@ -162,15 +198,17 @@ func (f *Filter) control(c byte) {
 const longestColor = 9999
 
 // sequence writes a color sequence (SGR) anew from its numbers.
-func (f *Filter) sequence(cmd ansi.Cmd, params ansi.Params) {
-	if cmd.Final() != 'm' || cmd.Prefix() != 0 || cmd.Intermediate() != 0 {
-		return
+func (f *Filter) sequence() {
+	params := f.params
+	if len(params) == 1 && params[0].n < 0 { // it has none
+		params = nil
 	}
+	params = params[:min(len(params), maxParams)]
 	text := []byte("\x1b[")
 	colored := false
-	for i := range params {
-		n, more, _ := params.Param(i, -1)
-		if n < -1 || n > longestColor {
+	for i, p := range params {
+		n, more := p.n, p.more
+		if n > longestColor {
 			return
 		}
 		if n >= 0 {

@@ -33,6 +33,10 @@ var filterCases = []struct{ name, in, want string }{
 	{"C1 as bytes", "a\x9b2Jb", "a\ufffd2Jb"},
 	{"color in C1", "\u009b31mred\u009b0m", "\x1b[31mred\x1b[0m"},
 	{"control inside of a sequence", "a\x1b[3\x081mb\x1b[mc", "a\x1b[31mb\x1b[mc"},
+	{"bell inside of a color", "a\x1b[3\a1mb\x1b[mc", "a\x1b[31mb\x1b[mc"},
+	{"color of many numbers", "a\x1b[" + strings.Repeat("1;", 40) + "1mb", "a\x1b[" + strings.Repeat("1;", 31) + "1mb\x1b[m"},
+	{"escape twice", "a\x1b\x1b[31mb\x1b[m", "a\x1b[31mb\x1b[m"},
+	{"escape in a device control", "a\x1bP\x1b[31mb\x1b\\c", "ac"},
 	{"escape inside of a character", "a\xe2\x1b[5Ab", "a\ufffdb"},
 	{"cancelled", "a\x1b[5\x18Ab", "aAb"},
 	{"bell and backspace", "a\a\b\vb\x00", "ab"},
@@ -48,6 +52,32 @@ func TestFilterPassesTextAndColorsOnly(t *testing.T) {
 	for _, c := range filterCases {
 		if got := terminal.Filtered(c.in); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestPlainTextHasNoSequences(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                              "",
+		"häß 日本 😀\tx\n":                 "häß 日本 😀\tx\n",
+		"a\x1b[1;31mb\x1b[0mc":          "abc",
+		"a\x1b]0;title\ab\x1bPx\x1b\\c": "abc",
+		"a\x1b(0b\x1b[?25lc\x1b[5":      "abc",
+		"a\x9b31mb\x9dtitle\x9cc\xffd":  "abcd",
+		"cut \xe6\x97":                  "cut \xe6\x97",
+		"a\x1b[3\b1mb":                  "a\bb",
+		"a\x1b_other \xc3\xa4\x1b\\b":   "ab",
+	} {
+		if got := terminal.Plain(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestColumnsOfALine(t *testing.T) {
+	for in, want := range map[string]int{"": 0, "abc": 3, "日本": 4, "e\u0301": 1, "👩‍👩‍👧": 2, "\x1b[31mred\x1b[0m": 3, "\x1b]0;title\a": 0, "a\tb": 2} {
+		if got := terminal.Columns(in); got != want {
+			t.Errorf("%q: got %d, want %d", in, got, want)
 		}
 	}
 }

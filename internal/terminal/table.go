@@ -3,8 +3,6 @@ package terminal
 import (
 	"slices"
 	"strings"
-
-	"github.com/charmbracelet/x/ansi"
 )
 
 const (
@@ -12,9 +10,6 @@ const (
 	narrowest = 4 // columns of a table are not made narrower
 	breaks    = "_,/:;.=-"
 )
-
-// Columns returns how many columns of a terminal a line of text takes. Colors take none.
-func Columns(line string) int { return ansi.StringWidth(line) }
 
 // Wrap breaks text into lines of at most width columns: at spaces, else after punctuation,
 // else anywhere. A width of 0 breaks nothing.
@@ -32,7 +27,7 @@ func Wrap(text string, width int) []string {
 		if line = strings.TrimRight(line, " "); line != "" {
 			lines = append(lines, line)
 		}
-		parts := strings.Split(ansi.Hardwrap(piece, width, true), "\n")
+		parts := chop(piece, width)
 		lines = append(lines, parts[:len(parts)-1]...)
 		line = parts[len(parts)-1]
 	}

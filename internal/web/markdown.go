@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"strings"
+	"sync"
 
 	"github.com/JohannesKaufmann/dom"
 	"github.com/JohannesKaufmann/html-to-markdown/v2/collapse"
@@ -15,11 +16,13 @@ import (
 
 // toMarkdown does not escape the characters of text that mean something in markdown: a model
 // needs the text, and escaping takes quadratic time.
-var toMarkdown = converter.NewConverter(
-	converter.WithEscapeMode(converter.EscapeModeDisabled),
-	converter.WithPlugins(linear{}, commonmark.NewCommonmarkPlugin(), table.NewTablePlugin(
-		table.WithNewlineBehavior(table.NewlineBehaviorPreserve), table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal))),
-)
+var toMarkdown = sync.OnceValue(func() *converter.Converter {
+	return converter.NewConverter(
+		converter.WithEscapeMode(converter.EscapeModeDisabled),
+		converter.WithPlugins(linear{}, commonmark.NewCommonmarkPlugin(), table.NewTablePlugin(
+			table.WithNewlineBehavior(table.NewlineBehaviorPreserve), table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal))),
+	)
+})
 
 // linear stands for the converter's plugin "base", which joins adjacent texts in quadratic time and
 // decodes each character of the result to remove empty lines.

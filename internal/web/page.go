@@ -202,7 +202,7 @@ func markdown(page []byte, at *url.URL) (title, content string, err error) {
 	if chosen == nil {
 		return title, "", nil
 	}
-	out, err := toMarkdown.ConvertNode(chosen)
+	out, err := toMarkdown().ConvertNode(chosen)
 	if err != nil {
 		return refuse(err)
 	}
