@@ -84,7 +84,7 @@ var rooms = map[string][]string{
 	"internal/server":          {".", "internal/door", "internal/jsonparts", "internal/listen", "internal/stream", "internal/terminal"},
 	"engine": {
 		".", "backend", "backend/process", "backend/docker",
-		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
+		"internal/store", "internal/sign", "internal/stack", "internal/audit", "internal/artifact", "internal/kernel",
 		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gate", "internal/gateway", "internal/egress", "internal/guard", "internal/host", "internal/limits", "internal/stats",
 		"internal/vault", "internal/redact", "internal/run", "internal/note", "internal/validate", "internal/web", "internal/browser", "internal/pdf", "internal/packages", "internal/resolver", "internal/installed", "internal/plainfile",
 	},

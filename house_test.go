@@ -163,7 +163,7 @@ func TestDecisions(t *testing.T) {
 }
 
 // TestNoModuleThatEveryStartWaitsFor: the product links none of the modules whose packages compute so much
-// before main that a start takes up to a millisecond longer (docs/adr/0090, 0092). Another library may bring them back.
+// before main that a start takes up to a millisecond longer (docs/adr/0090, 0093). Another library may bring them back.
 func TestNoModuleThatEveryStartWaitsFor(t *testing.T) {
 	text := read(t, "go.mod")
 	for _, name := range []string{"github.com/moby/moby/", "github.com/distribution/reference", "github.com/opencontainers/go-digest", "go.opentelemetry.io/", "github.com/charmbracelet/x/ansi", "github.com/mattn/go-runewidth"} {

@@ -51,6 +51,29 @@ func TestInstallFromACell(t *testing.T) {
 	stdout(t, e, "two, part\n", in(one, "print(demo.says)"))
 }
 
+// TestAProgramTellsTheIndexNoNames: a program can ask for packages as its cell does. What it has read is not asked for.
+func TestAProgramTellsTheIndexNoNames(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	for _, c := range []struct{ code, want string }{
+		{"name = 'de' + 'mo'\n%pip install {name}", "is not written in the cell"},
+		{"import os\nos.write(3, b'{\"type\":\"install\",\"id\":1,\"language\":\"python\",\"packages\":[\"de' + b'mo\"]}\\n'); print(os.read(4, 999))", "is not written in the cell"},
+		{"demos = 'demo-x.demo'\n%pip install {demos[-4:]}", "is not written in the cell"},
+	} {
+		if res := execute(t, e, in(id, c.code)); !strings.Contains(res.Stdout+res.Stderr, c.want) || x.asked.Load() != 0 {
+			t.Errorf("%s: got %s %q %q and %d requests, want %q and none", c.code, res.Status, res.Stdout, res.Stderr, x.asked.Load(), c.want)
+		}
+	}
+	for _, code := range []string{"for name in ['demo']:\n    %pip install {name}", "%pip install 'demo[extra]>=1'"} {
+		if res := execute(t, e, in(id, code)); strings.Contains(res.Stderr, "is not written") || x.asked.Load() == 0 {
+			t.Errorf("%s: got %s %q and %d requests, want the index to be asked", code, res.Status, res.Stderr, x.asked.Load())
+		}
+	}
+}
+
 // TestNoCellInstallsASecret: also none that only programs of its session still have.
 func TestNoCellInstallsASecret(t *testing.T) {
 	x := newIndex(t)
@@ -63,8 +86,10 @@ func TestNoCellInstallsASecret(t *testing.T) {
 	if err := e.DeleteSecret(t.Context(), sandboxmcp.Caller{}, "TOKEN"); err != nil {
 		t.Fatal(err)
 	}
-	if res := execute(t, e, in(id, "%pip install {kept}")); res.Success || !strings.Contains(res.Stderr, "the name of a package holds the secret TOKEN") {
-		t.Errorf("got %s %q, want it refused", res.Status, res.Stderr)
+	for code, want := range map[string]string{"%pip install {kept}": "is not written in the cell", "%pip install " + secret: "the name of a package holds the secret TOKEN"} {
+		if res := execute(t, e, in(id, code)); res.Success || !strings.Contains(res.Stderr, want) || strings.Contains(res.Stderr, secret) {
+			t.Errorf("%s: got %s %q, want %q", code, res.Status, res.Stderr, want)
+		}
 	}
 	for _, row := range rows(t, dir, "default") {
 		if text := fmt.Sprintf("%+v", row); strings.Contains(text, secret) {

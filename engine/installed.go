@@ -405,13 +405,19 @@ func (r *liveSession) installed() []interpreter.Installed {
 	return all
 }
 
-// installFor installs packages that a cell asks for, into its session. ctx is that of the cell.
+// installFor installs packages that a cell asks for, into its session. ctx is that of the cell. A program can ask as
+// a cell does, and the names go to the package index. So they must be written in the cell: otherwise a program could
+// send there what it has read.
 func (e *Engine) installFor(ctx context.Context, x *execution) func(sandboxmcp.Language, []string) kernel.Installed {
 	if e.packages.Closed() {
 		return nil
 	}
 	own := x.live.interps[x.req.Language].Sets
 	return func(l sandboxmcp.Language, names []string) kernel.Installed {
+		if name, ok := unwritten(x.req.Code, names); ok {
+			return kernel.Installed{Output: sandboxmcp.Errorf(sandboxmcp.CodePackageRejected, "%s is not written in the cell, which a package must be", sandboxmcp.Quote(x.secrets.Masker().Text(name))).
+				WithHint("write the name of the package in the cell that installs it; its version can be a variable").Error()}
+		}
 		i := &installation{who: x.who, language: l, names: names, session: x.req.SessionID, request: x.req.ID, beside: true, note: x.req.Note}
 		r, err := e.install(ctx, i)
 		if err != nil {
@@ -422,4 +428,45 @@ func (e *Engine) installFor(ctx context.Context, x *execution) func(sandboxmcp.L
 		a.Packages, a.Modules, a.Env = e.interps.Paths(x.live.installed(), own)
 		return a
 	}
+}
+
+// unwritten returns the first name of a package that is not a word of the code, without its version and extras.
+func unwritten(code string, requirements []string) (name string, ok bool) {
+	for _, r := range requirements {
+		if name = projectOf(r); !hasWord(code, name) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// hasWord reports whether a text has a word with nothing around it that could belong to it.
+func hasWord(text, word string) bool {
+	part := func(b byte) bool {
+		return b == '.' || b == '_' || b == '-' || '0' <= b && b <= '9' || 'a' <= b|0x20 && b|0x20 <= 'z'
+	}
+	for from := 0; word != ""; {
+		i := strings.Index(text[from:], word)
+		if i < 0 {
+			break
+		}
+		at, end := from+i, from+i+len(word)
+		if (at == 0 || !part(text[at-1])) && (end == len(text) || !part(text[end])) {
+			return true
+		}
+		from = at + 1
+	}
+	return false
+}
+
+// projectOf returns the name of a package without version, extras and markers: "demo" of "demo[x]>=1", "@a/b" of "@a/b@1".
+func projectOf(requirement string) string {
+	name, scope := requirement, ""
+	if strings.HasPrefix(name, "@") {
+		scope, name = "@", name[1:]
+	}
+	if end := strings.IndexAny(name, "[<>=!~;@ \t("); end >= 0 {
+		name = name[:end]
+	}
+	return scope + name
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/note"
 	"github.com/sandboxmcp/sandboxmcp/internal/run"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/stack"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -31,7 +32,7 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 		return done
 	}
 	go func() {
-		growStack()
+		stack.Grow()
 		done <- e.intend(x)
 	}()
 	return done

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/stack"
 )
 
 // The steps of a request, in their order:
@@ -20,7 +21,7 @@ import (
 // while the program runs, the program and everything that it started are killed within 2
 // s, and the Result has the status cancelled. All errors are *[sandboxmcp.Error].
 func (e *Engine) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-	growStack()
+	stack.Grow()
 	x, err := e.begin(ctx, order{who: c, req: req})
 	if err != nil {
 		return sandboxmcp.Result{}, err
