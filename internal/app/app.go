@@ -30,6 +30,7 @@ type App struct {
 	Program        string            // path of this program; empty: it is called by its name
 	Backends       []AddBackend      // of other modules
 	Objects        OpenObjects       // of another module; nil: the setting blob_url is refused
+	Watched        bool              // stderr is a terminal
 	Reloads        <-chan os.Signal  // a server reads its settings again at each signal; nil: never
 
 	self    func() string   // set by PrepareAlike

@@ -51,3 +51,14 @@ func TestCommandsInTextsFindTheSameState(t *testing.T) {
 		})
 	}
 }
+
+// TestMessagesAreSeenOnATerminal: whatever colors a program has left there.
+func TestMessagesAreSeenOnATerminal(t *testing.T) {
+	for watched, want := range map[bool]string{true: "\x1b[msandboxmcp: asks\n", false: "sandboxmcp: asks\n"} {
+		var errs bytes.Buffer
+		a := &App{Stderr: &errs, Watched: watched}
+		if a.Say("asks"); errs.String() != want {
+			t.Errorf("terminal %t: got %q, want %q", watched, errs.String(), want)
+		}
+	}
+}

@@ -6,9 +6,14 @@ import (
 	"unicode"
 )
 
-// Say prints a message on stderr. Commands in it get the form that a person can paste.
+// Say prints a message on stderr. Commands in it get the form that a person can paste. A program may have
+// changed a terminal's colors, so that the message could not be seen.
 func (a *App) Say(text string) {
-	_, _ = io.WriteString(a.Stderr, "sandboxmcp: "+Clean(a.Paste(OneLine(text)))+"\n")
+	colors := ""
+	if a.Watched {
+		colors = "\x1b[m"
+	}
+	_, _ = io.WriteString(a.Stderr, colors+"sandboxmcp: "+Clean(a.Paste(OneLine(text)))+"\n")
 }
 
 // Clean replaces control characters, which a terminal would act upon.

@@ -49,7 +49,6 @@ type call struct {
 	screen   io.Writer // stdout itself, to ask for its width
 	outputs  []*output // streams with output of the command or of its program
 	terminal bool      // stdout is a terminal
-	watched  bool      // stderr is a terminal
 	colour   bool
 	raw      bool // --raw was given
 
@@ -91,7 +90,7 @@ func Main(ctx context.Context, p Process) int {
 func (a *call) main(ctx context.Context, argv []string) int {
 	debug.SetGCPercent(gcPercent)
 	a.terminal = a.terminal || terminal.Is(a.Stdout) // tests set it
-	a.watched = terminal.Is(a.Stderr)
+	a.Watched = terminal.Is(a.Stderr)
 	a.screen = a.Stdout
 	out := &output{Writer: a.Stdout, name: "stdout"}
 	a.Stdout, a.outputs = out, append(a.outputs, out)

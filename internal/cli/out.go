@@ -100,7 +100,7 @@ func (a *call) copyOut(ctx context.Context, e app.Engine, dir *outDir, res sandb
 
 // sayKept tells a person at a terminal which files of a run were kept, and how to get them.
 func (a *call) sayKept(res sandboxmcp.Result, copied bool) {
-	if !a.watched || copied || len(res.Artifacts) == 0 {
+	if !a.Watched || copied || len(res.Artifacts) == 0 {
 		return
 	}
 	const most = 5

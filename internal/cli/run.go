@@ -297,7 +297,7 @@ func (a *call) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFu
 	out := newThrough(a.Stdout, a.terminal && !a.raw, cancel)
 	stderr := &output{Writer: a.Stderr, name: "the program's stderr"}
 	a.outputs = append(a.outputs, stderr)
-	errs := newThrough(stderr, a.watched && !a.raw, cancel)
+	errs := newThrough(stderr, a.Watched && !a.raw, cancel)
 	req.Stdout, req.Stderr = out, errs
 	return func() {
 		out.end()

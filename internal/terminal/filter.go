@@ -167,10 +167,10 @@ func (f *Filter) print(r rune) {
 	f.out = utf8.AppendRune(f.out, r)
 }
 
-// reorders reports whether r changes the direction of the text after it, or separates
+// reorders reports whether r changes the direction of the text around it, or separates
 // lines or paragraphs.
 func reorders(r rune) bool {
-	return r >= '\u2028' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
+	return r == '\u061c' || r == '\u200e' || r == '\u200f' || r >= '\u2028' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
 }
 
 // endLine writes the line end that a carriage return before other text stands for.

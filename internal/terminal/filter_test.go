@@ -42,6 +42,7 @@ var filterCases = []struct{ name, in, want string }{
 	{"bell and backspace", "a\a\b\vb\x00", "ab"},
 	{"carriage return", "10%\r20%\r\ndone\r\r\n", "10%\n20%\ndone\n"},
 	{"direction", "a\u202eb\u2066c\u2028d", "a\ufffdb\ufffdc\ufffdd"},
+	{"marks of direction", "a\u061cb\u200ec\u200fd", "a\ufffdb\ufffdc\ufffdd"},
 	{"string without an end", "a\x1b]0;owned\nb\x1bPx\nc", "a\nb\nc"},
 	{"sequence without an end", "a\x1b[5", "a"},
 	{"half a character", "a\xe6\x97", "a\ufffd"},
