@@ -68,7 +68,7 @@ func TestRunSaysWhichFilesWereKept(t *testing.T) {
 	for _, name := range []string{"a.txt", "b\x1b[2J", "c", "d", "e", "f", "g"} {
 		res.Artifacts = append(res.Artifacts, sandboxmcp.Artifact{Name: name})
 	}
-	const want = "sandboxmcp: kept a.txt, b\ufffd[2J, c, d, e and 2 more files; get them with `sandboxmcp artifacts r --out DIR`\n"
+	const want = "\x1b[msandboxmcp: kept a.txt, b\ufffd[2J, c, d, e and 2 more files; get them with `sandboxmcp artifacts r --out DIR`\n"
 	if got := onTerminal(t, &fake{res: res}, nil, "run", "-c", "1"); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
