@@ -50,14 +50,17 @@ type execution struct {
 	release func() bool // stops watching the engine's context
 	done    chan struct{}
 
-	holds   func()                 // lets go of the trees that a single run's sandbox shows; nil: there are none
-	wanted  *interpreter.Installed // packages of the request; nil: it asks for none
-	network *gateway.Run           // which hosts it may reach, and the network of its sandbox
-	secrets *guard.Run             // nil before the intent is recorded
-	run     *run.Run               // nil: it has not begun to run; set with the engine's mu held
-	files   note.Files             // that it has left
-	gone    bool                   // its sandbox ended with it, and so did its files
-	guarded bool                   // its interpreter checks the program before it opens it; see guardOf
+	holds    func()                 // lets go of the trees that a single run's sandbox shows; nil: there are none
+	wanted   *interpreter.Installed // packages of the request; nil: it asks for none
+	network  *gateway.Run           // which hosts it may reach, and the network of its sandbox
+	secrets  *guard.Run             // nil before the intent is recorded
+	run      *run.Run               // nil: it has not begun to run; set with the engine's mu held
+	files    note.Files             // that it has left
+	gone     bool                   // its sandbox ended with it, and so did its files
+	plan     *plan                  // how its program is started; nil: not planned yet
+	injected bool                   // its environment has secrets
+
+	guarded bool // its interpreter checks the program before it opens it; see guardOf
 
 	received, admitted time.Time
 

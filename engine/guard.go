@@ -22,6 +22,7 @@ func (e *Engine) inject(x *execution) (map[string]string, error) {
 	if err != nil || env == nil {
 		return x.req.Env, err
 	}
+	x.injected = true
 	e.events.Emit(x.eventsOf().Injected(x.secrets.Used()))
 	return env, nil
 }

@@ -10,7 +10,7 @@ import (
 
 // The steps of a request, in their order:
 //
-//	validate → session → gate → packages → queue → intent, beside interpreter and sandbox → network → vault → execute (streams masked) → collect → sign → audit → event → result
+//	validate → session → gate → packages → queue → intent, beside interpreter, sandbox and plan → network → vault → execute (streams masked) → collect → sign → audit → event → result
 //
 // Every step undoes itself by a defer. A Request goes in, a Result comes out.
 
@@ -78,6 +78,9 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if openErr == nil {
 		openErr = e.connect(x, sb)
 		defer func() { x.network.End(x.live != nil) }()
+	}
+	if openErr == nil {
+		e.planAhead(x, interp)
 	}
 	if err = <-intent; err != nil {
 		return res, err

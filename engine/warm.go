@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -92,12 +93,34 @@ func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan s
 	return w.Expect(e.ctx, e.specOf(x, interp, opening{}), p), nil
 }
 
+// plan is how the program of a request is started.
+type plan struct {
+	process backend.Process
+	err     error
+	network map[string]string // variables of the network
+}
+
+// planAhead plans the program while the intent is recorded. A secret or a network that comes later changes the plan.
+func (e *Engine) planAhead(x *execution, interp interpreter.Interpreter) {
+	if x.live == nil {
+		x.plan = e.planFor(x, interp)
+	}
+}
+
 // planned returns how the program of a request is started.
 func (e *Engine) planned(x *execution, interp interpreter.Interpreter) (backend.Process, error) {
+	if x.plan == nil || x.injected || !maps.Equal(x.plan.network, x.environ()) {
+		x.plan = e.planFor(x, interp)
+	}
+	return x.plan.process, x.plan.err
+}
+
+func (e *Engine) planFor(x *execution, interp interpreter.Interpreter) *plan {
 	check := e.guardOf(x)
 	x.guarded = check != ""
-	p, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ(), check)
+	network := x.environ()
+	p, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, network, check)
 	p.Stdin = x.req.Stdin
 	p.Program = append(p.Program, x.extras...)
-	return p, err
+	return &plan{p, err, maps.Clone(network)}
 }
