@@ -25,6 +25,7 @@ type outlived struct {
 	left []*held          // that their processes have left
 
 	kinFrom time.Time // earliest time of the next search for the host's process numbers
+	pidNS   *os.File  // the sandbox's pid namespace; nil: not opened
 }
 
 // held is the memory of a process, or of several that share it.
@@ -180,12 +181,14 @@ func (o *outlived) close() {
 		h.close()
 	}
 	o.left = nil
+	_ = o.pidNS.Close()
 }
 
 // family is the kin of one look.
 type family struct {
 	w       *Group
 	numbers map[string]int // the host's process numbers, by those of the sandbox; nil: not searched for
+	atOnce  bool           // search also shortly after another search
 }
 
 func (f *family) open(s seen) (fd int, same bool, err error) {
@@ -207,15 +210,7 @@ func (f *family) open(s seen) (fd int, same bool, err error) {
 
 // shares is not known where the kernel does not compare processes.
 func (f *family) shares(one, other string) (shares, known bool) {
-	if f.numbers == nil {
-		if time.Now().Before(f.w.outlived.kinFrom) {
-			return false, false
-		}
-		began := time.Now()
-		f.numbers = f.w.hostNumbers()
-		f.w.outlived.kinFrom = time.Now().Add(exactRest * time.Since(began))
-	}
-	a, b := f.numbers[one], f.numbers[other]
+	a, b := f.hostNumber(one), f.hostNumber(other)
 	if a == 0 || b == 0 {
 		return false, false
 	}
@@ -232,6 +227,43 @@ func (f *family) shares(one, other string) (shares, known bool) {
 	return true, true
 }
 
+// hostNumber returns the host's number of a thread of a process that has memory. It returns 0 if that is not known yet.
+func (f *family) hostNumber(p string) int {
+	s, _ := f.w.see(p)
+	if n := f.w.translate(filepath.Base(s.path)); n > 0 {
+		return n
+	}
+	if f.numbers == nil {
+		if !f.atOnce && time.Now().Before(f.w.outlived.kinFrom) {
+			return 0
+		}
+		began := time.Now()
+		f.numbers = f.w.hostNumbers()
+		f.w.outlived.kinFrom = time.Now().Add(exactRest * time.Since(began))
+	}
+	return f.numbers[p]
+}
+
+// translate returns the host's number of a thread, or 0 if the kernel does not translate it, which Linux 6.11 does.
+func (w *Group) translate(thread string) int {
+	n, err := strconv.Atoi(thread)
+	if err != nil || w.outside {
+		return n
+	}
+	o := &w.outlived
+	if o.pidNS == nil {
+		if o.pidNS, err = os.Open(filepath.Join("/proc", strconv.Itoa(w.slot.PID()), "ns", "pid")); err != nil {
+			return 0
+		}
+	}
+	const numberFromNamespace = 0x8004b706 // NS_GET_PID_FROM_PIDNS, linux/nsfs.h
+	r, _, errno := unix.Syscall(unix.SYS_IOCTL, o.pidNS.Fd(), numberFromNamespace, uintptr(n))
+	if errno != 0 {
+		return 0
+	}
+	return int(r)
+}
+
 // apart leaves out processes that share their memory with their parent.
 func (w *Group) apart(processes []string) []string {
 	all := make(map[string]seen, len(processes))
@@ -246,14 +278,14 @@ func (w *Group) apart(processes []string) []string {
 			return false
 		}
 		if f == nil {
-			f = &family{w: w, numbers: w.hostNumbers()}
+			f = &family{w: w, atOnce: true}
 		}
 		shares, _ := f.shares(p, all[p].parent)
 		return shares
 	})
 }
 
-// hostNumbers returns the host's number of a thread that has memory, for each process of the sandbox.
+// hostNumbers returns the host's number of a thread that has memory, for each process of a sandbox with a pid namespace.
 func (w *Group) hostNumbers() map[string]int {
 	found := map[string]int{}
 	for _, p := range descendants(strconv.Itoa(w.slot.PID()), nil) {
@@ -264,10 +296,6 @@ func (w *Group) hostNumbers() map[string]int {
 		status, _ := os.ReadFile(filepath.Join("/proc", p, "status"))
 		if strings.Contains(string(status), "\nState:\tZ") { // its first thread has ended
 			n = lastThread(p, n)
-		}
-		if w.outside {
-			found[p] = n
-			continue
 		}
 		_, rest, _ := strings.Cut(string(status), "\nNSpid:")
 		line, _, _ := strings.Cut(rest, "\n")
