@@ -30,7 +30,7 @@ func (a *App) checkRecord(ctx context.Context, cfg *config.Config) sandboxmcp.Ch
 		case err != nil:
 			faults = append(faults, "server "+p.Peer().ID+" does not answer: "+err.Error())
 		case st.Record != nil && !st.Record.Signed:
-			faults = append(faults, "server "+p.Peer().ID+" does not sign it"+sinceOf(st.Record)+": "+st.Record.Reason)
+			faults = append(faults, "server "+p.Peer().ID+" reports a fault"+sinceOf(st.Record)+": "+st.Record.Reason)
 		}
 	}
 	if cfg.Audit != "memory" {

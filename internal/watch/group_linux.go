@@ -112,7 +112,7 @@ func (w *Group) run() {
 		if w.waits.Load() && n%waitsEvery != 0 {
 			continue
 		}
-		if !w.look() {
+		if !w.lookInTime() {
 			return
 		}
 	}

@@ -124,9 +124,35 @@ func TestMemoryIsComparedOnce(t *testing.T) {
 	if r.opened != 1 {
 		t.Errorf("got %d files opened, want one, of the parent", r.opened)
 	}
-	delete(now, "2 0")
-	now["3 0"] = seen{path: "3", parent: "1", layout: "a", resident: 1, reserved: 1}
-	if o.look(now, r); r.opened != 2 {
-		t.Errorf("got %d files opened, want that of the child without its parent, too", r.opened)
+}
+
+// TestSharedMemoryIsHeldOnce: memory that a process shares is no memory of an ended process while one of them lives,
+// and takes one descriptor.
+func TestSharedMemoryIsHeldOnce(t *testing.T) {
+	process := func(parent, layout string) seen {
+		return seen{parent: parent, layout: layout, resident: 50, reserved: 1}
+	}
+	type look map[string]seen
+	for name, looks := range map[string][]look{
+		"ParentEnds":     {{"2 0": process("1", "a"), "3 0": process("2", "a")}, {"3 0": process("1", "a")}},
+		"ParentExecutes": {{"2 0": process("1", "a"), "3 0": process("2", "a")}, {"2 0": process("1", "b"), "3 0": process("2", "a")}},
+		"SeenAsOrphan":   {{"2 0": process("1", "a")}, {"2 0": process("1", "a"), "3 0": process("1", "a")}, {"2 0": process("1", "a")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &relatives{t: t, sharing: map[string]bool{"3": true}}
+			var o outlived
+			defer o.close()
+			for i, l := range looks {
+				if got := o.look(l, r); got != 0 {
+					t.Errorf("look %d: got %d bytes of ended processes, want 0", i, got)
+				}
+			}
+			if len(o.left) != 0 {
+				t.Errorf("got %d descriptors of ended processes, want none", len(o.left))
+			}
+			if got := o.look(look{}, r); got < 50 {
+				t.Errorf("after the end of all: got %d bytes, want those that were shared", got)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,18 +21,18 @@ import (
 // So the watch keeps the pagemap file of each process open. It does not keep the memory, but tells whether it is still
 // there.
 type outlived struct {
-	kept map[string]*held // of the living processes, by number and start time
+	kept map[string]*held // of the living processes, by number and start time; processes that share their memory have the same
 	left []*held          // that their processes have left
 
 	kinFrom time.Time // earliest time of the next search for the host's process numbers
+	pidNS   *os.File  // the sandbox's pid namespace; nil: not opened
 }
 
-// held is the memory of one process.
+// held is the memory of a process, or of several that share it.
 type held struct {
-	pagemap  int    // descriptor; -1: the memory is that of the parent
+	pagemap  int    // descriptor
 	layout   string // see seen.layout
-	parent   string
-	resident int64 // bytes, when it was last seen
+	resident int64  // bytes, when it was last seen
 }
 
 // there reports whether the memory is still there. The kernel answers an unaligned read of a pagemap with EINVAL if
@@ -44,23 +45,19 @@ func (h *held) there() bool {
 func (h *held) close() {
 	if h.pagemap >= 0 {
 		_ = unix.Close(h.pagemap)
+		h.pagemap = -1
 	}
 }
 
 // kin tells which processes share their memory (CLONE_VM), as parent and child do from vfork to execve.
 type kin interface {
 	open(s seen) (pagemap int, same bool, err error) // same: the process still had the same memory afterwards
-	shares(child, parent string) (shares, known bool)
+	shares(one, other string) (shares, known bool)
 }
 
 // look takes the living processes, by number and start time. It returns how much memory of others is still there.
 func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
-	next := make(map[string]*held, len(now))
-	layouts := make(map[string]string, len(now))
-	for id, s := range now {
-		pid, _, _ := strings.Cut(id, " ")
-		layouts[pid] = s.layout
-	}
+	next, fresh := make(map[string]*held, len(now)), make([]string, 0, len(now))
 	for id, s := range now {
 		h := o.kept[id]
 		switch {
@@ -68,28 +65,31 @@ func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 			if h != nil {
 				next[id] = h
 			}
-			continue
 		case s.reserved == 0: // it has ended
-			continue
-		case h != nil && h.layout == s.layout && (h.pagemap >= 0 || h.parent == s.parent):
+		case h != nil && h.layout == s.layout:
 			h.resident = s.resident
 			next[id] = h
-			continue
-		}
-		pid, _, _ := strings.Cut(id, " ")
-		if h := hold(pid, s, layouts[s.parent], k); h != nil {
-			next[id] = h
+		default:
+			fresh = append(fresh, id)
 		}
 	}
-	for id, h := range o.kept {
-		if next[id] != h {
+	if len(fresh) > 0 {
+		o.hold(fresh, now, next, k)
+	}
+	living := make(map[*held]bool, len(next))
+	for _, h := range next {
+		living[h] = true
+	}
+	for _, h := range o.kept {
+		if !living[h] {
+			living[h] = true // once
 			o.left = append(o.left, h)
 		}
 	}
 	o.kept = next
 	still := o.left[:0]
 	for _, h := range o.left {
-		if h.pagemap < 0 || !h.there() {
+		if !h.there() {
 			h.close()
 			continue
 		}
@@ -101,19 +101,61 @@ func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 	return sum
 }
 
-// hold opens the pagemap of a process. It returns nil if it cannot, or if it is not known yet whether the process has
-// memory of its own. A process with another layout than its parent has.
-func hold(pid string, s seen, parentLayout string, k kin) *held {
-	if s.layout == parentLayout {
-		shares, known := k.shares(pid, s.parent)
-		if !known {
-			return nil
+// hold adds the memory of fresh processes to next, parents before children.
+func (o *outlived) hold(fresh []string, now map[string]seen, next map[string]*held, k kin) {
+	ids := make(map[string]string, len(now)) // by number
+	for id := range now {
+		ids[numberOf(id)] = id
+	}
+	alike := map[string][]string{} // numbers of processes that are held, by layout
+	for id, h := range next {
+		alike[h.layout] = append(alike[h.layout], numberOf(id))
+	}
+	slices.SortFunc(fresh, func(a, b string) int {
+		x, y := now[a].start, now[b].start
+		return cmp.Or(len(x)-len(y), strings.Compare(x, y), len(a)-len(b), strings.Compare(a, b))
+	})
+	for _, id := range fresh {
+		s, others := now[id], alike[now[id].layout]
+		if parent := ids[s.parent]; now[parent].layout == s.layout {
+			others = []string{s.parent} // a process that shares memory with others shares it with its parent, while that lives
 		}
-		if shares {
-			return &held{pagemap: -1, layout: s.layout, parent: s.parent}
+		with, known := sharing(numberOf(id), others, k)
+		var h *held
+		switch {
+		case !known:
+		case with != "":
+			h = next[ids[with]]
+		default:
+			h = open(s, k) // after the comparison: memory that a process shares can only become its own
+		}
+		if h != nil {
+			next[id] = h
+			alike[s.layout] = append(alike[s.layout], numberOf(id))
 		}
 	}
-	fd, same, err := k.open(s) // after the comparison: memory that a process shares can only become its own
+}
+
+// numberOf returns the process number in a number and start time.
+func numberOf(id string) string {
+	pid, _, _ := strings.Cut(id, " ")
+	return pid
+}
+
+// sharing returns which of others shares its memory with a process, or "". known is false if that is not known yet.
+func sharing(pid string, others []string, k kin) (with string, known bool) {
+	for _, other := range others {
+		shares, known := k.shares(pid, other)
+		if shares || !known {
+			return other, known
+		}
+	}
+	return "", true
+}
+
+// open opens the pagemap of a process. It returns nil if it cannot.
+func open(s seen, k kin) *held {
+	fd, same, err := k.open(s)
 	if err != nil {
 		return nil
 	}
@@ -121,7 +163,7 @@ func hold(pid string, s seen, parentLayout string, k kin) *held {
 		_ = unix.Close(fd)
 		return nil
 	}
-	return &held{pagemap: fd, layout: s.layout, parent: s.parent, resident: s.resident}
+	return &held{pagemap: fd, layout: s.layout, resident: s.resident}
 }
 
 // forget forgets the living processes, whose numbers will be others.
@@ -139,12 +181,14 @@ func (o *outlived) close() {
 		h.close()
 	}
 	o.left = nil
+	_ = o.pidNS.Close()
 }
 
 // family is the kin of one look.
 type family struct {
 	w       *Group
 	numbers map[string]int // the host's process numbers, by those of the sandbox; nil: not searched for
+	atOnce  bool           // search also shortly after another search
 }
 
 func (f *family) open(s seen) (fd int, same bool, err error) {
@@ -165,16 +209,8 @@ func (f *family) open(s seen) (fd int, same bool, err error) {
 }
 
 // shares is not known where the kernel does not compare processes.
-func (f *family) shares(child, parent string) (shares, known bool) {
-	if f.numbers == nil {
-		if time.Now().Before(f.w.outlived.kinFrom) {
-			return false, false
-		}
-		began := time.Now()
-		f.numbers = f.w.hostNumbers()
-		f.w.outlived.kinFrom = time.Now().Add(exactRest * time.Since(began))
-	}
-	a, b := f.numbers[child], f.numbers[parent]
+func (f *family) shares(one, other string) (shares, known bool) {
+	a, b := f.hostNumber(one), f.hostNumber(other)
 	if a == 0 || b == 0 {
 		return false, false
 	}
@@ -183,12 +219,49 @@ func (f *family) shares(child, parent string) (shares, known bool) {
 	if errno != 0 || r != 0 {
 		return false, errno == 0
 	}
-	for _, p := range []string{child, parent} { // first threads that have ended have the same memory: none
-		if now, ok := readStat(f.w.read(p, "stat")); !ok || now.number(23) == 0 {
+	for _, p := range []string{one, other} { // processes that have ended have the same memory: none
+		if now, ok := f.w.see(p); !ok || now.reserved == 0 {
 			return false, true
 		}
 	}
 	return true, true
+}
+
+// hostNumber returns the host's number of a thread of a process that has memory. It returns 0 if that is not known yet.
+func (f *family) hostNumber(p string) int {
+	s, _ := f.w.see(p)
+	if n := f.w.translate(filepath.Base(s.path)); n > 0 {
+		return n
+	}
+	if f.numbers == nil {
+		if !f.atOnce && time.Now().Before(f.w.outlived.kinFrom) {
+			return 0
+		}
+		began := time.Now()
+		f.numbers = f.w.hostNumbers()
+		f.w.outlived.kinFrom = time.Now().Add(exactRest * time.Since(began))
+	}
+	return f.numbers[p]
+}
+
+// translate returns the host's number of a thread, or 0 if the kernel does not translate it, which Linux 6.11 does.
+func (w *Group) translate(thread string) int {
+	n, err := strconv.Atoi(thread)
+	if err != nil || w.outside {
+		return n
+	}
+	o := &w.outlived
+	if o.pidNS == nil {
+		if o.pidNS, err = os.Open(filepath.Join("/proc", strconv.Itoa(w.slot.PID()), "ns", "pid")); err != nil {
+			return 0
+		}
+	}
+	const numberFromNamespace = 0x8004b706 // NS_GET_PID_FROM_PIDNS, linux/nsfs.h
+	r, _, errno := unix.Syscall(unix.SYS_IOCTL, o.pidNS.Fd(), numberFromNamespace, uintptr(n))
+	if errno != 0 {
+		return 0
+	}
+	return int(r)
 }
 
 // apart leaves out processes that share their memory with their parent.
@@ -205,14 +278,14 @@ func (w *Group) apart(processes []string) []string {
 			return false
 		}
 		if f == nil {
-			f = &family{w: w, numbers: w.hostNumbers()}
+			f = &family{w: w, atOnce: true}
 		}
 		shares, _ := f.shares(p, all[p].parent)
 		return shares
 	})
 }
 
-// hostNumbers returns the host's number of each process of the sandbox.
+// hostNumbers returns the host's number of a thread that has memory, for each process of a sandbox with a pid namespace.
 func (w *Group) hostNumbers() map[string]int {
 	found := map[string]int{}
 	for _, p := range descendants(strconv.Itoa(w.slot.PID()), nil) {
@@ -220,11 +293,10 @@ func (w *Group) hostNumbers() map[string]int {
 		if err != nil {
 			continue
 		}
-		if w.outside {
-			found[p] = n
-			continue
-		}
 		status, _ := os.ReadFile(filepath.Join("/proc", p, "status"))
+		if strings.Contains(string(status), "\nState:\tZ") { // its first thread has ended
+			n = lastThread(p, n)
+		}
 		_, rest, _ := strings.Cut(string(status), "\nNSpid:")
 		line, _, _ := strings.Cut(rest, "\n")
 		if numbers := strings.Fields(line); len(numbers) > 0 {
@@ -232,4 +304,18 @@ func (w *Group) hostNumbers() map[string]int {
 		}
 	}
 	return found
+}
+
+// lastThread returns a thread of a process that has memory, or n.
+func lastThread(p string, n int) int {
+	tasks, _ := readNames(filepath.Join("/proc", p, "task"))
+	for _, t := range tasks {
+		text, _ := os.ReadFile(filepath.Join("/proc", p, "task", t, "stat"))
+		if s, ok := readStat(string(text)); ok && s.number(23) > 0 {
+			if tid, err := strconv.Atoi(t); err == nil {
+				return tid
+			}
+		}
+	}
+	return n
 }
