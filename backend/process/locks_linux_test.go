@@ -11,7 +11,7 @@ import (
 func TestLocksOfWholeFilesAreCounted(t *testing.T) {
 	b := newBackend(func(*process.Config) {})(t)
 	defer func() { _ = b.Close(t.Context()) }()
-	for _, how := range []string{"equal", "ended", "device", "waited", "mapped", "mapped elsewhere"} {
+	for _, how := range []string{"equal", "ended", "device", "waited", "mapped", "mapped elsewhere", "mapped elsewhere headless", "sent"} {
 		t.Run(how, func(t *testing.T) {
 			sb, err := b.Open(t.Context(), spec("locks-"+strings.ReplaceAll(how, " ", "-")))
 			if err != nil {
