@@ -22,3 +22,15 @@ func TestLocksOfWholeFilesAreCounted(t *testing.T) {
 		})
 	}
 }
+
+// TestDirectoriesBeingSentAreCounted: a call that waits to send files keeps them open.
+func TestDirectoriesBeingSentAreCounted(t *testing.T) {
+	b := newBackend(func(*process.Config) {})(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	sb, err := b.Open(t.Context(), spec("directories-sent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	runHolder(t, sb, "holds-directories-being-sent.py", "", true)
+}

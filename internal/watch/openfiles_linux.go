@@ -131,7 +131,14 @@ const mostSent = 253 // SCM_MAX_FD
 
 // waitedFiles returns how many files the waiting calls of a process name, by its directory in /proc. The kernel does not
 // show the call of a thread that runs.
-func waitedFiles(process string) (n int) {
+func waitedFiles(process string) int {
+	named, sent := filesOfCalls(process)
+	return named + sent
+}
+
+// filesOfCalls returns how many files the calls of a process name that wait for files, and how many those may keep
+// that wait to send some.
+func filesOfCalls(process string) (n, sent int) {
 	tasks, _ := readNames(process + "/task")
 	for _, t := range tasks {
 		text, _ := os.ReadFile(process + "/task/" + t + "/syscall") // number, arguments
@@ -144,8 +151,8 @@ func waitedFiles(process string) (n int) {
 			n += int(min(files, mostWaited))
 		}
 		if sendingCalls[f[0]] {
-			n += mostSent
+			sent += mostSent
 		}
 	}
-	return n
+	return n, sent
 }
