@@ -46,7 +46,7 @@ func aheadOf(p backend.Process) *backend.Process {
 // startAhead starts the process that will probably be requested. If it returns false, the sandbox
 // may not be used.
 func (s *sandbox) startAhead(p backend.Process) bool {
-	if putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program) != nil {
+	if s.putProgram(p.Program) != nil {
 		return false
 	}
 	st, err := openPipes(s.slot.UID(), s.input(nil), false, channelBoth, s.effort)
@@ -101,14 +101,18 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 	files := slices.DeleteFunc(slices.Clone(p.Program), func(f backend.ProgramFile) bool {
 		return slices.ContainsFunc(a.what.Program, func(g backend.ProgramFile) bool { return f.Name == g.Name })
 	})
-	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), files); err != nil {
+	if err := s.putProgram(files); err != nil {
 		return nil, err
 	}
 	if key, _ := s.forkFor(p); key != "" { // it counts as a use of the fork server, so that later programs are forked
 		s.b.forkServerFor(s.hall, key, p.Prestart, s.spec)
 	}
 	_ = a.pipes.channel.to.SetWriteDeadline(time.Now().Add(wordLimit))
-	if _, err := a.pipes.channel.Write(alone(p).Begin); err != nil {
+	begin := func() error { // packages that the process has imported can hold the lock of the pipe
+		_, err := a.pipes.channel.Write(alone(p).Begin)
+		return err
+	}
+	if err := s.orKill(begin); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // it did not get Begin, so it has done nothing
 	}
 	_ = a.pipes.channel.to.SetWriteDeadline(time.Time{})

@@ -98,3 +98,21 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 		t.Errorf("the pipe was opened: %d bytes of events, %v", n, err)
 	}
 }
+
+// TestWhatNobodyWaitsForIsDropped: a file that is opened after its caller has given up is closed.
+func TestWhatNobodyWaitsForIsDropped(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	kept, dropped := make(chan struct{}), make(chan int, 1)
+	open := func(files) (int, error) {
+		cancel()
+		<-kept
+		return 7, nil
+	}
+	if _, err := within(ctx, access{heldFiles{&sandbox{slot: &jail.Slot{}}}, "open", "file"}, open, func(n int) { dropped <- n }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	close(kept)
+	if n := <-dropped; n != 7 {
+		t.Errorf("got %d, want 7", n)
+	}
+}

@@ -30,20 +30,55 @@ type files struct {
 // heldFiles is the working directory of a sandbox. Each call fails once the sandbox is closed.
 type heldFiles struct{ s *sandbox }
 
-func (h heldFiles) do(ctx context.Context, op, name string, f func(files) error) error {
-	return h.with(ctx, h.s.hold, op, name, f)
+// access is a call of heldFiles that only needs the descriptors of the sandbox.
+type access struct {
+	heldFiles
+
+	op, name string
 }
 
-// change is do for what needs a live sandbox.
+// within calls f, and does not wait for it after ctx has ended: a program can hold the lock of a directory while the
+// kernel copies names to the program's memory, and no signal ends the server's wait for that lock. drop gets what
+// nobody waits for any more.
+func within[T any](ctx context.Context, a access, f func(files) (T, error), drop func(T)) (T, error) {
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	release, err := a.s.hold()
+	if err != nil {
+		return none, &fs.PathError{Op: a.op, Path: a.name, Err: err}
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	got := make(chan result)
+	go func() {
+		defer release()
+		v, err := f(files{a.s.slot.Dirs[jail.DirWork], a.s})
+		select {
+		case got <- result{v, err}:
+		case <-ctx.Done():
+			if err == nil {
+				drop(v)
+			}
+		}
+	}()
+	select {
+	case r := <-got:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// change calls f, which needs a live sandbox.
 func (h heldFiles) change(ctx context.Context, op, name string, f func(files) error) error {
-	return h.with(ctx, h.s.holdLive, op, name, f)
-}
-
-func (h heldFiles) with(ctx context.Context, hold func() (func(), error), op, name string, f func(files) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	release, err := hold()
+	release, err := h.s.holdLive()
 	if err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}
 	}
@@ -51,50 +86,31 @@ func (h heldFiles) with(ctx context.Context, hold func() (func(), error), op, na
 	return f(files{h.s.slot.Dirs[jail.DirWork], h.s})
 }
 
-func (h heldFiles) Open(ctx context.Context, name string) (f backend.File, err error) {
-	err = h.do(ctx, "open", name, func(x files) error { f, err = x.Open(name); return err })
-	return f, err
+func (h heldFiles) Open(ctx context.Context, name string) (backend.File, error) {
+	return within(ctx, access{h, "open", name}, func(x files) (backend.File, error) { return x.Open(name) }, func(f backend.File) { _ = f.Close() })
 }
 
-// List does not wait for the list after ctx has ended. A program can hold the lock of a directory while the kernel
-// copies names to the program's memory, and no signal ends the server's wait for that lock.
 func (h heldFiles) List(ctx context.Context, name string, limit int) ([]backend.FileInfo, bool, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, false, err
-	}
-	release, err := h.s.hold()
-	if err != nil {
-		return nil, false, &fs.PathError{Op: "list", Path: name, Err: err}
-	}
-	found := make(chan listed, 1)
-	go func() {
-		defer release()
-		var l listed
-		l.entries, l.more, l.err = files{h.s.slot.Dirs[jail.DirWork], h.s}.List(name, limit)
-		found <- l
-	}()
-	select {
-	case l := <-found:
-		return l.entries, l.more, l.err
-	case <-ctx.Done():
-		return nil, false, ctx.Err()
-	}
+	l, err := within(ctx, access{h, "list", name}, func(x files) (l listed, err error) {
+		l.entries, l.more, err = x.List(name, limit)
+		return l, err
+	}, func(listed) {})
+	return l.entries, l.more, err
 }
 
 // listed is the result of List.
 type listed struct {
 	entries []backend.FileInfo
 	more    bool
-	err     error
 }
 
-func (h heldFiles) Stat(ctx context.Context, name string) (info backend.FileInfo, err error) {
-	err = h.do(ctx, "stat", name, func(x files) error { info, err = x.Stat(name); return err })
-	return info, err
+func (h heldFiles) Stat(ctx context.Context, name string) (backend.FileInfo, error) {
+	return within(ctx, access{h, "stat", name}, func(x files) (backend.FileInfo, error) { return x.Stat(name) }, func(backend.FileInfo) {})
 }
 
 func (h heldFiles) Remove(ctx context.Context, name string) error {
-	return h.do(ctx, "remove", name, func(x files) error { return x.Remove(name) })
+	_, err := within(ctx, access{h, "remove", name}, func(x files) (struct{}, error) { return struct{}{}, x.Remove(name) }, func(struct{}) {})
+	return err
 }
 
 func (h heldFiles) Mkdir(ctx context.Context, name string) error {
@@ -458,6 +474,25 @@ func describe(name string, st *unix.Stat_t) backend.FileInfo {
 		Mark: fmt.Sprintf("%d.%d.%d", st.Ino, st.Ctim.Sec, st.Ctim.Nsec),
 	}
 }
+
+// putProgram puts files below ProgramDir.
+func (s *sandbox) putProgram(program []backend.ProgramFile) error {
+	if len(program) == 0 {
+		return nil
+	}
+	return s.orKill(func() error { return putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), program) })
+}
+
+// orKill calls do, which programs can keep from its end as within says. If do takes longer than heldLimit, the sandbox
+// is killed, so that do returns.
+func (s *sandbox) orKill(do func() error) error {
+	kill := time.AfterFunc(heldLimit, func() { _ = s.killAll() })
+	defer kill.Stop()
+	return do()
+}
+
+// heldLimit is how long a call that takes no time may wait for programs.
+const heldLimit = 5 * time.Second
 
 // putProgram writes the files that a program needs at its start into dir, where the program itself
 // cannot write. uid is the owner of the directory.

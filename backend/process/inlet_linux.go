@@ -162,17 +162,20 @@ func (i *inlet) use(do func(fd uintptr)) error {
 	return raw.Control(do)
 }
 
-// Close closes the pipe and ends a waiting Read. It may be called more than once.
+// Close closes the pipe and ends a waiting Read. It may be called more than once. It waits for a read that the
+// kernel makes, which a program can delay by holding the lock of the pipe.
 func (i *inlet) Close() error {
 	i.state.Lock()
-	defer i.state.Unlock()
 	if i.closed {
+		i.state.Unlock()
 		return nil
 	}
 	i.closed = true
-	err := i.r.Close()
-	if i.resting >= 0 {
-		err = unix.Close(i.resting)
+	r, resting := i.r, i.resting
+	i.state.Unlock()
+	err := r.Close()
+	if resting >= 0 {
+		err = unix.Close(resting)
 	}
 	return err
 }

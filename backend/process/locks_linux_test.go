@@ -11,7 +11,7 @@ import (
 func TestLocksOfWholeFilesAreCounted(t *testing.T) {
 	b := newBackend(func(*process.Config) {})(t)
 	defer func() { _ = b.Close(t.Context()) }()
-	for _, how := range []string{"equal", "ended", "device", "waited", "mapped", "mapped elsewhere"} {
+	for _, how := range []string{"equal", "ended", "device", "waited", "mapped", "mapped elsewhere", "mapped elsewhere headless", "sent"} {
 		t.Run(how, func(t *testing.T) {
 			sb, err := b.Open(t.Context(), spec("locks-"+strings.ReplaceAll(how, " ", "-")))
 			if err != nil {
@@ -21,4 +21,16 @@ func TestLocksOfWholeFilesAreCounted(t *testing.T) {
 			runHolder(t, sb, "holds-locks-of-whole-files.py", how, true)
 		})
 	}
+}
+
+// TestDirectoriesBeingSentAreCounted: a call that waits to send files keeps them open.
+func TestDirectoriesBeingSentAreCounted(t *testing.T) {
+	b := newBackend(func(*process.Config) {})(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	sb, err := b.Open(t.Context(), spec("directories-sent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	runHolder(t, sb, "holds-directories-being-sent.py", "", true)
 }

@@ -31,7 +31,7 @@ func preparedFor(p backend.Process) prepared {
 
 // prepare makes what the program of the waiting fork needs. It reports whether it could.
 func (s *sandbox) prepare(o prepared) bool {
-	if o.driver.Name != "" && putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), []backend.ProgramFile{o.driver}) != nil {
+	if o.driver.Name != "" && s.putProgram([]backend.ProgramFile{o.driver}) != nil {
 		return false
 	}
 	var err error

@@ -212,7 +212,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 		return r, nil
 	}
 	files, st := s.takePrepared(p)
-	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), files); err == nil && st == nil {
+	if err = s.putProgram(files); err == nil && st == nil {
 		st, err = s.openStreams(p)
 		s.b.refused(err)
 	}
@@ -373,11 +373,11 @@ func (s *sandbox) Provide(ctx context.Context, list []backend.ProgramFile) error
 	defer release()
 	dir := files{dir: s.slot.Dirs[jail.DirProgram]}
 	for _, f := range list {
-		if err := asUser(s.slot.UID(), func() error { return dir.makeDirs(path.Dir(f.Name)) }); err != nil {
+		if err := s.orKill(func() error { return asUser(s.slot.UID(), func() error { return dir.makeDirs(path.Dir(f.Name)) }) }); err != nil {
 			return fmt.Errorf("provide %s: %w", f.Name, err)
 		}
 	}
-	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), list); err != nil {
+	if err := s.putProgram(list); err != nil {
 		return fmt.Errorf("provide: %w", err)
 	}
 	s.mu.Lock()

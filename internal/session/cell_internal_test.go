@@ -208,3 +208,38 @@ func TestFilesThatCannotBeListedDelayNoRun(t *testing.T) {
 		t.Errorf("got %v, want none", known)
 	}
 }
+
+// stuck is a channel that cannot be closed before the programs of the sandbox have ended.
+type stuck struct {
+	net.Conn
+	h *held
+}
+
+func (s stuck) Close() error {
+	<-s.h.cleared
+	return s.Conn.Close()
+}
+
+type stuckProgram struct {
+	heldProgram
+}
+
+func (p stuckProgram) Channel(int) io.ReadWriteCloser { return stuck{p.h.channel, p.h} }
+
+// TestAChannelThatCannotBeClosedEndsThePrograms: what another interpreter has started does not keep a cell from its end.
+func TestAChannelThatCannotBeClosedEndsThePrograms(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer func() { _ = ours.Close() }()
+	go drive(theirs)
+	h := &held{channel: ours, cleared: make(chan struct{})}
+	l := NewLive(&Session{}, LiveConfig{Sandbox: h})
+	p := stuckProgram{heldProgram{farProgram{nil, &far{channel: ours}}, h}}
+	if err := l.release(t.Context(), &interpreter{proc: p}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-h.cleared:
+	default:
+		t.Error("the programs were not ended")
+	}
+}

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -104,11 +105,35 @@ func (l *Live) release(ctx context.Context, i *interpreter) (err error) {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 		err = i.proc.Drain(down)
 		cancel()
-		_ = i.proc.Channel(0).Close()
+		l.part(ctx, i.proc.Channel(0), err)
 	}
 	i.kernel, i.proc = nil, nil
 	i.lost = true
 	return err
+}
+
+// part closes the channel of an interpreter whose process has ended. A program that another interpreter has started
+// can have got a pipe of it, and hold its lock while the kernel reads from the program's memory. No signal ends the
+// server's wait for that lock, nor does closing the pipe. If the channel is not closed within flushLimit, or if the
+// output has not come to its end, part ends every program of the sandbox.
+func (l *Live) part(ctx context.Context, channel io.Closer, drained error) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = channel.Close()
+	}()
+	t := time.NewTimer(flushLimit)
+	defer t.Stop()
+	select {
+	case <-closed:
+		if !errors.Is(drained, context.DeadlineExceeded) {
+			return
+		}
+	case <-t.C:
+	}
+	if err := l.cfg.Sandbox.Clear(context.WithoutCancel(ctx)); err != nil {
+		l.cfg.Logger.Warn("clear session", "session", l.entry.key.id, "error", err)
+	}
 }
 
 // others returns the processes of all running interpreters but i.

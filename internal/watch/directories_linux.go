@@ -20,7 +20,8 @@ const maxDirectories = 4096
 func (s *Target) overDirectories(processes []string) string {
 	sum := 0
 	for _, p := range processes {
-		sum += countFiles(filesOf(p))
+		_, sent := filesOfCalls("/proc/" + p)
+		sum += countFiles(filesOf(p)) + sent
 	}
 	if sum <= maxDirectories {
 		return ""
@@ -32,10 +33,15 @@ func (s *Target) overDirectories(processes []string) string {
 	return excess
 }
 
-// excessOfDirectories is overDirectories for a bound. Descriptors that a process hides count as directories.
+// excessOfDirectories is overDirectories for a bound. Descriptors that a process hides count as directories, and so does
+// what a call may keep that waits to send files.
 func excessOfDirectories(processes []string, most int) string {
 	found := 0
 	for _, p := range processes {
+		_, sent := filesOfCalls("/proc/" + p)
+		if found += sent; found > most {
+			return fmt.Sprintf("more than %d open directories", most)
+		}
 		dir := filesOf(p)
 		names, err := readNames(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -236,16 +236,9 @@ func (s *Target) countMapped(files map[string]bool) (sum int) {
 	}
 	defer release()
 	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
-		f, err := os.Open("/proc/" + p + "/maps")
-		if err != nil {
-			continue
+		if sum += mappings("/proc/"+p, maxLocks, func(device, inode string) bool { return files[device+":"+inode] }); sum > maxLocks {
+			return sum
 		}
-		for text := bufio.NewScanner(f); sum <= maxLocks && text.Scan(); {
-			if m := bytes.Fields(text.Bytes()); len(m) > 4 && files[string(m[3])+":"+string(m[4])] { // range, rights, offset, device, inode
-				sum++
-			}
-		}
-		_ = f.Close()
 	}
 	return sum
 }

@@ -95,28 +95,50 @@ func (s *Target) countFiles(limit int) (sum int) {
 // mappedFiles counts the mappings of files of a process, by its directory in /proc. If its first thread has ended, the
 // kernel shows them at the others.
 func mappedFiles(process string, limit int) (n int) {
+	return mappings(process, limit, func(_, inode string) bool { return inode != "0" })
+}
+
+// mappings counts the mappings of a process that count accepts, up to one more than limit, as mappedFiles does.
+func mappings(process string, limit int, count func(device, inode string) bool) (n int) {
 	tasks, _ := readNames(process + "/task")
 	for _, t := range tasks {
 		f, err := os.Open(process + "/task/" + t + "/maps")
 		if err != nil {
 			continue
 		}
-		for text := bufio.NewScanner(f); n <= limit && text.Scan(); {
-			if fields := bytes.Fields(text.Bytes()); len(fields) > 4 && string(fields[4]) != "0" { // range, rights, offset, device, inode
+		lines := 0
+		for text := bufio.NewScanner(f); n <= limit && text.Scan(); lines++ {
+			if m := bytes.Fields(text.Bytes()); len(m) > 4 && count(string(m[3]), string(m[4])) { // range, rights, offset, device, inode
 				n++
 			}
 		}
 		_ = f.Close()
-		if n > 0 {
+		if lines > 0 {
 			break
 		}
 	}
 	return n
 }
 
+// sendingCalls are the calls that send files, by their numbers: sendmsg and sendmmsg. While they wait, they keep up to
+// mostSent files.
+var sendingCalls = map[string]map[string]bool{
+	"amd64": {"46": true, "307": true},
+	"arm64": {"211": true, "269": true},
+}[runtime.GOARCH]
+
+const mostSent = 253 // SCM_MAX_FD
+
 // waitedFiles returns how many files the waiting calls of a process name, by its directory in /proc. The kernel does not
 // show the call of a thread that runs.
-func waitedFiles(process string) (n int) {
+func waitedFiles(process string) int {
+	named, sent := filesOfCalls(process)
+	return named + sent
+}
+
+// filesOfCalls returns how many files the calls of a process name that wait for files, and how many those may keep
+// that wait to send some.
+func filesOfCalls(process string) (n, sent int) {
 	tasks, _ := readNames(process + "/task")
 	for _, t := range tasks {
 		text, _ := os.ReadFile(process + "/task/" + t + "/syscall") // number, arguments
@@ -128,6 +150,9 @@ func waitedFiles(process string) (n int) {
 			files, _ := strconv.ParseUint(f[1+count], 0, 64)
 			n += int(min(files, mostWaited))
 		}
+		if sendingCalls[f[0]] {
+			sent += mostSent
+		}
 	}
-	return n
+	return n, sent
 }
