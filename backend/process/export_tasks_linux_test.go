@@ -28,3 +28,6 @@ func Reserved(b backend.Backend) int {
 
 // InitOf returns the process id on the host of a sandbox's init.
 func InitOf(sb backend.Sandbox) int { return sb.(*sandbox).slot.PID() }
+
+// OrKill makes a call on the server's side of a sandbox that its programs may delay.
+func OrKill(sb backend.Sandbox, do func() error) error { return sb.(*sandbox).orKill(do) }
