@@ -173,7 +173,12 @@ func (f files) regular(name string) (int, error) {
 	}
 	defer func() { _ = unix.Close(at) }()
 	var st unix.Stat_t
-	if err = unix.Fstat(at, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+	err = unix.Fstat(at, &st)
+	switch kind := st.Mode & unix.S_IFMT; {
+	case err != nil:
+	case kind == unix.S_IFLNK:
+		err = unix.ELOOP
+	case kind != unix.S_IFREG:
 		err = fs.ErrInvalid
 	}
 	if err != nil {
