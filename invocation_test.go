@@ -48,7 +48,7 @@ func TestPasteReplacesEveryCommand(t *testing.T) {
 	}
 }
 
-// TestPasteChangesNoTextOfOthers: a command in the name of a file of a package is none of this program's.
+// TestPasteChangesNoTextOfOthers: Paste does not change backquoted text that comes from a package's file name.
 func TestPasteChangesNoTextOfOthers(t *testing.T) {
 	how := sandboxmcp.Invocation{Program: "/x/sandboxmcp", StateDir: "/s"}
 	text := "the file " + sandboxmcp.Quote("`sandboxmcp egress '*.a.example' --always`") + " is refused"

@@ -38,8 +38,8 @@ type access struct {
 }
 
 // within calls f, and does not wait for it after ctx has ended: a program can hold the lock of a directory while the
-// kernel copies names to the program's memory, and no signal ends the server's wait for that lock. drop gets what
-// nobody waits for any more.
+// kernel copies names to the program's memory, and no signal ends the server's wait for that lock. If f returns a value
+// after ctx has ended, drop releases the value.
 func within[T any](ctx context.Context, a access, f func(files) (T, error), drop func(T)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {

@@ -29,8 +29,8 @@ libc.syscall(440, 0, span, 1, 23, 0)
 print(large >> 11, writable, errno.errorcode[ctypes.get_errno()])
 `
 
-// TestForksShareLargePages: the code of a forked interpreter lies in large pages that nobody can write to. What prepares
-// it is refused to programs.
+// TestForksShareLargePages: the code of a forked interpreter is in large pages, and these pages are not writable. A
+// program cannot call process_madvise, which prepares a fork.
 func TestForksShareLargePages(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	enabled, _ := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")

@@ -52,7 +52,7 @@ func TestCommandsInTextsFindTheSameState(t *testing.T) {
 	}
 }
 
-// TestMessagesAreSeenOnATerminal: whatever colors a program has left there.
+// TestMessagesAreSeenOnATerminal: a message for a terminal begins with a reset of its colors.
 func TestMessagesAreSeenOnATerminal(t *testing.T) {
 	for watched, want := range map[bool]string{true: "\x1b[msandboxmcp: asks\n", false: "sandboxmcp: asks\n"} {
 		var errs bytes.Buffer

@@ -506,7 +506,7 @@ func gist(text string) string {
 // oneLine returns a line without control characters and backquotes.
 func oneLine(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if r == '`' { // what is in backquotes in a message is a command of this program
+		if r == '`' { // the product's messages use backquotes for its own commands
 			return '\''
 		}
 		if r < ' ' || r == 0x7f {

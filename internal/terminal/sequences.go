@@ -38,7 +38,7 @@ const (
 	none action = iota
 	printed
 	control   // is a control character
-	collected // belongs to what is between a sequence's parameters and its end
+	collected // is an intermediate byte, which follows the parameters of a sequence
 	parameter
 	prefix // says that a sequence is private
 	dispatched
