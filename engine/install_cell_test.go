@@ -61,6 +61,7 @@ func TestAProgramTellsTheIndexNoNames(t *testing.T) {
 	for _, c := range []struct{ code, want string }{
 		{"import os\nframe = b'{\"type\":\"install\",\"id\":1,\"language\":\"python\",\"packages\":[\"de' + b'mo\"]}'\nos.write(3, len(frame).to_bytes(4, 'big') + frame); print(os.read(4, 999))", "is not written in the cell"},
 		{"name = 'de' + 'mo'\n%pip install {name}", "is not written in the cell"},
+		{"tail = 'x'\n!npm install demo~{tail}", "is not written in the cell"},
 		{"demos = 'demo-x.demo'\n%pip install {demos[-4:]}", "is not written in the cell"},
 	} {
 		if res := execute(t, e, in(id, c.code)); !strings.Contains(res.Stdout+res.Stderr, c.want) || x.asked.Load() != 0 {

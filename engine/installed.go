@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/installed"
@@ -414,7 +415,7 @@ func (e *Engine) installFor(ctx context.Context, x *execution) func(sandboxmcp.L
 	}
 	own := x.live.interps[x.req.Language].Sets
 	return func(l sandboxmcp.Language, names []string) kernel.Installed {
-		if name, ok := unwritten(x.req.Code, names); ok {
+		if name, ok := unwritten(x.req.Code, l, names); ok {
 			return kernel.Installed{Output: sandboxmcp.Errorf(sandboxmcp.CodePackageRejected, "%s is not written in the cell, which a package must be", sandboxmcp.Quote(x.secrets.Masker().Text(name))).
 				WithHint("write the name of the package in the cell that installs it; its version can be a variable").Error()}
 		}
@@ -430,11 +431,19 @@ func (e *Engine) installFor(ctx context.Context, x *execution) func(sandboxmcp.L
 	}
 }
 
-// unwritten returns the first name of a package that is not a word of the code, without its version and extras.
-func unwritten(code string, requirements []string) (name string, ok bool) {
-	for _, r := range requirements {
-		if name = projectOf(r); !hasWord(code, name) {
-			return name, true
+// unwritten returns the first name of a package that is not a word of the code, without its version and extras. What is
+// not a package, install refuses.
+func unwritten(code string, l sandboxmcp.Language, names []string) (name string, ok bool) {
+	specs, err := packages.Parse(l, names)
+	if err != nil {
+		return "", false
+	}
+	if l == sandboxmcp.Python { // its names are normalized
+		code = environment.Normal(code)
+	}
+	for _, s := range specs {
+		if !hasWord(code, s.Name) {
+			return s.Name, true
 		}
 	}
 	return "", false
@@ -457,16 +466,4 @@ func hasWord(text, word string) bool {
 		from = at + 1
 	}
 	return false
-}
-
-// projectOf returns the name of a package without version, extras and markers: "demo" of "demo[x]>=1", "@a/b" of "@a/b@1".
-func projectOf(requirement string) string {
-	name, scope := requirement, ""
-	if strings.HasPrefix(name, "@") {
-		scope, name = "@", name[1:]
-	}
-	if end := strings.IndexAny(name, "[<>=!~;@ \t("); end >= 0 {
-		name = name[:end]
-	}
-	return scope + name
 }
