@@ -316,6 +316,8 @@ type Usage struct {
 // Files is WorkDir seen from outside. Names are slash-separated and relative to
 // WorkDir; "." is WorkDir itself. No method follows a symbolic link in any part
 // of a name, crosses a mount or blocks on a FIFO.
+//
+// Programs can keep a call waiting. A change that waits when its ctx ends may still happen later.
 type Files interface {
 	FileReader
 

@@ -57,7 +57,7 @@ func TestAListEndsWithItsContext(t *testing.T) {
 	if err := unix.FanotifyMark(asks, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM|unix.FAN_ONDIR, dir, ""); err != nil {
 		t.Fatal(err)
 	}
-	s := &sandbox{slot: &jail.Slot{}}
+	s := &sandbox{slot: &jail.Slot{}, accesses: make(chan struct{}, 1)}
 	s.slot.Dirs[jail.DirWork] = dir
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -108,11 +108,59 @@ func TestWhatNobodyWaitsForIsDropped(t *testing.T) {
 		<-kept
 		return 7, nil
 	}
-	if _, err := within(ctx, access{heldFiles{&sandbox{slot: &jail.Slot{}}}, "open", "file"}, open, func(n int) { dropped <- n }); !errors.Is(err, context.Canceled) {
+	if _, err := within(ctx, access{heldFiles{&sandbox{slot: &jail.Slot{}, accesses: make(chan struct{}, 1)}}, "open", "file", false}, open, func(n int) { dropped <- n }); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 	close(kept)
 	if n := <-dropped; n != 7 {
 		t.Errorf("got %d, want 7", n)
 	}
+}
+
+// TestWaitingAccessesAreBounded: calls that their callers have given up, and that a program keeps from returning, do not
+// take more and more threads of the server.
+func TestWaitingAccessesAreBounded(t *testing.T) {
+	s := &sandbox{slot: &jail.Slot{}, accesses: make(chan struct{}, maxAccesses)}
+	kept := make(chan struct{})
+	call := func(ctx context.Context, begun func()) error {
+		_, err := within(ctx, access{heldFiles{s}, "stat", "file", false}, func(files) (int, error) {
+			begun()
+			<-kept
+			return 0, nil
+		}, func(int) {})
+		return err
+	}
+	for range maxAccesses {
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := call(ctx, cancel); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want %v", err, context.Canceled)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := call(ctx, func() { t.Error("one more call goes on") }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+	}
+	close(kept)
+	for range maxAccesses {
+		s.accesses <- struct{}{} // once all have returned
+	}
+}
+
+// TestAChangeEndsWithItsContext: a program that keeps its directory locked does not keep an upload, a new directory or
+// a new name beyond what the caller waits for.
+func TestAChangeEndsWithItsContext(t *testing.T) {
+	s := &sandbox{slot: &jail.Slot{}, accesses: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	kept := make(chan struct{})
+	err := heldFiles{s}.change(ctx, "mkdir", "sub", func(context.Context, files) error {
+		cancel()
+		<-kept
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	close(kept)
+	s.accesses <- struct{}{}
 }

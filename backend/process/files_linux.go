@@ -30,11 +30,38 @@ type files struct {
 // heldFiles is the working directory of a sandbox. Each call fails once the sandbox is closed.
 type heldFiles struct{ s *sandbox }
 
-// access is a call of heldFiles that only needs the descriptors of the sandbox.
+// access is a call of heldFiles.
 type access struct {
 	heldFiles
 
 	op, name string
+	changes  bool // it needs a live sandbox
+}
+
+// maxAccesses bounds the calls of a sandbox's files that go on at once. Each that waits for a lock takes a thread of the
+// server, and Go ends a program that has too many.
+const maxAccesses = 16
+
+// hold keeps the descriptors of the sandbox open, and waits for a place among its calls.
+func (a access) hold(ctx context.Context) (release func(), err error) {
+	select {
+	case a.s.accesses <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	hold := a.s.hold
+	if a.changes {
+		hold = a.s.holdLive
+	}
+	let, err := hold()
+	if err != nil {
+		<-a.s.accesses
+		return nil, &fs.PathError{Op: a.op, Path: a.name, Err: err}
+	}
+	return func() {
+		let()
+		<-a.s.accesses
+	}, nil
 }
 
 // within calls f, and does not wait for it after ctx has ended: a program can hold the lock of a directory while the
@@ -45,9 +72,9 @@ func within[T any](ctx context.Context, a access, f func(files) (T, error), drop
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
-	release, err := a.s.hold()
+	release, err := a.hold(ctx)
 	if err != nil {
-		return none, &fs.PathError{Op: a.op, Path: a.name, Err: err}
+		return none, err
 	}
 	type result struct {
 		value T
@@ -73,25 +100,21 @@ func within[T any](ctx context.Context, a access, f func(files) (T, error), drop
 	}
 }
 
-// change calls f, which needs a live sandbox.
-func (h heldFiles) change(ctx context.Context, op, name string, f func(files) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	release, err := h.s.holdLive()
-	if err != nil {
-		return &fs.PathError{Op: op, Path: name, Err: err}
-	}
-	defer release()
-	return f(files{h.s.slot.Dirs[jail.DirWork], h.s})
+// change calls f, which needs a live sandbox. If ctx or changeLimit ends first, the change may still happen as soon as
+// the program lets go of the directory.
+func (h heldFiles) change(ctx context.Context, op, name string, f func(context.Context, files) error) error {
+	ctx, cancel := context.WithTimeout(ctx, changeLimit)
+	defer cancel()
+	_, err := within(ctx, access{h, op, name, true}, func(x files) (struct{}, error) { return struct{}{}, f(ctx, x) }, func(struct{}) {})
+	return err
 }
 
 func (h heldFiles) Open(ctx context.Context, name string) (backend.File, error) {
-	return within(ctx, access{h, "open", name}, func(x files) (backend.File, error) { return x.Open(name) }, func(f backend.File) { _ = f.Close() })
+	return within(ctx, access{h, "open", name, false}, func(x files) (backend.File, error) { return x.Open(name) }, func(f backend.File) { _ = f.Close() })
 }
 
 func (h heldFiles) List(ctx context.Context, name string, limit int) ([]backend.FileInfo, bool, error) {
-	l, err := within(ctx, access{h, "list", name}, func(x files) (l listed, err error) {
+	l, err := within(ctx, access{h, "list", name, false}, func(x files) (l listed, err error) {
 		l.entries, l.more, err = x.List(name, limit)
 		return l, err
 	}, func(listed) {})
@@ -105,24 +128,24 @@ type listed struct {
 }
 
 func (h heldFiles) Stat(ctx context.Context, name string) (backend.FileInfo, error) {
-	return within(ctx, access{h, "stat", name}, func(x files) (backend.FileInfo, error) { return x.Stat(name) }, func(backend.FileInfo) {})
+	return within(ctx, access{h, "stat", name, false}, func(x files) (backend.FileInfo, error) { return x.Stat(name) }, func(backend.FileInfo) {})
 }
 
 func (h heldFiles) Remove(ctx context.Context, name string) error {
-	_, err := within(ctx, access{h, "remove", name}, func(x files) (struct{}, error) { return struct{}{}, x.Remove(name) }, func(struct{}) {})
+	_, err := within(ctx, access{h, "remove", name, false}, func(x files) (struct{}, error) { return struct{}{}, x.Remove(name) }, func(struct{}) {})
 	return err
 }
 
 func (h heldFiles) Mkdir(ctx context.Context, name string) error {
-	return h.change(ctx, "mkdir", name, func(x files) error { return x.Mkdir(name) })
+	return h.change(ctx, "mkdir", name, func(_ context.Context, x files) error { return x.Mkdir(name) })
 }
 
 func (h heldFiles) Rename(ctx context.Context, from, to string, overwrite bool) error {
-	return h.change(ctx, "rename", from, func(x files) error { return x.Rename(from, to, overwrite) })
+	return h.change(ctx, "rename", from, func(_ context.Context, x files) error { return x.Rename(from, to, overwrite) })
 }
 
 func (h heldFiles) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
-	return h.change(ctx, "write", name, func(x files) error { return x.Put(ctx, name, data, overwrite) })
+	return h.change(ctx, "write", name, func(ctx context.Context, x files) error { return x.Put(ctx, name, data, overwrite) })
 }
 
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
@@ -383,8 +406,6 @@ func (f files) fill(ctx context.Context, fd int, data []byte) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, putLimit)
-	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = w.SetWriteDeadline(time.Unix(1, 0)) })
 	_, writeErr := w.Write(data)
 	stop()
@@ -412,8 +433,8 @@ func (f files) fill(ctx context.Context, fd int, data []byte) error {
 	return unix.EIO
 }
 
-// putLimit bounds the time that writing a file may take.
-const putLimit = 20 * time.Second
+// changeLimit bounds the time that a change, such as writing a file, may take.
+const changeLimit = 20 * time.Second
 
 // writer returns the program that copies its stdin to its stdout.
 var writer = sync.OnceValue(func() string {

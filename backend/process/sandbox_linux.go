@@ -64,6 +64,8 @@ type sandbox struct {
 	closeOnce sync.Once
 	closeErr  error
 
+	accesses chan struct{} // has an element for each call of its files that goes on
+
 	use  sync.RWMutex // read-locked while its descriptors are in use from outside
 	shut bool         // its descriptors are closed; guarded by use
 
@@ -95,7 +97,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, p purpose) (*sandbox, error)
 	if err := b.reserveTasks(spec.MaxTasks, p != forCaller); err != nil {
 		return nil, err
 	}
-	s := &sandbox{b: b, hall: h, spec: spec, rlimitTasks: spec.MaxTasks, effort: backend.NewEffort()}
+	s := &sandbox{b: b, hall: h, spec: spec, rlimitTasks: spec.MaxTasks, effort: backend.NewEffort(), accesses: make(chan struct{}, maxAccesses)}
 	if p == forLater {
 		s.loosen()
 	}

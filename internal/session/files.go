@@ -74,6 +74,9 @@ func (l *Live) Put(ctx context.Context, p Path, data []byte, overwrite bool) err
 	if gone := l.goneError(ctx, err); gone != nil {
 		return gone
 	}
+	if err != nil && ctx.Err() != nil {
+		return run.Cancelled(ctx)
+	}
 	return putError(p.name, err)
 }
 
@@ -107,6 +110,8 @@ func putError(name string, err error) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s is too long a name", quoted)
 	case errors.Is(err, fs.ErrPermission):
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s cannot be written: the program has closed the directory", quoted)
+	case errors.Is(err, context.DeadlineExceeded):
+		return sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "%s could not be written in time: the program keeps its directory locked, or the disk is slow", quoted)
 	case errors.Is(err, syscall.EAGAIN):
 		return sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "%s cannot be written now: the program has used up its processes", quoted)
 	}
