@@ -65,9 +65,8 @@ func TestAListEndsWithItsContext(t *testing.T) {
 		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 	}
 	_ = unix.Close(asks) // lets the directory be opened
-	s.use.Lock()         // once the list was made
+	s.use.shut()         // once the list was made
 	_ = unix.Close(dir)
-	s.use.Unlock()
 }
 
 // TestOnlyRegularFilesAreOpened: a program can keep the opening of a pipe from its end.

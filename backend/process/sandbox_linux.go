@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -66,8 +65,7 @@ type sandbox struct {
 
 	accesses chan struct{} // has an element for each call of its files that goes on
 
-	use  sync.RWMutex // read-locked while its descriptors are in use from outside
-	shut bool         // its descriptors are closed; guarded by use
+	use uses // of its descriptors from outside
 
 	dying atomic.Bool  // killFreely has started; the sandbox cannot be used again
 	quota sync.RWMutex // write-locked while Clear lifts the processor limit, read-locked while walls are read
@@ -285,15 +283,8 @@ func (s stream) over() bool {
 }
 
 // hold keeps the sandbox's descriptors open until release is called. Without it, their numbers may
-// already belong to other files.
-func (s *sandbox) hold() (release func(), err error) {
-	s.use.RLock()
-	if s.shut {
-		s.use.RUnlock()
-		return nil, fs.ErrClosed
-	}
-	return s.use.RUnlock, nil
-}
+// already belong to other files. It does not wait.
+func (s *sandbox) hold() (release func(), err error) { return s.use.take() }
 
 // relocate replaces sandbox paths in arguments and environment by host paths, for a sandbox without
 // a mount namespace.
@@ -530,9 +521,7 @@ func (s *sandbox) end() error {
 		_ = s.killFreely() // so that callers of Wait return
 		s.watch.Stop()
 		s.net.close()
-		s.use.Lock()
-		s.shut = true
-		s.use.Unlock()
+		s.use.shut()
 		err := s.slot.Close()
 		s.mu.Lock()
 		if s.child != nil {
