@@ -516,12 +516,28 @@ func (t *Table) Close(ctx context.Context) error {
 	t.mu.Unlock()
 	t.stop()
 	t.work.Wait()
-	var errs []error
-	for _, s := range all {
-		errs = append(errs, s.room.Close(context.WithoutCancel(ctx)))
-	}
+	errs := closeRooms(context.WithoutCancel(ctx), all)
 	if id := t.owner.id(); id != "" {
 		errs = append(errs, t.leave(ctx, id), t.unlist(ctx, id), t.owner.leave())
 	}
 	return errors.Join(errs...)
+}
+
+// mostClosing is how many rooms are closed at a time: a sandbox that does not end delays the end of the server, and many
+// of them no longer than one.
+const mostClosing = 128
+
+// closeRooms closes the rooms of sessions.
+func closeRooms(ctx context.Context, all []*Session) []error {
+	errs, places := make([]error, len(all)), make(chan struct{}, mostClosing)
+	var work sync.WaitGroup
+	for i, s := range all {
+		places <- struct{}{}
+		work.Go(func() {
+			errs[i] = s.room.Close(ctx)
+			<-places
+		})
+	}
+	work.Wait()
+	return errs
 }
