@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,23 +15,34 @@ import (
 // names, which is up to 22 KiB, and Btrfs 4 KiB.
 const maxDirectories = 4096
 
-// overDirectories returns a description if the processes have too many directories open, and "" otherwise. It
-// looks at single descriptors only if there may be so many. That can take longer than one look; a later look then
-// gets the result.
-func (s *Target) overDirectories(processes []string) string {
-	sum := 0
+// overDirectories returns a description if the processes, which have so many tasks, have too many directories open, and ""
+// otherwise. It looks at calls and at single descriptors only if there may be so many. That can take longer than one look,
+// because programs can let such a look wait; a later look then gets the result.
+func (s *Target) overDirectories(o *Objects, processes []string, tasks int) string {
+	files := 0
 	for _, p := range processes {
-		_, sent := filesOfCalls("/proc/" + p)
-		sum += countFiles(filesOf(p)) + sent
+		files += countFiles(filesOf(p))
 	}
-	if sum <= maxDirectories {
+	if s.directories.idle() && files+tasks*mostSent <= maxDirectories {
 		return ""
 	}
-	excess, done := s.directories.ask(func() string { return excessOfDirectories(processes, maxDirectories) })
+	excess, done := ask(o, s, &s.directories, "open directories", func() string {
+		sent := 0
+		for _, p := range processes {
+			_, n := filesOfCalls("/proc/" + p)
+			sent += n
+		}
+		if files+sent <= maxDirectories {
+			return ""
+		}
+		return excessOfDirectories(processes, maxDirectories)
+	})
 	if !done {
 		s.counted = -idleCPU // count it again
+	} else {
+		s.restFrom(time.Now(), excess.took)
 	}
-	return excess
+	return excess.value
 }
 
 // excessOfDirectories is overDirectories for a bound. Descriptors that a process hides count as directories, and so does
@@ -70,8 +82,9 @@ func filesOf(p string) string {
 	if info, err := os.Stat(dir + "/fd"); err == nil && info.Size() > 0 {
 		return dir + "/fd"
 	}
-	text, _ := os.ReadFile(dir + "/stat")
-	if s, ok := readStat(string(text)); !ok || s[0] != "Z" || s.number(20) < 2 {
+	text, _ := os.ReadFile(dir + "/status")
+	state, _ := inStatus(string(text), "State")
+	if threads, _ := inStatus(string(text), "Threads"); state != "Z" || threads == "1" {
 		return dir + "/fd"
 	}
 	tasks, _ := readNames(dir + "/task")

@@ -58,7 +58,7 @@ const (
 	holdLimit = 300 * time.Millisecond // how long the search for pipes may delay the end of a sandbox
 
 	// A program can hold the lock of an epoll set, for example while the kernel copies events to memory whose
-	// mappings other threads change. Reading the set then waits. The counts of other sandboxes wait for that for
+	// mappings other threads change. Reading the set then waits. The counts of other sandboxes do so for
 	// mostPatience. A sandbox is ended if its count waits for so many sets, or so long for one.
 	mostSlow  = 16
 	mostStill = 2 * time.Second
@@ -124,7 +124,8 @@ func (o *Objects) boundEpoll(all []*Target, short bool) (took time.Duration) {
 		if s.epoll.idle() {
 			s.progress.begin(time.Now())
 		}
-		found, counted := s.epoll.ask(func() epollCount { return s.countEpoll(limit, false) })
+		asked, counted := s.epoll.ask(&o.patience, func() epollCount { return s.countEpoll(limit, false) })
+		found := asked.value
 		took += found.took
 		if s.progress.stalls(time.Now(), counted) {
 			o.end(s, "epoll sets that its programs keep from being read")
@@ -165,7 +166,9 @@ func (s *Target) HoldPipes() (release func()) {
 	}
 	until := time.Now().Add(holdLimit)
 	held := make(chan func(), 1)
-	go func() { held <- s.countHeld(maxWatches, nil, false, until).hold(until) }() // a program may hold a lock of what it reads
+	go func() { // a program may hold a lock of what it reads
+		held <- s.countEpollOf(s.processes(), epollLook{limit: maxWatches, until: until}).hold(until)
+	}()
 	t := time.NewTimer(holdLimit)
 	defer t.Stop()
 	select {

@@ -40,22 +40,25 @@ type epollCount struct {
 // countEpoll counts the watches of the sandbox. It stops above limit watches. Unless transit is
 // set, it does not look for descriptors on their way.
 func (s *Target) countEpoll(limit int, transit bool) (c epollCount) {
-	var inNamespace map[uint64]bool
+	how := epollLook{limit: limit, transit: transit}
 	if transit {
-		inNamespace = s.unixSockets()
+		how.inNamespace = s.unixSockets()
 	}
-	release, err := s.Hold()
-	if err != nil {
-		return c
-	}
-	defer release()
-	return s.countHeld(limit, inNamespace, transit, time.Time{})
+	return s.countEpollOf(s.processes(), how)
 }
 
-// countHeld is countEpoll for a sandbox that is held. It cannot use the number of descriptors: a
-// watch belongs to an open file and a descriptor number, and stays when the number is closed. So a
-// few files can fill a set through all numbers. It also stops at a time, unless until is zero.
-func (s *Target) countHeld(limit int, inNamespace map[uint64]bool, transit bool, until time.Time) (c epollCount) {
+// epollLook says how epoll watches are counted.
+type epollLook struct {
+	limit       int // stop above so many
+	transit     bool
+	inNamespace map[uint64]bool // the Unix sockets of the sandbox; nil: not known
+	until       time.Time       // stop then; zero: never
+}
+
+// countEpollOf is countEpoll for the processes of the sandbox, of which the first is init. It cannot use the number of
+// descriptors: a watch belongs to an open file and a descriptor number, and stays when the number is closed. So a
+// few files can fill a set through all numbers.
+func (s *Target) countEpollOf(processes []string, how epollLook) (c epollCount) {
 	runtime.LockOSThread() // for its clock
 	began := threadTime()
 	c.sources = map[source]int{}
@@ -63,21 +66,17 @@ func (s *Target) countHeld(limit int, inNamespace map[uint64]bool, transit bool,
 		c.took = threadTime() - began
 		runtime.UnlockOSThread()
 	}()
-	pid := s.Slot.PID()
-	if pid == 0 || s.Gone() {
+	if len(processes) < 2 {
 		return c
 	}
 	var maybe []watched
 	var sets openSets
 	files := openFiles{pipes: map[uint64]pipe{}, sockets: map[uint64]string{}}
-	for _, p := range descendants(strconv.Itoa(pid), nil) {
-		if p == strconv.Itoa(pid) {
-			continue
-		}
+	for _, p := range processes[1:] {
 		c.processes++
 		hidden := 0 // of the process
 		for _, dir := range fileTables(p) {
-			if !until.IsZero() && time.Now().After(until) {
+			if !how.until.IsZero() && time.Now().After(how.until) {
 				break
 			}
 			names, err := readNames(dir)
@@ -92,13 +91,13 @@ func (s *Target) countHeld(limit int, inNamespace map[uint64]bool, transit bool,
 						continue
 					}
 					asked := time.Now()
-					maybe = append(maybe, c.watchesIn(filepath.Dir(dir), n, limit)...)
+					maybe = append(maybe, c.watchesIn(filepath.Dir(dir), n, how.limit)...)
 					s.progress.read(time.Since(asked))
 				} else if err == nil {
 					files.add(path, to)
 				}
 			}
-			if c.watches > limit {
+			if c.watches > how.limit {
 				return c
 			}
 		}
@@ -113,7 +112,7 @@ func (s *Target) countHeld(limit int, inNamespace map[uint64]bool, transit bool,
 		c.woken = woken(c.watches, c.countSets(maybe))
 	}
 	c.pipes(&files)
-	c.transit = transit && files.inTransit(inNamespace)
+	c.transit = how.transit && files.inTransit(how.inNamespace)
 	return c
 }
 

@@ -109,24 +109,24 @@ func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int
 
 // addUnowned counts the locks of whole files of sandboxes by descriptor, if processes that are of no sandbox have taken
 // too many elsewhere: they may have been of a sandbox that still has the open files. sure is false if that goes on.
-func (l *locks) addUnowned(all []*Target) (sure bool) {
+func (o *Objects) addUnowned(l *locks, all []*Target) (sure bool) {
 	sure = true
 	if l.unowned <= maxLocks {
 		return sure
 	}
 	for _, s := range all {
-		n, done := s.wholes.ask(func() int { return s.countWhole() + s.countMapped(l.files) })
-		l.held[s], sure = max(l.held[s], min(n, l.unowned)), sure && done
+		n, done := ask(o, s, &s.wholes, "file locks", func() int { return s.countWhole() + s.countMapped(l.files) })
+		l.held[s], sure = max(l.held[s], min(n.value, l.unowned)), sure && done
 	}
 	return sure
 }
 
 // addRecords counts the record locks of sandboxes by process, for a list that is too long. sure is false if that goes on.
-func (l locks) addRecords(all []*Target) (sure bool) {
+func (o *Objects) addRecords(l *locks, all []*Target) (sure bool) {
 	sure = true
 	for _, s := range all {
-		n, done := s.records.ask(s.countRecords)
-		l.held[s], sure = max(l.held[s], n), sure && done
+		n, done := ask(o, s, &s.records, "file locks", s.countRecords)
+		l.held[s], sure = max(l.held[s], n.value), sure && done
 	}
 	return sure
 }
@@ -160,12 +160,7 @@ func (s *Target) ownDevices() []uint64 {
 // descriptors returns how many descriptors the processes of the sandbox have, and files that their calls wait for: a
 // descriptor may have been closed meanwhile.
 func (s *Target) descriptors() (sum int) {
-	release, err := s.Hold()
-	if err != nil {
-		return 0
-	}
-	defer release()
-	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+	for _, p := range s.processes() {
 		sum += countFiles(filesOf(p)) + waitedFiles("/proc/"+p)
 	}
 	return sum
@@ -174,12 +169,7 @@ func (s *Target) descriptors() (sum int) {
 // countRecords counts the record locks of the sandbox, up to a few more than it may have, by the descriptors of its
 // processes. A process loses its locks on a file when it closes any descriptor of the file.
 func (s *Target) countRecords() (sum int) {
-	release, err := s.Hold()
-	if err != nil {
-		return 0
-	}
-	defer release()
-	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+	for _, p := range s.processes() {
 		dir := filesOf(p)
 		names, _ := readNames(dir)
 		files := map[string]bool{} // whose locks were counted
@@ -205,12 +195,7 @@ func (s *Target) countRecords() (sum int) {
 // may have. An open file that processes share counts for each. An epoll set counts, because a program can hold its lock, and
 // so does what a call waits for.
 func (s *Target) countWhole() (sum int) {
-	release, err := s.Hold()
-	if err != nil {
-		return 0
-	}
-	defer release()
-	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+	for _, p := range s.processes() {
 		dir := filesOf(p)
 		names, _ := readNames(dir)
 		for _, name := range names {
@@ -230,12 +215,7 @@ func (s *Target) countWhole() (sum int) {
 // countMapped counts the mappings of files that have a lock of a whole file, up to a few more than the sandbox may have: a
 // mapping keeps the open file. A program can hold the lock of its mappings.
 func (s *Target) countMapped(files map[string]bool) (sum int) {
-	release, err := s.Hold()
-	if err != nil {
-		return 0
-	}
-	defer release()
-	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+	for _, p := range s.processes() {
 		if sum += mappings("/proc/"+p, maxLocks, func(device, inode string) bool { return files[device+":"+inode] }); sum > maxLocks {
 			return sum
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,9 +74,8 @@ type Target struct {
 	directories beside[string]
 	records     beside[int] // its record locks
 	wholes      beside[int] // its locks of whole files
-	mapped      beside[int] // its mappings of files that have such a lock
+	mapped      beside[int] // its descriptors, and its mappings of files that have such a lock
 	files       beside[int] // its open files
-	filesFrom   time.Time   // when their count began; used by Objects.run alone
 	devices     []uint64    // of its own file systems; used by Objects.run alone
 	ending      atomic.Bool // its programs are being ended
 
@@ -100,6 +100,7 @@ type Objects struct {
 	nextLook  time.Time   // earliest time of the next count of locks; used by run alone
 	nextFiles time.Time   // earliest time of the next count of open files; used by run alone
 	nextEpoll time.Time   // earliest time of the next count of epoll watches; used by run alone
+	patience  patience    // of the present look; used by run alone
 	short     atomic.Bool // the kernel has refused to watch a descriptor for the server
 }
 
@@ -189,12 +190,13 @@ func (o *Objects) live() (live []*Target, stopped bool) {
 
 // look counts the objects of the sandboxes that have run since their last count.
 func (o *Objects) look(live []*Target, short bool) {
+	o.patience = patience{}
 	for _, s := range live {
 		if !s.hasRun() {
 			continue
 		}
 		o.locksDue, s.epollDue = true, true
-		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, s.overTables, s.Over} {
+		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, func() string { return s.overTables(o) }, s.Over} {
 			if over == nil {
 				continue
 			}
@@ -213,9 +215,8 @@ func (o *Objects) look(live []*Target, short bool) {
 		return
 	}
 	o.locksDue = false
-	began := time.Now()
-	if others := o.lookAtLocks(); others {
-		o.nextLook = time.Now().Add(lockRest * time.Since(began))
+	if others := timed(o.lookAtLocks); others.value {
+		o.nextLook = time.Now().Add(lockRest * others.took)
 	}
 }
 
@@ -274,16 +275,18 @@ func (o *Objects) lookAtLocks() (others bool) {
 	}
 	known := true
 	locks.add(func(pid int) *Target { return ownerOf(pid, inits) }, func(s *Target) int {
-		n := s.descriptors()
-		if n > maxLocks {
+		n, done := ask(o, s, &s.mapped, "file locks", func() int {
+			n := s.descriptors()
+			if n <= maxLocks {
+				n += s.countMapped(locks.files)
+			}
 			return n
-		}
-		more, done := s.mapped.ask(func() int { return s.countMapped(locks.files) })
+		})
 		known = known && done
-		return n + more
+		return n.value
 	})
-	sure := locks.addUnowned(all) && known
-	sure = (locks.lines < lockLines || locks.addRecords(all)) && sure
+	sure := o.addUnowned(&locks, all) && known
+	sure = (locks.lines < lockLines || o.addRecords(&locks, all)) && sure
 	o.locksDue = !sure
 	others = sure
 	for s, n := range locks.held {
@@ -324,15 +327,25 @@ func ownerOf(pid int, owners map[int]*Target) *Target {
 }
 
 func parentOf(pid int) (int, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return 0, err
 	}
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the program can choose the name before it
-	if len(f) < 2 {
-		return 0, errors.New("no parent in stat")
+	parent, ok := inStatus(string(text), "PPid")
+	if !ok {
+		return 0, errors.New("no parent in status")
 	}
-	return strconv.Atoi(string(f[1]))
+	return strconv.Atoi(parent)
+}
+
+// inStatus returns the first word of a line of a text in the form of /proc/PID/status. The program cannot forge a line:
+// the kernel escapes newlines in its name. No lock of a program delays a read of that file.
+func inStatus(text, name string) (word string, ok bool) {
+	_, rest, found := strings.Cut(text, "\n"+name+":")
+	if line := strings.Fields(rest); found && len(line) > 0 {
+		return line[0], true
+	}
+	return "", false
 }
 
 // readNet reads a file of the sandbox's network namespace. It returns nil if it cannot.

@@ -38,20 +38,11 @@ func (o *Objects) lookAtFiles(live []*Target, text string) (again bool) {
 	}
 	began, share := time.Now(), max(most/filesShare, fewOpenFiles)
 	for _, s := range live {
-		if s.files.idle() {
-			s.filesFrom = began
-		}
-		n, done := s.files.ask(func() int { return s.countFiles(share) })
-		switch {
-		case n > share:
+		n, done := ask(o, s, &s.files, "open files", func() int { return s.countFiles(share) })
+		if n.value > share {
 			o.end(s, fmt.Sprintf("more than %d open files", share))
-			again = true
-		case !done:
-			again = true
-			if began.Sub(s.filesFrom) > mostStill { // a program can hold the lock of its mappings
-				o.end(s, "open files that its programs keep from being counted")
-			}
 		}
+		again = again || !done || n.value > share
 	}
 	if !again {
 		o.nextFiles = time.Now().Add(epollRest * time.Since(began))
@@ -73,12 +64,7 @@ func filesIn(text string) (used, most int) {
 // countFiles returns how many files the sandbox may hold open: its descriptors, its mappings of files and the
 // files that its calls wait for. It stops above limit.
 func (s *Target) countFiles(limit int) (sum int) {
-	release, err := s.Hold()
-	if err != nil {
-		return 0
-	}
-	defer release()
-	for _, p := range descendants(strconv.Itoa(s.Slot.PID()), nil) {
+	for _, p := range s.processes() {
 		if sum += countFiles(filesOf(p)); sum > limit {
 			return sum
 		}

@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
@@ -18,20 +21,146 @@ func TestACountThatWaitsDelaysNoOther(t *testing.T) {
 	var b beside[int]
 	count := func() int { began++; <-free; return 7 }
 	for range 3 {
-		if _, done := b.ask(count); done {
+		if _, done := b.ask(&patience{}, count); done {
 			t.Fatal("a count that waits: got it done")
 		}
 	}
 	close(free)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if n, done := b.ask(count); done {
-			if n != 7 || began != 1 {
-				t.Errorf("got %d of %d counts, want 7 of 1", n, began)
+		if n, done := b.ask(&patience{}, count); done {
+			if n.value != 7 || began != 1 {
+				t.Errorf("got %d of %d counts, want 7 of 1", n.value, began)
 			}
 			return
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("the count is not done")
+		}
+	}
+}
+
+// TestLooksWaitForAllCountsTogether: many sandboxes whose counts wait delay a look little more than one does.
+func TestLooksWaitForAllCountsTogether(t *testing.T) {
+	p := patience{}
+	if got := p.left(); got != mostPatience {
+		t.Errorf("at first: got %v, want %v", got, mostPatience)
+	}
+	free := make(chan struct{})
+	defer close(free)
+	var b beside[int]
+	if _, done := b.ask(&p, func() int { <-free; return 0 }); done {
+		t.Fatal("a count that waits: got it done")
+	}
+	if got := p.left(); got != leastPatience {
+		t.Errorf("after a count that waits: got %v, want %v", got, leastPatience)
+	}
+}
+
+// TestACountThatStandsEndsItsSandbox, once, also if the server itself was stopped meanwhile.
+func TestACountThatStandsEndsItsSandbox(t *testing.T) {
+	o, reasons, free := NewObjects(0), make(chan string, 10), make(chan struct{})
+	s := &Target{End: func(excess string) { reasons <- excess }}
+	look := func(after time.Duration) {
+		s.directories.asked = s.directories.asked.Add(-after)
+		if _, done := ask(o, s, &s.directories, "open directories", func() string { <-free; return "" }); done {
+			t.Fatal("a count that waits: got it done")
+		}
+		o.Wait()
+	}
+	look(0)
+	look(time.Hour) // the server was stopped
+	if len(reasons) != 0 {
+		t.Fatalf("after one look: its programs are ended for %q", <-reasons)
+	}
+	for range 5 * mostStill / mostBetween {
+		look(mostBetween)
+	}
+	if len(reasons) != 1 {
+		t.Fatalf("got programs ended %d times, want once", len(reasons))
+	}
+	if got, want := <-reasons, "open directories that its programs keep from being counted"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	close(free)
+}
+
+// waits makes a directory like that of a process in /proc, in which the given files cannot be read to their end, as if a
+// program held a lock that the kernel takes for that. It returns its name in /proc.
+func waits(t *testing.T, files ...string) (process string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{"fd", "task/1"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range files {
+		name := filepath.Join(dir, f)
+		if err := unix.Mkfifo(name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { // lets it be read
+			if w, err := unix.Open(name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+				_ = unix.Close(w)
+			}
+		})
+	}
+	return filepath.Join("..", dir)
+}
+
+// TestAHeldProcessDelaysNoCountOfDirectories: a program can keep the kernel from showing the calls of a process.
+func TestAHeldProcessDelaysNoCountOfDirectories(t *testing.T) {
+	process := waits(t, "task/1/syscall")
+	s, o, done := &Target{Spend: func(time.Duration) time.Duration { return 0 }}, NewObjects(0), make(chan string)
+	go func() { done <- s.overDirectories(o, []string{process}, 2*maxDirectories/mostSent) }()
+	select {
+	case got := <-done:
+		if got != "" || s.counted >= 0 || s.directories.idle() {
+			t.Errorf("got %q and a count at %v, want none, and a count at the next look", got, s.counted)
+		}
+	case <-time.NewTimer(time.Minute).C:
+		t.Fatal("the look waits for a process of the sandbox")
+	}
+}
+
+// TestFewFilesNeedNoCountBeside: sandboxes whose processes cannot hold too many directories cost no goroutine.
+func TestFewFilesNeedNoCountBeside(t *testing.T) {
+	s := &Target{}
+	if got := s.overDirectories(NewObjects(0), nil, maxDirectories/mostSent); got != "" || !s.directories.idle() {
+		t.Errorf("got %q and a count: %v, want neither", got, !s.directories.idle())
+	}
+}
+
+// TestDescriptorsAreFoundWithoutStat: reading the stat file of a process may wait, status does not.
+func TestDescriptorsAreFoundWithoutStat(t *testing.T) {
+	process := waits(t, "stat")
+	if err := os.Remove(filepath.Join("/proc", process, "fd")); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan string)
+	go func() { done <- filesOf(process) }()
+	select {
+	case got := <-done:
+		if want := "/proc/" + process + "/fd"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	case <-time.NewTimer(time.Minute).C:
+		t.Fatal("it waits for the stat file")
+	}
+}
+
+// TestWaitsCostNoShare: a sandbox is not counted more seldom because a count of it had to wait, and at its worst as often
+// as mostRest says. Counts that take much processor time make it more seldom.
+func TestWaitsCostNoShare(t *testing.T) {
+	count := timed(func() string { time.Sleep(50 * time.Millisecond); return "" })
+	if count.took >= 50*time.Millisecond {
+		t.Errorf("a count that sleeps: got %v of processor time", count.took)
+	}
+	now := time.Now()
+	for took, want := range map[time.Duration]time.Duration{0: mostRest, time.Millisecond: mostRest, 100 * time.Millisecond: tablesRest * 100 * time.Millisecond} {
+		s := &Target{Spend: func(time.Duration) time.Duration { return 5 * time.Second }}
+		if s.restFrom(now, took); s.tablesFrom.Sub(now) != want {
+			t.Errorf("ahead of its share, after a count that took %v: got a rest of %v, want %v", took, s.tablesFrom.Sub(now), want)
 		}
 	}
 }
@@ -164,7 +293,7 @@ func TestARestDelaysNoOther(t *testing.T) {
 		t.Error("it is counted during its rest")
 		return nil, os.ErrClosed
 	}}
-	if got := s.overTables(); got != "" || s.counted >= 0 {
+	if got := s.overTables(NewObjects(0)); got != "" || s.counted >= 0 {
 		t.Errorf("during a rest: got %q and a count at %v, want none and a count at the next look", got, s.counted)
 	}
 }

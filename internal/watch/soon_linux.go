@@ -1,37 +1,109 @@
 package watch
 
 import (
+	"runtime"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
 
-// This file keeps one sandbox from delaying the counts of others.
+// This file keeps one sandbox from delaying the counts of others. Many files of /proc/PID wait for locks of the process,
+// which a program can hold: stat, syscall, maps, and the links in fd, while an execve waits for other threads that change
+// the mappings, and fdinfo of an epoll set. So Objects.run reads none of them itself. It reads files of init, and of other
+// processes only status, children, and the lists in task and fd, and how long the latter is. Every other read is part of a
+// count that is made beside it. Such a count does not keep the sandbox open (Target.Hold) while it reads.
 
 // beside makes a count in a goroutine of its own, because it may wait for what a program holds. Its methods are
 // used by Objects.run alone.
-type beside[T any] struct{ result chan T }
+type beside[T any] struct {
+	result chan outcome[T]
+	asked  time.Time     // when a look last asked for the count that is under way
+	waited time.Duration // how long looks have seen it under way
+	stood  bool          // stands has returned true for the count
+}
+
+// outcome is that of a count.
+type outcome[T any] struct {
+	value T
+	took  time.Duration // processor time
+}
 
 // idle reports whether the next call of ask begins a count.
 func (b *beside[T]) idle() bool { return b.result == nil }
 
-// ask begins a count, unless one is under way, and waits for it at most for mostPatience. For one that began before it does
-// not wait. done is false if the count has not ended. The next call then asks for its result.
-func (b *beside[T]) ask(count func() T) (result T, done bool) {
-	patience := time.Duration(0)
+// ask begins a count, unless one is under way, and waits for it at most for what is left of patience. For one that began
+// before it does not wait. done is false if the count has not ended. The next call then asks for its result.
+func (b *beside[T]) ask(patience *patience, count func() T) (result outcome[T], done bool) {
+	began, wait := time.Now(), time.Duration(0)
 	if b.idle() {
-		c := make(chan T, 1)
-		b.result, patience = c, mostPatience
-		go func() { c <- count() }()
+		c := make(chan outcome[T], 1)
+		*b = beside[T]{result: c, asked: began}
+		wait = patience.left()
+		go func() { c <- timed(count) }()
 	}
-	t := time.NewTimer(patience)
+	b.waited += min(began.Sub(b.asked), mostBetween)
+	b.asked = began
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case result = <-b.result:
-		b.result = nil
-		return result, true
+		b.result, done = nil, true
 	case <-t.C:
-		return result, false
 	}
+	patience.waited += time.Since(began)
+	return result, done
+}
+
+// mostBetween is how much of the time between two looks counts as waiting: the server may have been stopped meanwhile.
+const mostBetween = 2 * objectsEvery
+
+// stands reports whether the count goes on for longer than mostStill. It returns true at most once for each count: the
+// programs that it is true of are ended, and others may run when the count ends.
+func (b *beside[T]) stands() bool {
+	if b.idle() || b.stood || b.waited <= mostStill {
+		return false
+	}
+	b.stood = true
+	return true
+}
+
+// timed makes a count and measures its processor time.
+func timed[T any](count func() T) outcome[T] {
+	runtime.LockOSThread() // for its clock
+	defer runtime.UnlockOSThread()
+	began := threadTime()
+	value := count()
+	return outcome[T]{value, threadTime() - began}
+}
+
+// patience is how long one look waits for the counts that it begins: for all of them together mostPatience, and then
+// leastPatience for each further one.
+type patience struct{ waited time.Duration }
+
+func (p *patience) left() time.Duration { return max(mostPatience-p.waited, leastPatience) }
+
+// ask is beside.ask for a count of a sandbox, of what its programs hold. It ends the programs if they keep the count from
+// its end.
+func ask[T any](o *Objects, s *Target, b *beside[T], what string, count func() T) (result outcome[T], done bool) {
+	if result, done = b.ask(&o.patience, count); b.stands() {
+		o.end(s, what+" that its programs keep from being counted")
+	}
+	return result, done
+}
+
+// processes lists the processes of the sandbox. Their numbers may belong to others soon; then the sandbox has ended, and
+// nothing that is found of them has an effect.
+func (s *Target) processes() []string {
+	release, err := s.Hold()
+	if err != nil {
+		return nil
+	}
+	defer release()
+	found := descendants(strconv.Itoa(s.Slot.PID()), nil)
+	if s.Gone() {
+		return nil
+	}
+	return found
 }
 
 // progress is that of the counts of a sandbox's epoll watches. seen and since are used by Objects.run alone.

@@ -1,11 +1,9 @@
 package watch
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -23,13 +21,45 @@ const (
 	explained = 256
 )
 
+// mostRest is how long a sandbox that is ahead of its share of the server's time is not counted at most, unless a count
+// is dear. tablesRest is how many times as long as a count took that may be.
+const (
+	mostRest   = 500 * time.Millisecond
+	tablesRest = 9
+)
+
 // overTables returns a description if the sandbox has too many page tables without memory, or too many open
 // directories, and "" otherwise. While the sandbox is ahead of its share of the server's time, it does nothing: a rest here would
 // delay the counts of other sandboxes.
-func (s *Target) overTables() string {
-	began := time.Now()
-	if began.Before(s.tablesFrom) {
+func (s *Target) overTables(o *Objects) string {
+	if time.Now().Before(s.tablesFrom) {
 		s.counted = -idleCPU // count it again
+		return ""
+	}
+	count := timed(func() string { return s.countTables(o) })
+	s.restFrom(time.Now(), count.took)
+	return count.value
+}
+
+// restFrom charges the sandbox for a count of its page tables or directories. The cost is processor time: how long a count
+// waits is no measure, because it may wait for a program that wants to be counted less often.
+func (s *Target) restFrom(now time.Time, took time.Duration) {
+	s.tablesFrom = now.Add(min(s.Spend(took), max(mostRest, tablesRest*took)))
+}
+
+// countTables is overTables now.
+func (s *Target) countTables(o *Objects) string {
+	processes := s.processes()
+	var sum, most, tasks int64
+	for _, p := range processes {
+		n, threads := tablesOf(p)
+		sum, most, tasks = sum+n, max(most, n), tasks+threads
+	}
+	excess := excessOfTables(sum, most, tasks)
+	if excess == "" {
+		excess = s.overDirectories(o, processes, int(tasks))
+	}
+	if excess == "" {
 		return ""
 	}
 	release, err := s.Hold()
@@ -37,14 +67,6 @@ func (s *Target) overTables() string {
 		return ""
 	}
 	defer release()
-	defer func() { s.tablesFrom = time.Now().Add(s.Spend(time.Since(began))) }()
-	processes := descendants(strconv.Itoa(s.Slot.PID()), nil)
-	var sum, most, tasks int64
-	for _, p := range processes {
-		n, threads := tablesOf(p)
-		sum, most, tasks = sum+n, max(most, n), tasks+threads
-	}
-	excess := cmp.Or(excessOfTables(sum, most, tasks), s.overDirectories(processes))
 	if s.Slot.Ended() { // its pid may belong to another process now
 		return ""
 	}
@@ -85,13 +107,11 @@ func tablesOf(p string) (tables, threads int64) {
 }
 
 // tablesIn is tablesOf for a text in the form of /proc/PID/status. ok reports whether the text shows
-// memory. The program cannot forge a line: the kernel escapes newlines in its name.
+// memory.
 func tablesIn(text string) (tables, threads int64, ok bool) {
 	number := func(name string) (n int64, ok bool) {
-		_, rest, ok := strings.Cut(text, "\n"+name+":")
-		if f := strings.Fields(rest); ok && len(f) > 0 {
-			n, _ = strconv.ParseInt(f[0], 10, 64)
-		}
+		word, ok := inStatus(text, name)
+		n, _ = strconv.ParseInt(word, 10, 64)
 		return n, ok
 	}
 	threads, _ = number("Threads")
