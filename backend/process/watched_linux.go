@@ -18,7 +18,7 @@ func (s *sandbox) watchOver() {
 	}
 	s.objects = &watch.Target{ // before the watches start, which read it when they end programs
 		Slot: s.slot, Group: s.group, Plain: s.hall.Mode() == jail.ModePlain, Shares: s.sharesUser(),
-		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, Spend: s.effort.Spend, End: s.endFor, Over: s.overAhead, Waits: s.waits.Load,
+		Hold: s.hold, Pace: s.effort.Pace, Spend: s.effort.Spend, End: s.endFor, Over: s.overAhead, Waits: s.waits.Load,
 	}
 	s.startWatch()
 	s.b.objects.Add(s.objects) // end removes it

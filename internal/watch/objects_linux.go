@@ -54,7 +54,6 @@ type Target struct {
 	Plain  bool                               // without namespaces
 	Shares bool                               // its programs have the server's host user
 	Hold   func() (release func(), err error) // keeps the slot open until release is called; fails if it is closed
-	Gone   func() bool                        // reports whether the sandbox has ended; called between Hold and release
 	Pace   func(cost time.Duration)           // takes cost from the sandbox's share of the server's time; may sleep
 	Spend  func(time.Duration) time.Duration  // is Pace that does not sleep, but returns for how long it would
 	End    func(excess string)                // ends the programs; excess says what they hold too many of

@@ -36,16 +36,17 @@ func (o *Objects) lookAtFiles(live []*Target, text string) (again bool) {
 	if most <= 0 || used < most/filesInUse {
 		return false
 	}
-	began, share := time.Now(), max(most/filesShare, fewOpenFiles)
+	share, took := max(most/filesShare, fewOpenFiles), time.Duration(0)
 	for _, s := range live {
 		n, done := ask(o, s, &s.files, "open files", func() int { return s.countFiles(share) })
+		took += n.took
 		if n.value > share {
 			o.end(s, fmt.Sprintf("more than %d open files", share))
 		}
 		again = again || !done || n.value > share
 	}
 	if !again {
-		o.nextFiles = time.Now().Add(epollRest * time.Since(began))
+		o.nextFiles = time.Now().Add(epollRest * took)
 	}
 	return again
 }

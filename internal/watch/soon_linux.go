@@ -100,7 +100,7 @@ func (s *Target) processes() []string {
 	}
 	defer release()
 	found := descendants(strconv.Itoa(s.Slot.PID()), nil)
-	if s.Gone() {
+	if s.Slot.Ended() {
 		return nil
 	}
 	return found
