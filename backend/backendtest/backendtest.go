@@ -209,6 +209,7 @@ var laws = []law{
 	{"WaitingSendersAreCounted", waitingSendersAreCounted},
 	{"SocketsAreCounted", socketsAreCounted},
 	{"DirectoriesAreCounted", directoriesAreCounted},
+	{"TextsAreCounted", textsAreCounted},
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},

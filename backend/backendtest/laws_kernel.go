@@ -98,6 +98,36 @@ func directoriesAreCounted(t *testing.T, s *suite) {
 	s.manyEnd(t, "d31-open-directories.py", [2]int{3600, 7200}, "over\n", "4096 open directories")
 }
 
+// textsAreCounted: the kernel keeps the text of each open file of /proc/PID/fdinfo, which may be long. A sandbox whose
+// memory no cgroup limits is ended if it has many of them open, also in calls that wait to send them (D32).
+func textsAreCounted(t *testing.T, s *suite) {
+	iso, err := s.open(t).Isolation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.HasPrefix(w, "memory: watched") }) {
+		t.Skip("a cgroup counts the texts")
+	}
+	program := func(x *box, kind, many, seconds string) backend.Process {
+		s.interlock(t, x)
+		p := x.python(t, "d32-open-texts.py")
+		p.Env = x.environment(map[string]string{"KIND": kind, "MANY": many, "SECONDS": seconds})
+		return p
+	}
+	for kind, many := range map[string]string{"open": "40", "others sent": "200"} {
+		x := s.open(t)
+		if e := x.run(t, program(x, kind, many, "1")); e.Out != "over\n" {
+			t.Errorf("%s %s: got %q, exit %+v, stderr %q, want the program not ended", many, kind, e.Out, e.Exit, e.Err)
+		}
+	}
+	for _, kind := range []string{"open", "sent"} {
+		t.Run(kind, func(t *testing.T) {
+			x := s.open(t)
+			s.endedFor(t, x, program(x, kind, "200", "20"), "64 open files of /proc/PID/fdinfo")
+		})
+	}
+}
+
 // socketsEnd is manyEnd for a program that makes sockets.
 func (s *suite) socketsEnd(t *testing.T, program string, sockets [2]int, out, why string) {
 	t.Helper()

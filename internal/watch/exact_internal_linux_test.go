@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"os/exec"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -20,12 +21,12 @@ func TestAttackLockedProcessesDoNotBlindTheWatch(t *testing.T) {
 		for i := range locked + honest {
 			all = append(all, strconv.Itoa(i))
 		}
-		open := func(p string) (int64, func() string) {
-			return resident, func() string {
+		open := func(p string) (int64, func() (int64, bool)) {
+			return resident, func() (int64, bool) {
 				if i, _ := strconv.Atoi(p); i < locked {
 					<-free
 				}
-				return fmt.Sprintf("a header\nRss: 9 kB\nPss: %d kB\n", pss>>10)
+				return sizeOf("", fmt.Sprintf("a header\nRss: 9 kB\nPss: %d kB\n", pss>>10), "")
 			}
 		}
 		check := func(when string, want int64, within time.Duration) {
@@ -44,6 +45,65 @@ func TestAttackLockedProcessesDoNotBlindTheWatch(t *testing.T) {
 		e.reads.Wait()
 		check("free again", (locked+honest)*pss, 0)
 	})
+}
+
+// TestAttackArgumentsOfAWaitingExecveCount: the kernel keeps them in pages that no mapping shows. What a process has
+// freed or left behind meanwhile does not count as such pages.
+func TestAttackArgumentsOfAWaitingExecveCount(t *testing.T) {
+	status := func(kb int) string {
+		return fmt.Sprintf("Name:\tp\nVmRSS:\t  9 kB\nRssAnon:\t  %d kB\nRssFile:\t 1 kB\n", kb)
+	}
+	const rollup = "a header\nRss: 5000 kB\nPss: 1024 kB\nPss_Dirty: 1 kB\nAnonymous: 4096 kB\n" // shared with its forks
+	slack := int(inexact() >> 10)
+	for _, c := range []struct {
+		what          string
+		before, after int
+		want          int64 // kilobytes
+	}{
+		{"ordinary", 4096, 4096, 1024},
+		{"waits in execve", 4096 + 6144 + slack, 4096 + 6144 + slack, 1024 + 6144},
+		{"has executed a program", 60 << 10, 4096, 1024},
+		{"has taken memory", 4096, 60 << 10, 1024},
+		{"has swapped some out", 4000, 4000, 1024},
+	} {
+		if got, ok := sizeOf(status(c.before), rollup, status(c.after)); got != c.want<<10 || !ok {
+			t.Errorf("a process that %s: got %d bytes, %v, want %d", c.what, got, ok, c.want<<10)
+		}
+	}
+	if got, ok := sizeOf(status(4096), "", status(4096)); got != 0 || ok {
+		t.Errorf("no rollup: got %d bytes, %v, want none", got, ok)
+	}
+}
+
+// TestAnOrdinaryProcessHasNoMoreThanItsMappings: the kernel's count of anonymous pages is that of the mappings, so that
+// it does not end programs that do nothing unusual.
+func TestAnOrdinaryProcessHasNoMoreThanItsMappings(t *testing.T) {
+	child := exec.CommandContext(t.Context(), "cat")
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = in.Close(), child.Wait() }()
+	if _, err := in.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil { // it waits for more now, and its memory stays as it is
+		t.Fatal(err)
+	}
+	w := &Group{outside: true}
+	read := func(name string) string { return w.readFrom(true, strconv.Itoa(child.Process.Pid), name) }
+	rollup := read("smaps_rollup")
+	pss, shown := field(rollup, "Pss")
+	if size, ok := sizeOf(read("status"), rollup, read("status")); size != pss || !ok || !shown || pss == 0 {
+		t.Errorf("got %d bytes, %v, want the %d of its mappings", size, ok, pss)
+	}
 }
 
 // TestAttackAKillDoesNotWaitForTheWatch: a look that waits for a lock of a program ends only when the

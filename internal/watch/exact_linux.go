@@ -1,16 +1,24 @@
 package watch
 
 import (
+	"fmt"
+	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // exact reads proportional set sizes (PSS), in which pages that several processes share count once.
 // The kernel adds them up under a lock of the process, which a program can hold: while a process
 // with many mappings forks, for one. A process that does not answer in time counts with all of its
 // resident memory, also in later sums until it answers.
+//
+// Pages that no mapping shows yet count besides: the arguments of an execve, of up to 6 MiB in each thread that has
+// begun one. They are in the process's count of anonymous pages (RssAnon) and not in the sum over its mappings.
 type exact struct {
 	reads sync.WaitGroup
 	mu    sync.Mutex
@@ -27,21 +35,63 @@ const (
 // sum adds up the memory of all processes exactly. sure is false if it counts a process with all of its
 // resident memory because that does not answer.
 func (w *Group) sum() (sum int64, sure bool) {
-	return w.exact.sum(w.apart(w.processes()), func(p string) (resident int64, rollup func() string) {
+	return w.exact.sum(w.apart(w.processes()), func(p string) (resident int64, size func() (int64, bool)) {
 		seen, _ := w.see(p)
 		outside, path := w.outside, seen.path
-		return seen.resident, func() string { return w.readFrom(outside, path, "smaps_rollup") }
+		return seen.resident, func() (int64, bool) {
+			before := w.readFrom(outside, path, "status")
+			rollup := w.readFrom(outside, path, "smaps_rollup")
+			return sizeOf(before, rollup, w.readFrom(outside, path, "status"))
+		}
 	})
 }
 
-// sum adds up the PSS of processes. open returns the resident memory of one and a function that reads
-// its rollup, which may block. sure is false if the rollup of one was not read.
-func (e *exact) sum(processes []string, open func(p string) (resident int64, rollup func() string)) (sum int64, sure bool) {
+// sizeOf returns the PSS that a rollup shows, and the pages that the process has besides. before and after are what its
+// status was then: a process that has taken memory, freed some or executed a program meanwhile has no such pages by that.
+func sizeOf(before, rollup, after string) (size int64, ok bool) {
+	size, ok = field(rollup, "Pss")
+	if mapped, shown := field(rollup, "Anonymous"); ok && shown {
+		first, _ := field(before, "RssAnon")
+		last, _ := field(after, "RssAnon")
+		size += max(0, min(first, last)-mapped-inexact())
+	}
+	return size, ok
+}
+
+// field returns a number of kilobytes from a file of /proc, in bytes.
+func field(text, name string) (size int64, ok bool) {
+	_, rest, found := strings.Cut(text, "\n"+name+":")
+	f := strings.Fields(rest)
+	if !found || len(f) == 0 {
+		return 0, false
+	}
+	kb, err := strconv.ParseInt(f[0], 10, 64)
+	return kb << 10, err == nil
+}
+
+// inexact returns by how much the kernel's count of anonymous pages may differ from the pages. Before Linux 6.16 it
+// leaves out what each processor has counted lately.
+var inexact = sync.OnceValue(func() int64 {
+	var u unix.Utsname
+	var major, minor int
+	if unix.Uname(&u) == nil {
+		_, _ = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	}
+	if major > 6 || major == 6 && minor >= 16 {
+		return 0
+	}
+	n := runtime.NumCPU()
+	return int64(n*max(32, 2*n)) * int64(os.Getpagesize())
+})
+
+// sum adds up the memory of processes. open returns the resident memory of one and a function that reads
+// its exact size, which may block. sure is false if that of one was not read.
+func (e *exact) sum(processes []string, open func(p string) (resident int64, size func() (int64, bool))) (sum int64, sure bool) {
 	sure = true
 	patience := mostPatience
 	for _, p := range processes {
-		resident, rollup := open(p)
-		size, how := e.read(p, rollup, patience)
+		resident, exactSize := open(p)
+		size, how := e.read(p, exactSize, patience)
 		if how == late {
 			patience = max(patience/2, leastPatience)
 		}
@@ -53,40 +103,38 @@ func (e *exact) sum(processes []string, open func(p string) (resident int64, rol
 	return sum, sure
 }
 
-// reading is how the reading of a rollup has ended.
+// reading is how the reading of a size has ended.
 type reading int
 
 const (
 	exactly reading = iota
-	nothing         // it shows no PSS
+	nothing         // the process shows none
 	late            // it was not read in time
 	pending         // an earlier reading has not ended
 )
 
-// read returns the PSS that a rollup shows.
-func (e *exact) read(p string, rollup func() string, patience time.Duration) (size int64, how reading) {
+// read returns the size of a process.
+func (e *exact) read(p string, exactSize func() (int64, bool), patience time.Duration) (size int64, how reading) {
 	if !e.take(p) {
 		return 0, pending
 	}
-	text := make(chan string, 1)
+	answer := make(chan int64, 1)
 	e.reads.Go(func() {
 		defer e.give(p)
-		text <- rollup()
+		if n, ok := exactSize(); ok {
+			answer <- n
+		} else {
+			answer <- -1
+		}
 	})
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {
-	case s := <-text:
-		_, rest, found := strings.Cut(s, "\nPss:")
-		f := strings.Fields(rest)
-		if !found || len(f) == 0 {
+	case n := <-answer:
+		if n < 0 {
 			return 0, nothing
 		}
-		kb, err := strconv.ParseInt(f[0], 10, 64)
-		if err != nil {
-			return 0, nothing
-		}
-		return kb << 10, exactly
+		return n, exactly
 	case <-t.C:
 		return 0, late
 	}

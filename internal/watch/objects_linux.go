@@ -68,6 +68,10 @@ type Target struct {
 
 	tablesFrom time.Time // earliest time of the next count of its page tables; used by Objects.run alone
 
+	texts      beside[texts]
+	textsFrom  time.Time // earliest time of the next count of texts; used by Objects.run alone
+	readsTexts bool      // its programs have had one open; used by Objects.run alone
+
 	epoll       beside[epollCount]
 	progress    progress // of epoll
 	directories beside[string]
@@ -195,7 +199,7 @@ func (o *Objects) look(live []*Target, short bool) {
 			continue
 		}
 		o.locksDue, s.epollDue = true, true
-		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, func() string { return s.overTables(o) }, s.Over} {
+		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, func() string { return s.overTables(o) }, func() string { return s.overTexts(o) }, s.Over} {
 			if over == nil {
 				continue
 			}

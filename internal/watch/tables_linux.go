@@ -44,7 +44,11 @@ func (s *Target) overTables(o *Objects) string {
 // restFrom charges the sandbox for a count of its page tables or directories. The cost is processor time: how long a count
 // waits is no measure, because it may wait for a program that wants to be counted less often.
 func (s *Target) restFrom(now time.Time, took time.Duration) {
-	s.tablesFrom = now.Add(min(s.Spend(took), max(mostRest, tablesRest*took)))
+	s.tablesFrom = now.Add(s.restAfter(took))
+}
+
+func (s *Target) restAfter(took time.Duration) time.Duration {
+	return min(s.Spend(took), max(mostRest, tablesRest*took))
 }
 
 // countTables is overTables now.

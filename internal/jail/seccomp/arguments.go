@@ -367,6 +367,19 @@ func vectorRule() rule {
 	return rule{[]clause{{[]test{anyBit(5, readNoWait)}, Refuse(errEOPNOTSUPP)}}, Allow}
 }
 
+// Ways of lseek that look for data or a hole in a file (SEEK_DATA, SEEK_HOLE, linux/fs.h). In a file in memory the
+// kernel visits all pages from the offset on, while other calls for the file wait. No signal ends the call or the
+// wait, and each task can be in such a call.
+const (
+	seekData = 3
+	seekHole = 4
+)
+
+// seekRule answers as a kernel without these ways does. Programs that copy files then read all of them.
+func seekRule() rule {
+	return rule{[]clause{{[]test{oneOf(2, []uint32{seekData, seekHole})}, Refuse(errEINVAL)}}, Allow}
+}
+
 // keepSize is the only mode of fallocate that a program may use (FALLOC_FL_KEEP_SIZE, linux/falloc.h).
 const keepSize = 1
 

@@ -153,7 +153,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "preadv2", "fallocate", "fadvise64", "fsync", "sendmmsg", "recvmmsg", "semtimedop"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "preadv2", "fallocate", "lseek", "fadvise64", "fsync", "sendmmsg", "recvmmsg", "semtimedop"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]

@@ -104,3 +104,16 @@ func TestVerdictsOnWhatManyTasksDo(t *testing.T) {
 		{noticed, "setpgid", [6]uint64{}, seccomp.Notify},
 	})
 }
+
+// TestNoProgramLooksForHoles: no signal ends the call before it has visited all pages of a file in memory.
+func TestNoProgramLooksForHoles(t *testing.T) {
+	refused := seccomp.Refuse(22)
+	for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, Watched: true}, {SelfOnly: true}, {AllowSetns: true}} {
+		checkVerdicts(t, []verdict{
+			{v, "lseek", [6]uint64{3, 0, 2}, seccomp.Allow},   // SEEK_END
+			{v, "lseek", [6]uint64{3, 0, 3}, refused},         // SEEK_DATA
+			{v, "lseek", [6]uint64{3, 0, 4 | 1<<32}, refused}, // SEEK_HOLE; the kernel reads the low word
+			{v, "lseek", [6]uint64{3, 3, 5}, seccomp.Allow},
+		})
+	}
+}

@@ -74,6 +74,8 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return Refuse(errEINVAL)
 	case "fallocate":
 		return unless(uint32(args[1]) > 1, Refuse(errEOPNOTSUPP))
+	case "lseek":
+		return unless(uint32(args[2]) == 3 || uint32(args[2]) == 4, Refuse(errEINVAL))
 	case "preadv2":
 		return unless(args[5]>>3&1 == 1, Refuse(errEOPNOTSUPP))
 	case "mincore":

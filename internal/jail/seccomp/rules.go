@@ -125,6 +125,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["madvise"] = adviceRule()
 	rules["mincore"] = mincoreRule()
 	rules["preadv2"] = vectorRule()
+	rules["lseek"] = seekRule()
 	rules["fallocate"] = holeRule()
 	rules["getsockopt"] = rule{receiveClauses(), Allow}
 	diskRules(rules)

@@ -8,6 +8,9 @@
 # expect small-needed: ENOMEM
 # expect hole: ENOTSUP
 # expect removed: EINVAL
+# expect sought: EINVAL
+# expect sought-data: EINVAL
+# expect sought-plainly: ok
 # expect written-out: EINVAL
 # expect cold: EINVAL
 # expect many-waits: ENOSYS
@@ -26,6 +29,9 @@
 # bare mincore: ok
 # bare hole: ok
 # bare removed: ok
+# bare sought: ok
+# bare sought-data: ok
+# bare sought-plainly: ok
 # bare written-out: ok
 # bare cold: ok
 # bare many-waits: EINVAL
@@ -109,6 +115,21 @@ attempt("removed", hole(None, 9))  # MADV_REMOVE
 attempt("written-out", hole(None, 21))  # MADV_PAGEOUT
 attempt("cold", hole(None, 20))  # MADV_COLD
 attempt("allocated", hole(0))
+
+
+def sought(way):
+    """Looks for something in a file with contents."""
+    def f():
+        with tempfile.TemporaryFile() as file:
+            file.write(bytes(8192))
+            file.flush()
+            os.lseek(file.fileno(), 0, way)
+    return f
+
+
+attempt("sought", sought(os.SEEK_HOLE))
+attempt("sought-data", sought(os.SEEK_DATA))
+attempt("sought-plainly", sought(os.SEEK_END))
 
 
 attempt("many-waits", lambda: call("futex_waitv", 0, 0, 0, 0, 0))

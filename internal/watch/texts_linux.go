@@ -1,0 +1,68 @@
+package watch
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// maxTexts is how many files of /proc/PID/fdinfo the programs of a sandbox without a cgroup may have open. The kernel
+// keeps the text of such a file from its first read until it is closed. The text names all locks that the process has
+// of a file, and all watches of an epoll set: with maxLocks locks it has 512 KiB, and with 16 384 watches 2 MiB. Only
+// the memory limit of a cgroup counts it. Programs that read these files open one at a time.
+const maxTexts = 64
+
+// texts is what the processes of a sandbox have of such files.
+type texts struct {
+	open int // descriptors
+	sent int // what calls may keep that wait to send files
+}
+
+// overTexts returns a description if the processes have too many such files open, and "" otherwise. Once they have had
+// one, what a call may keep that waits to send files counts, too. While the sandbox is ahead of its share of the
+// server's time, it does nothing, as overTables.
+func (s *Target) overTexts(o *Objects) string {
+	if s.Group != nil || time.Now().Before(s.textsFrom) {
+		return ""
+	}
+	processes := s.processes()
+	count, done := ask(o, s, &s.texts, "open files of /proc/PID/fdinfo", func() texts { return countTexts(processes) })
+	if !done {
+		return ""
+	}
+	s.textsFrom = time.Now().Add(s.restAfter(count.took))
+	release, err := s.Hold()
+	if err != nil {
+		return ""
+	}
+	defer release()
+	if s.Slot.Ended() { // its pid may belong to another process now
+		return ""
+	}
+	n := count.value
+	s.readsTexts = s.readsTexts || n.open > 0
+	if s.readsTexts && n.open+n.sent > maxTexts {
+		return fmt.Sprintf("more than %d open files of /proc/PID/fdinfo", maxTexts)
+	}
+	return ""
+}
+
+// countTexts counts such files of processes, up to a few more than a sandbox may have open.
+func countTexts(processes []string) (n texts) {
+	for _, p := range processes {
+		_, sent := filesOfCalls("/proc/" + p)
+		n.sent += sent
+		dir := filesOf(p)
+		names, _ := readNames(dir)
+		for _, name := range names {
+			if to, err := os.Readlink(dir + "/" + name); err == nil && strings.Contains(to, "/fdinfo/") {
+				n.open++
+			}
+		}
+		if n.open > maxTexts {
+			break
+		}
+	}
+	return n
+}
