@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
@@ -46,6 +47,8 @@ func (b *Backend) variantOf(mode jail.Mode, limited bool) seccomp.Variant {
 		NoIPv6:         !jail.HaveV6(),
 		SelfOnly:       mode == jail.ModePlain,
 		HostFiles:      b.cfg.Writable,
+		NoAttributes:   mode == jail.ModePlain,
+		NoModes:        mode == jail.ModePlain && os.Geteuid() != 0, // programs of a server of root have another user, see settle
 		Notices:        jail.HaveNotices(),
 	}
 }

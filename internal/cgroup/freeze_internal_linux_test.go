@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,13 +112,66 @@ func TestFreezeStopsAGroup(t *testing.T) {
 	}
 }
 
+// TestFreezeWithoutAFirstThread: a process whose first thread has ended stops like others, and goes on.
+func TestFreezeWithoutAFirstThread(t *testing.T) {
+	const leaderless = `
+import ctypes, os, sys, threading
+def go():
+    while os.path.exists("/proc/self/task/%d/fd/0" % os.getpid()): pass
+    print("up", flush=True)
+    while True: pass
+for fd in map(int, sys.argv[1:]): os.write(fd, b"0")
+threading.Thread(target=go).start()
+ctypes.CDLL(None).pthread_exit(None)
+`
+	for name, tree := range eitherVersion(t) {
+		t.Run(name, func(t *testing.T) {
+			if !tree.Freezes() {
+				t.Skip("groups cannot be frozen here")
+			}
+			g, entry := groupG(t, tree)
+			argv := []string{"-I", "-c", leaderless}
+			for i := range entry.Tasks {
+				argv = append(argv, strconv.Itoa(i+3))
+			}
+			cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", argv...)
+			cmd.ExtraFiles = entry.Tasks
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			testkit.Need(t, "python", err == nil, "no /usr/bin/python3")
+			if _, err = out.Read(make([]byte, 3)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			for range 2 {
+				if err = g.Freeze(ctx, 0); err != nil {
+					t.Fatalf("Freeze: got %v, want nil", err)
+				}
+				_, before := status(t, cmd.Process.Pid)
+				if err = g.Thaw(ctx); err != nil {
+					t.Fatalf("Thaw: got %v, want nil", err)
+				}
+				testkit.Until(t, "the thawed process runs", func() bool { _, now := status(t, cmd.Process.Pid); return now != before })
+			}
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			if err = g.Remove(); err != nil {
+				t.Errorf("Remove: got %v, want nil", err)
+			}
+		})
+	}
+}
+
 // TestFreezeBlocksNoOtherMethod: while a group is slow to freeze, its limits are lifted and
 // its counters are read. The end of a sandbox needs the former, and the watch of all
 // sandboxes the latter.
 func TestFreezeBlocksNoOtherMethod(t *testing.T) {
 	dir := t.TempDir()
 	fill := func(path string) { // it never says that it is frozen
-		for _, name := range []string{freezeFile, procsFile, "cgroup.events"} {
+		for _, name := range []string{freezeFile, procsFile, threadsFile, "cgroup.events"} {
 			if err := os.WriteFile(filepath.Join(path, name), nil, 0o600); err != nil {
 				t.Error(err)
 			}

@@ -24,8 +24,9 @@ import (
 // frozen costs nothing.
 
 const (
-	freezeFile = "cgroup.freeze"
-	procsFile  = "cgroup.procs"
+	freezeFile  = "cgroup.freeze"
+	procsFile   = "cgroup.procs"
+	threadsFile = "cgroup.threads"
 )
 
 // freezerBase returns this process's group of version 2, for a tree of version 1; "" if
@@ -110,15 +111,28 @@ func (g *Group) Freeze(ctx context.Context, except int) error {
 	if err = h.write(name+"/"+freezeFile, "1"); err != nil {
 		return err
 	}
-	first := g.tree.hierarchies[0]
+	first, threads := g.tree.hierarchies[0], g.path(threadsFile)
+	if g.tree.version == 1 {
+		threads = g.path("tasks")
+	}
 	err = until(ctx, func() (bool, error) { // what a process starts before it is moved is found by the next look
+		more, bad := outside(first.directory, threads, h.directory, name, except)
+		if bad != nil || len(more) == 0 {
+			return bad == nil, bad
+		}
 		all, allErr := first.words(g.path(procsFile))
 		there, thereErr := h.words(name + "/" + procsFile)
-		if bad := errors.Join(allErr, thereErr); bad != nil {
+		if bad = errors.Join(allErr, thereErr); bad != nil {
 			return false, bad
 		}
 		left := slices.DeleteFunc(all, func(pid string) bool { return pid == strconv.Itoa(except) || slices.Contains(there, pid) })
-		return len(left) == 0, h.enter(name+"/"+procsFile, left)
+		if bad = h.enter(name+"/"+procsFile, left); bad != nil {
+			return false, bad
+		}
+		if more, bad = outside(first.directory, threads, h.directory, name, except); bad != nil { // those of processes that are not named
+			return false, bad
+		}
+		return false, h.enter(name+"/"+procsFile, more)
 	})
 	if err != nil {
 		return err
@@ -127,6 +141,28 @@ func (g *Group) Freeze(ctx context.Context, except int) error {
 		text, err := h.read(name + "/cgroup.events")
 		return numberIn(text, "frozen") == 1, err
 	})
+}
+
+// outside returns the threads in the file of a group that are neither in its frozen group nor of one process.
+//
+// A first thread that has ended before its process was moved stays where it was. There the file of processes names
+// the process until its last thread ends, and where the others are it does not name it. The file of threads has those
+// that have not ended.
+func outside(d directory, threads string, frozen directory, name string, except int) ([]string, error) {
+	all, allErr := d.words(threads)
+	there, thereErr := frozen.words(name + "/" + threadsFile)
+	own, ownErr := os.ReadDir("/proc/" + strconv.Itoa(except) + "/task")
+	if errors.Is(ownErr, fs.ErrNotExist) {
+		ownErr = nil
+	}
+	known := make(map[string]bool, len(there)+len(own))
+	for _, tid := range there {
+		known[tid] = true
+	}
+	for _, e := range own {
+		known[e.Name()] = true
+	}
+	return slices.DeleteFunc(all, func(tid string) bool { return known[tid] }), errors.Join(allErr, thereErr, ownErr)
 }
 
 // Thaw lets the processes of a frozen group go on. It does nothing if the group is not
@@ -151,11 +187,17 @@ func (g *Group) Thaw(ctx context.Context) error {
 		home, file = directory{file: f, path: g.tree.freezerBase, plain: g.tree.plain}, procsFile
 	}
 	err = until(ctx, func() (bool, error) {
-		left, bad := h.words(name + "/" + procsFile)
-		if bad != nil {
-			return false, bad
+		for _, list := range []string{procsFile, threadsFile} { // a process without its first thread may be in the second only
+			left, bad := h.words(name + "/" + list)
+			if bad == nil {
+				bad = home.enter(file, left)
+			}
+			if bad != nil {
+				return false, bad
+			}
 		}
-		return len(left) == 0, home.enter(file, left)
+		left, bad := h.words(name + "/" + threadsFile)
+		return len(left) == 0, bad
 	})
 	if err != nil {
 		return err

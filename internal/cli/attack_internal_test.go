@@ -17,7 +17,7 @@ func TestAttackThatIsNotRefused(t *testing.T) {
 	} {
 		f := &fake{res: sandboxmcp.Result{Status: sandboxmcp.StatusCompleted, Stdout: stdout, Isolation: &sandboxmcp.Isolation{Tier: sandboxmcp.TierL3, Backend: "process"}}}
 		got := f.cli(t.Context(), t, []string{"HOME=" + t.TempDir()}, "doctor", "--attack")
-		if got.status != 1 || !strings.Contains(got.stdout, "OPEN") || strings.Contains(got.stdout, "27 of 27") {
+		if got.status != 1 || !strings.Contains(got.stdout, "OPEN") || strings.Contains(got.stdout, "28 of 28") {
 			t.Errorf("%s: got %+v, want exit 1 and an open one", name, got)
 		}
 		if name != "other" && strings.Contains(got.stdout, "held") {

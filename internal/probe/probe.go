@@ -73,6 +73,7 @@ func wallProgram() Program {
 	return Program{Name: "walls", code: walls, probes: []one{
 		{name: "host file", tries: "to read a file of this machine, by several paths", refusals: absent},
 		{name: "host write", tries: "to write into a directory of this machine that everybody may write to", refusals: append(slices.Clone(absent), "EROFS"), seen: (*Site).written},
+		{name: "host modes", tries: "to let everybody write to a file of this machine, and to change its times and attributes", refusals: append(slices.Clone(absent), "EROFS", "EOPNOTSUPP", "unchanged"), seen: (*Site).changed},
 		{name: "passwords", tries: "to open /etc/shadow", refusals: absent},
 		{name: "home", tries: "to list your home directory", refusals: append(slices.Clone(absent), "empty")},
 		{name: "disk", tries: "to open this machine's disks and memory", refusals: append(slices.Clone(absent), "ENXIO")},

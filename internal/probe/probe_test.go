@@ -53,7 +53,7 @@ func TestProbesNoticeMissingWalls(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"host file", "host write", "process", "trace", "host port", "host socket", "abstract socket", "memory", "disk space", "processes", "output"}
+	want := []string{"host file", "host write", "host modes", "process", "trace", "host port", "host socket", "abstract socket", "memory", "disk space", "processes", "output"}
 	if !testing.Short() {
 		want = append(want, "time", "daemon")
 	}
@@ -103,6 +103,8 @@ func TestOnlyARefusalHolds(t *testing.T) {
 		{"host file", "it read: canary", false},
 		{"kernel calls", "EPERM ENOSYS", true},
 		{"kernel calls", "EPERM EINVAL", false},
+		{"host modes", "unchanged", true},
+		{"host modes", "it changed the file", false},
 		{"set-uid", "never again", true},
 		{"set-uid", "EPERM", false},
 	} {
@@ -128,6 +130,16 @@ func TestOnlyARefusalHolds(t *testing.T) {
 	}
 	if f := find(refused, "host write"); f.Held {
 		t.Errorf("with a file that was made: got %+v, want it not to hold", f)
+	}
+	quiet := out(map[string]string{"host modes": "unchanged"})
+	if f := find(quiet, "host modes"); !f.Held {
+		t.Errorf("got %+v, want it to hold", f)
+	}
+	if err := os.Chmod(s.canary, 0o646); err != nil {
+		t.Fatal(err)
+	}
+	if f := find(quiet, "host modes"); f.Held {
+		t.Errorf("with a mode that was changed: got %+v, want it not to hold", f)
 	}
 	s.mu.Lock()
 	s.accepted["port"]++

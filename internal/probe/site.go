@@ -18,13 +18,14 @@ import (
 // Site is what the caller makes on the machine for the programs to aim at.
 type Site struct {
 	dir      string
-	canary   string // file that every user may read
-	drop     string // directory that every user may write to
-	socket   string // unix socket that every user may connect to
-	abstract string // name of a unix socket without a path
-	port     int    // of 127.0.0.1
-	pid      int    // this process
-	start    string // when it was started, as the kernel counts it
+	canary   string      // file that every user may read
+	drop     string      // directory that every user may write to
+	made     os.FileInfo // of the canary, as the programs find it
+	socket   string      // unix socket that every user may connect to
+	abstract string      // name of a unix socket without a path
+	port     int         // of 127.0.0.1
+	pid      int         // this process
+	start    string      // when it was started, as the kernel counts it
 	home     string
 	daemon   string // argument of a process that is left behind
 
@@ -70,6 +71,9 @@ func (s *Site) build(ctx context.Context) error {
 	}
 	_, err = f.WriteString("canary " + rand.Text() + "\n")
 	err = errors.Join(err, f.Chmod(0o644), f.Close(), os.Mkdir(s.drop, 0o700))
+	if err == nil {
+		s.made, err = os.Stat(s.canary)
+	}
 	if err == nil { // every user of the machine may do this, so that only walls stop a program
 		err = errors.Join(os.Chmod(s.drop, 0o777), os.Chmod(s.dir, 0o755)) //nolint:gosec // as above
 	}
@@ -136,6 +140,18 @@ func (s *Site) written() string {
 	}
 	if len(names) > 0 {
 		return "a file was made"
+	}
+	return ""
+}
+
+// changed says that the file has another mode or other times, or nothing.
+func (s *Site) changed() string {
+	now, err := os.Stat(s.canary)
+	if err != nil {
+		return "the file cannot be looked at: " + err.Error()
+	}
+	if now.Mode() != s.made.Mode() || !now.ModTime().Equal(s.made.ModTime()) {
+		return "the file was changed"
 	}
 	return ""
 }

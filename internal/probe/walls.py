@@ -85,6 +85,26 @@ def write():
 
 
 probe("host write", write)
+
+
+def modes():
+    """A call may succeed and change nothing."""
+    found = "unchanged"
+    for change in (lambda: os.chmod(c, 0o646), lambda: os.utime(c, (5, 5)), lambda: os.setxattr(c, "user.probe", b"x")):
+        before = os.stat(c)
+        try:
+            change()
+        except OSError as e:
+            if e.errno not in (errno.EPERM, errno.EACCES, errno.EROFS, errno.EOPNOTSUPP):
+                raise
+            continue
+        now = os.stat(c)
+        if (now.st_mode, now.st_mtime, now.st_ctime_ns) != (before.st_mode, before.st_mtime, before.st_ctime_ns):
+            found = "it changed the file"
+    return found
+
+
+probe("host modes", modes)
 probe("passwords", opened("/etc/shadow"), opened("/proc/1/root/etc/shadow"))
 
 

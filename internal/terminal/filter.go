@@ -214,7 +214,7 @@ func (f *Filter) sequence() {
 		if n >= 0 {
 			text = strconv.AppendInt(text, int64(n), 10)
 		}
-		colored = colored || n > 0 // a 0 may be a part of a color
+		colored = colored || n != 0 || p.more // a missing number or a part of one restores the colors in some terminals only
 		switch {
 		case i == len(params)-1:
 		case more:

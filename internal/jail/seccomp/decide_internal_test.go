@@ -50,6 +50,9 @@ func (p Policy) Decide(a Arch, c Call) Verdict {
 
 func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	v := p.variant
+	if verdict, ok := v.decideAttributes(name, args); ok && v.NoAttributes && slices.Contains(baselineOf(a), name) {
+		return verdict
+	}
 	switch name {
 	case "clone":
 		return v.decideClone(args[0])
@@ -206,6 +209,36 @@ func decideHostFile(name string, args [6]uint64) (v Verdict, ok bool) {
 		return Allow, false
 	}
 	return unless(made && (mode>>10%2 == 1 || mode>>11%2 == 1), Refuse(errEPERM)), true
+}
+
+// decideAttributes decides on calls that change a file beside its contents, where Landlock is the only wall. It
+// returns false for others.
+func (v Variant) decideAttributes(name string, args [6]uint64) (verdict Verdict, ok bool) {
+	path, times := args[1], args[2]
+	switch name {
+	case "chmod", "fchmod", "fchmodat", "fchmodat2":
+		return ignore, v.NoModes
+	case "chown", "lchown", "fchown", "fchownat":
+		return Refuse(errEPERM), true
+	case "ioctl":
+		return Refuse(errENOTTY), uint32(args[1]) == 0x40086602 || uint32(args[1]) == 0xc0189436
+	case "fcntl":
+		return Refuse(errEINVAL), uint32(args[1]) == 0x40c
+	case "utime", "utimes":
+		path, times = args[0], args[1]
+	case "utimensat", "futimesat":
+	case "setxattrat":
+		return 0, false
+	default:
+		return Refuse(errEOPNOTSUPP), strings.Contains(name, "xattr")
+	}
+	switch {
+	case path == 0 && !v.NoModes:
+		return Allow, true
+	case path != 0 && times == 0:
+		return Refuse(errEPERM), true
+	}
+	return ignore, true
 }
 
 // noticed returns the verdict on a call that is allowed and of which init is notified if noted is set.

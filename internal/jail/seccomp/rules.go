@@ -162,6 +162,9 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if p.variant.HostFiles {
 		hostFileRules(rules, a)
 	}
+	if p.variant.NoAttributes {
+		p.wideRules(rules, a)
+	}
 	if p.variant.Watched {
 		set([]string{"sched_setaffinity"}, Refuse(errEPERM))
 	}

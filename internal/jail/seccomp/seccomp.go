@@ -126,6 +126,11 @@ type Variant struct {
 	// the host.
 	HostFiles bool
 
+	// NoAttributes lets a program change no times, owners, extended attributes and flags of files, and no modes
+	// if NoModes is set as well. It is for a sandbox without a mount namespace. NoModes is for one whose programs
+	// have the user id of the server, so that files of that user are theirs.
+	NoAttributes, NoModes bool
+
 	// Scratch avoids the instruction that copies A to X, for interpreters that get it wrong:
 	// that of gVisor copies X to A (pkg/bpf/interpreter.go, September 2026). The decisions are the
 	// same.
