@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/share"
 )
 
 // handler serves the routes of one server to the peers of one listener.
@@ -25,7 +26,7 @@ type handler struct {
 	stop      func()        // see Config; nil: the server cannot be stopped by a call
 	alike     func() string // see Config; may be nil
 	followers followers
-	answers   *answers        // results that are sent over HTTP
+	answers   *share.Bound    // results that are sent over HTTP
 	beat      time.Duration   // see heartbeat
 	ending    context.Context //nolint:containedctx // ends when event followers must be disconnected
 

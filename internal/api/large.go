@@ -12,11 +12,11 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/share"
 )
 
 // Bounds of the results that are held over HTTP while clients receive them.
@@ -24,151 +24,34 @@ const (
 	smallResult = 128 << 10       // bytes of a result that is not counted
 	allResults  = 256 << 20       // bytes of all counted results
 	patience    = 5 * time.Second // time to receive a result that other callers wait for
-	lookAgain   = time.Second
 )
 
-// answers bounds the bytes of the results that are held while clients receive them. A result that
-// does not fit waits, and is not held meanwhile. Of those that wait, the one goes first whose caller
-// holds least. A client is disconnected if it takes longer than patience and its caller holds more
-// than another that waits. A result above the bound is held alone. Its methods may be called
-// concurrently.
-type answers struct {
-	most     int64
-	patience time.Duration
+// newAnswers returns the bound on the bytes of the results that are held while clients receive them. A
+// result that does not fit waits, and is not held meanwhile. A result above the bound is held alone.
+func newAnswers() *share.Bound { return share.New(allResults, patience) }
 
-	mu    sync.Mutex // guards the fields below
-	held  int64
-	by    map[string]int64 // by caller
-	list  []*sentAnswer    // held, oldest first
-	queue []*sentAnswer    // waiting, oldest first
-}
-
-func newAnswers() *answers {
-	return &answers{most: allResults, patience: patience, by: map[string]int64{}}
-}
-
-// sentAnswer is a result that is sent, or waits for that.
-type sentAnswer struct {
-	all    *answers
-	caller string
-	bytes  int64
-	cut    func() // disconnects the client
-	fits   chan struct{}
-	since  time.Time // when it fitted
-	ended  bool      // the client was disconnected
-}
-
-// add returns an answer of so many bytes. The caller calls leave, and before it sends the answer,
-// wait if fitted returns false.
-func (a *answers) add(caller string, bytes int64, w http.ResponseWriter) *sentAnswer {
-	control := http.NewResponseController(w)
-	s := &sentAnswer{all: a, caller: caller, bytes: bytes, fits: make(chan struct{}), cut: func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) }}
+// placeFor returns the place of an answer of so many bytes. The caller calls Leave, and before it sends
+// the answer, wait if Fits returns false.
+func placeFor(all *share.Bound, caller string, bytes int64, w http.ResponseWriter) *share.Place {
 	if bytes <= smallResult {
-		s.bytes = 0
-		close(s.fits)
-		return s
+		bytes = 0
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.queue = append(a.queue, s)
-	a.admitLocked()
-	return s
+	control := http.NewResponseController(w)
+	return all.Enter(share.Ask{Caller: caller, Size: bytes, End: func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) }})
 }
 
-// admitLocked admits those that wait and fit.
-func (a *answers) admitLocked() {
-	for len(a.queue) > 0 {
-		next := 0
-		for i, s := range a.queue {
-			if a.by[s.caller] < a.by[a.queue[next].caller] {
-				next = i
-			}
-		}
-		s := a.queue[next]
-		if a.held > 0 && a.held+s.bytes > a.most {
-			return
-		}
-		a.queue = slices.Delete(a.queue, next, next+1)
-		a.list = append(a.list, s)
-		a.held += s.bytes
-		a.by[s.caller] += s.bytes
-		s.since = time.Now()
-		close(s.fits)
+// wait waits until an answer can be sent.
+func wait(ctx context.Context, p *share.Place) error {
+	if err := p.Wait(ctx); err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the call was cancelled").WithCause(err)
 	}
-}
-
-// fitted reports whether the answer can be sent now.
-func (s *sentAnswer) fitted() bool {
-	select {
-	case <-s.fits:
-		return true
-	default:
-		return false
-	}
-}
-
-// wait waits until the answer can be sent.
-func (s *sentAnswer) wait(ctx context.Context) error {
-	again := time.NewTicker(lookAgain)
-	defer again.Stop()
-	for {
-		s.all.hurry(s)
-		select {
-		case <-s.fits:
-			return nil
-		case <-again.C:
-		case <-ctx.Done():
-			return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the call was cancelled").WithCause(context.Cause(ctx))
-		}
-	}
-}
-
-// hurry disconnects the client that s waits for longest, if its caller holds most and more than
-// that of s.
-func (a *answers) hurry(s *sentAnswer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var slow *sentAnswer
-	for _, h := range a.list {
-		if a.by[h.caller] > a.by[s.caller] && (slow == nil || a.by[h.caller] > a.by[slow.caller]) {
-			slow = h
-		}
-	}
-	if slow != nil && time.Since(slow.since) >= a.patience {
-		slow.ended = true
-		slow.cut() // again in a while if that was too early
-	}
-}
-
-// leave ends the answer.
-func (s *sentAnswer) leave() {
-	a := s.all
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if i := slices.Index(a.list, s); i >= 0 {
-		a.list = slices.Delete(a.list, i, i+1)
-		a.held -= s.bytes
-		if a.by[s.caller] -= s.bytes; a.by[s.caller] == 0 {
-			delete(a.by, s.caller)
-		}
-	}
-	if i := slices.Index(a.queue, s); i >= 0 {
-		a.queue = slices.Delete(a.queue, i, i+1)
-	}
-	a.admitLocked()
-}
-
-// disconnected reports whether the client was disconnected.
-func (s *sentAnswer) disconnected() bool {
-	s.all.mu.Lock()
-	defer s.all.mu.Unlock()
-	return s.ended
+	return nil
 }
 
 // sentWriter writes an answer in pieces until the client is disconnected.
 type sentWriter struct {
 	http.ResponseWriter
-	answer *sentAnswer
+	answer *share.Place
 }
 
 // Unwrap is for [http.ResponseController].
@@ -176,7 +59,7 @@ func (w *sentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Write writes a piece.
 func (w *sentWriter) Write(p []byte) (int, error) {
-	if w.answer.disconnected() {
+	if w.answer.Ended() {
 		return 0, os.ErrDeadlineExceeded
 	}
 	return w.ResponseWriter.Write(p)

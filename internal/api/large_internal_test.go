@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/share"
 )
 
 // deadlines is a client whose connection has a deadline.
@@ -33,52 +33,31 @@ func newDeadlines() *deadlines {
 	return &deadlines{ResponseRecorder: httptest.NewRecorder(), cut: make(chan struct{}, 1)}
 }
 
-// TestSlowReadersOfAnotherCaller: a caller whose clients receive slowly takes no room for results from
-// another one, and its clients do not wait for each other.
+// TestSlowReadersOfAnotherCaller: a caller whose client receives slowly takes no room for results from
+// another one.
 func TestSlowReadersOfAnotherCaller(t *testing.T) {
-	a := newAnswers()
-	a.most, a.patience = 4*smallResult, 0
 	const size = 2 * smallResult
+	a := share.New(size, 0)
 	client := newDeadlines()
-	slow := []*sentAnswer{a.add("slow", size, client), a.add("slow", size, client), a.add("slow", size, client)}
-	if !slow[0].fitted() || !slow[1].fitted() || slow[2].fitted() {
-		t.Fatal("not exactly two answers fit")
+	slow := placeFor(a, "slow", size, client)
+	if !slow.Fits() {
+		t.Fatal("the first answer does not fit")
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if slow[2].wait(ctx) == nil || slow[0].disconnected() || slow[1].disconnected() {
-		t.Fatal("a caller's own answer disconnected another one")
-	}
-	small := a.add("other", smallResult, newDeadlines())
-	if !small.fitted() {
+	small := placeFor(a, "other", smallResult, newDeadlines())
+	if !small.Fits() {
 		t.Error("a small answer waits")
 	}
-	other := a.add("other", size, newDeadlines())
-	if other.fitted() {
-		t.Fatal("more than the bound is held")
-	}
+	other := placeFor(a, "other", size, newDeadlines())
 	done := make(chan error, 1)
-	go func() { done <- other.wait(t.Context()) }()
+	go func() { done <- wait(t.Context(), other) }()
 	<-client.cut
-	if !slow[0].disconnected() || slow[1].disconnected() {
-		t.Error("not exactly the oldest answer was disconnected")
-	}
-	w := &sentWriter{client, slow[0]}
+	w := &sentWriter{client, slow}
 	if _, err := w.Write([]byte("x")); err == nil {
 		t.Error("a disconnected client receives more")
 	}
-	slow[0].leave()
-	if err := <-done; err != nil || slow[2].fitted() {
-		t.Errorf("the other caller got no room (%v), or the slow one got it first", err)
-	}
-	for _, s := range append(slow, small, other) {
-		s.leave()
-	}
-	if a.held != 0 || len(a.by) != 0 || len(a.list) != 0 || len(a.queue) != 0 {
-		t.Errorf("left: %d bytes, %v", a.held, a.by)
-	}
-	if alone := a.add("x", 2*a.most, newDeadlines()); !alone.fitted() {
-		t.Error("an answer above the bound waits for ever")
+	slow.Leave()
+	if err := <-done; err != nil {
+		t.Errorf("the other caller got no room: %v", err)
 	}
 }
 

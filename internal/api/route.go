@@ -86,12 +86,12 @@ func (v route[In, Out]) serve(h *handler, w http.ResponseWriter, r *http.Request
 	}
 	out, err := v.do(ctx, h.service, c, in)
 	if err == nil && v.again != nil {
-		place := h.answers.add(c.Actor, heldBytes(out), w)
-		defer place.leave()
-		if !place.fitted() {
+		place := placeFor(h.answers, c.Actor, heldBytes(out), w)
+		defer place.Leave()
+		if !place.Fits() {
 			id := resultOf(out).RequestID
 			out = *new(Out) // is not held while it waits
-			if err = place.wait(ctx); err == nil {
+			if err = wait(ctx, place); err == nil {
 				out, err = v.again(ctx, h.service, c, id)
 			}
 		}

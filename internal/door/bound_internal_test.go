@@ -1,15 +1,22 @@
 package door
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/share"
 )
 
 // wire is a response whose connection has the deadlines that are set.
@@ -62,7 +69,7 @@ func TestDeadlinesOfBodies(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &wire{ResponseWriter: httptest.NewRecorder()}
-			d := &Door{Config: Config{MaxBody: defaultBody}}
+			d := &Door{Config: Config{MaxBody: defaultBody}, bodies: share.New(allBodies, patience)}
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", &drip{w, c.pause, c.bytes})
 			begun := time.Now()
 			_, done, err := d.bound(w, r)
@@ -123,9 +130,9 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 // TestLargeBodiesTogether: what all callers send at the same time is bounded, and room comes
 // back.
 func TestLargeBodiesTogether(t *testing.T) {
-	d := &Door{Config: Config{MaxBody: defaultBody}}
+	d := &Door{Config: Config{MaxBody: defaultBody}, bodies: share.New(allBodies, patience)}
 	begin := func(length int64) (*http.Request, func(), error) {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
+		r := httptest.NewRequestWithContext(WithIdentity(t.Context(), sandboxmcp.Identity{Actor: Actor}), http.MethodPost, "/", strings.NewReader("{}"))
 		r.ContentLength = length
 		_, done, err := d.bound(&wire{ResponseWriter: httptest.NewRecorder()}, r)
 		return r, done, err
@@ -146,19 +153,78 @@ func TestLargeBodiesTogether(t *testing.T) {
 		t.Errorf("a small body: got %v, want it read", err)
 	}
 	done()
+	second()
 	unknown, done, err := begin(-1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	unknown.Body.(*body).ReadCloser = io.NopCloser(strings.NewReader(strings.Repeat("x", 4<<20)))
+	unknown.Body.(*body).ReadCloser = io.NopCloser(strings.NewReader(strings.Repeat("x", defaultBody+4<<20)))
 	if n, err := io.Copy(io.Discard, unknown.Body); !errors.Is(err, errTooMany) {
 		t.Errorf("a body of unknown length: got %d bytes and %v, want it to be ended", n, err)
 	}
 	done()
 	first()
-	second()
-	if n := d.bodies.held.Load(); n != 0 {
+	if n := d.bodies.Held(); n != 0 {
 		t.Errorf("got %d bytes held at the end, want 0", n)
+	}
+}
+
+// TestBodiesOfOneCallerLeaveRoom: what one caller only announces keeps no large request of another out. A
+// refused request gets its answer, although its client first sends all of it.
+func TestBodiesOfOneCallerLeaveRoom(t *testing.T) {
+	read := make(chan struct{}, 8)
+	d := New(Config{Own: "home", Rules: Rules{Keys: []Key{
+		{Secret: sandboxmcp.NewSecret("ka"), Namespaces: []sandboxmcp.Namespace{"a"}},
+		{Secret: sandboxmcp.NewSecret("kb"), Namespaces: []sandboxmcp.Namespace{"b"}},
+	}}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-API-Key") == "ka" {
+			read <- struct{}{}
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_, _ = io.WriteString(w, strconv.FormatInt(n, 10))
+	}))
+	s := httptest.NewServer(d)
+	defer s.Close()
+	send := func(key string, announced int, sent io.Reader) *bufio.Reader {
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(time.Minute)) // bounds a test that fails
+		if _, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nX-API-Key: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", s.Listener.Addr(), key, announced); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.Copy(c, sent); err != nil {
+			t.Fatalf("key %s: a body of %d bytes was cut off: %v", key, announced, err)
+		}
+		return bufio.NewReader(c)
+	}
+	answer := func(in *bufio.Reader) (status int, text string) {
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("got no answer: %v", err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(body)
+	}
+	const large = 20 << 20
+	all := func() io.Reader { return strings.NewReader(strings.Repeat("x", large)) }
+	send("ka", defaultBody-5, strings.NewReader("{"))
+	<-read
+	if status, text := answer(send("ka", large+defaultBody/2, all())); status != http.StatusTooManyRequests {
+		t.Errorf("one more of the same caller: got %d %s, want 429", status, text)
+	}
+	if status, text := answer(send("kb", large, all())); status != http.StatusOK || text != strconv.Itoa(large) {
+		t.Errorf("a body of another caller: got %d %s, want all of it read", status, text)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/listen"
+	"github.com/sandboxmcp/sandboxmcp/internal/share"
 )
 
 // Key is a key with the namespaces that its callers may use.
@@ -71,8 +72,8 @@ type Door struct {
 	next    http.Handler
 	setting sync.Mutex // held by SetRules
 	rules   atomic.Pointer[rules]
-	missed  *rates // wrong keys
-	bodies  bodies
+	missed  *rates       // wrong keys
+	bodies  *share.Bound // bytes of large bodies
 }
 
 // rules is what follows from [Rules].
@@ -94,7 +95,7 @@ func New(c Config, next http.Handler) *Door {
 	if c.Open == nil {
 		c.Open = func(*http.Request) bool { return false }
 	}
-	d := &Door{Config: c, next: next, missed: newRates(0)}
+	d := &Door{Config: c, next: next, missed: newRates(0), bodies: share.New(allBodies, patience)}
 	d.SetRules(c.Rules)
 	d.Config.Rules = Rules{}
 	return d
@@ -162,9 +163,14 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer release()
 		r = r.WithContext(WithIdentity(ctx, id))
 	}
+	sent := r.Body
 	out, done, err := d.bound(w, r)
 	if err != nil {
-		d.refuse(w, r, err)
+		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeQueueFull {
+			d.refuseBody(w, r, sent)
+		} else {
+			d.refuse(w, r, err)
+		}
 		return
 	}
 	defer done()
@@ -175,6 +181,10 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { out.within(pieceTime) }() // the rest of the answer is sent after this function
 	d.next.ServeHTTP(out, r)
+	if out.refused() {
+		done()
+		d.refuseBody(w, r, sent)
+	}
 }
 
 // checkPage refuses requests that a web page of another origin may have sent.

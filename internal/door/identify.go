@@ -98,6 +98,10 @@ func Principal(id sandboxmcp.Identity) string {
 	return id.Actor + "\x00" + strings.Join(names, "\x00")
 }
 
+// Alone reports whether an identity is that of everybody whom the server lets in without a key of the
+// operator or a token. Then there is no other caller.
+func Alone(id sandboxmcp.Identity) bool { return id.Actor == Actor }
+
 // identify returns the identity of a request's caller, with the namespace first that the
 // request selects, and the holder of its key or token.
 func (d *Door) identify(r *http.Request, rules *rules) (sandboxmcp.Identity, *peer, error) {

@@ -129,7 +129,7 @@ func (e *endpoint) streamable(w http.ResponseWriter, r *http.Request, id sandbox
 		return
 	}
 	next, principal := e.legacy, door.Principal(id)
-	token := tokenOf(id)
+	token := tokenOf(id, linkOf(r.Context(), w))
 	r = r.WithContext(context.WithValue(r.Context(), rootKey{}, e.root))
 	if modern {
 		next = e.modern
@@ -150,9 +150,9 @@ func (e *endpoint) streamable(w http.ResponseWriter, r *http.Request, id sandbox
 	}, nil)(next).ServeHTTP(w, r)
 }
 
-// tokenOf returns the SDK's token of a caller.
-func tokenOf(id sandboxmcp.Identity) *auth.TokenInfo {
-	return &auth.TokenInfo{UserID: door.Principal(id), Expiration: time.Now().Add(time.Hour), Extra: map[string]any{identityField: id}}
+// tokenOf returns the SDK's token of a request of a caller.
+func tokenOf(id sandboxmcp.Identity, l *link) *auth.TokenInfo {
+	return &auth.TokenInfo{UserID: door.Principal(id), Expiration: time.Now().Add(time.Hour), Extra: map[string]any{identityField: id, linkField: l}}
 }
 
 // admitSession refuses a further session if there are too many. If it does not, the caller
@@ -242,7 +242,7 @@ func (e *endpoint) openStream(w http.ResponseWriter, r *http.Request, id sandbox
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(e.root, cancel)() //nolint:contextcheck // the server ends the stream, too
-	base := context.WithValue(ctx, rootKey{}, ctx)
+	base := context.WithValue(context.WithValue(ctx, rootKey{}, ctx), linkKey{}, linkOf(ctx, w))
 	e.mu.Lock()
 	e.streams[mark] = st
 	e.mu.Unlock()

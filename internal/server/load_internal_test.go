@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -11,8 +13,11 @@ import (
 func TestCallsAreRefusedWhenTheyHoldTooMuch(t *testing.T) {
 	l := newLoad()
 	enter := func(bytes int) (func(), sandboxmcp.Code) {
-		leave, err := l.enter(t.Context(), "a", bytes, false)
-		return leave, sandboxmcp.CodeOf(err)
+		in, err := l.enter(t.Context(), inCall{caller: "a", alone: true, arguments: bytes})
+		if err != nil {
+			return nil, sandboxmcp.CodeOf(err)
+		}
+		return in.leave, ""
 	}
 	first, code := enter(maxLine)
 	if code != "" {
@@ -37,8 +42,8 @@ func TestCallsAreRefusedWhenTheyHoldTooMuch(t *testing.T) {
 	for _, leave := range []func(){second, small, again} {
 		leave()
 	}
-	if l.calls != 0 || l.bytes != 0 {
-		t.Errorf("after all answers: got %d calls and %d bytes held, want none", l.calls, l.bytes)
+	if calls, bytes := l.calls.Held(), l.arguments.Held(); calls != 0 || bytes != 0 {
+		t.Errorf("after all answers: got %d calls and %d bytes held, want none", calls, bytes)
 	}
 }
 
@@ -47,14 +52,14 @@ func TestTheNumberOfCallsIsBounded(t *testing.T) {
 	l := newLoad()
 	fill := func(caller string) (admitted int, leave func()) {
 		for {
-			next, err := l.enter(t.Context(), caller, 0, false)
+			next, err := l.enter(t.Context(), inCall{caller: caller})
 			if err != nil {
 				if sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
 					t.Fatalf("one call more: got %v, want queue_full", err)
 				}
 				return admitted, leave
 			}
-			admitted, leave = admitted+1, next
+			admitted, leave = admitted+1, next.leave
 		}
 	}
 	var leaves []func()
@@ -71,30 +76,141 @@ func TestTheNumberOfCallsIsBounded(t *testing.T) {
 	for _, leave := range leaves {
 		leave()
 	}
-	if want := maxCalls*7/8 - len(leaves); l.calls != want {
-		t.Errorf("after some answers: got %d calls, want %d", l.calls, want)
+	if got, want := l.calls.Held(), int64(maxCalls*7/8-len(leaves)); got != want {
+		t.Errorf("after some answers: got %d calls, want %d", got, want)
 	}
 	for i := range maxCalls {
 		_, _ = fill(fmt.Sprint(i))
 	}
-	if l.calls > maxCalls {
-		t.Errorf("got %d calls of many callers, want at most %d", l.calls, maxCalls)
+	if got := l.calls.Held(); got > maxCalls {
+		t.Errorf("got %d calls of many callers, want at most %d", got, maxCalls)
 	}
 }
 
 func TestACancelledCallWaitsForNoLargeAnswer(t *testing.T) {
 	l := newLoad()
 	for range maxLarge {
-		if _, err := l.enter(t.Context(), "a", 0, true); err != nil {
+		if _, err := l.enter(t.Context(), inCall{caller: "a", large: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.enter(ctx, "a", 0, true); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+	if _, err := l.enter(ctx, inCall{caller: "a", large: true}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
 		t.Errorf("got %v, want cancelled", err)
 	}
-	if l.calls != maxLarge {
-		t.Errorf("%d calls are counted, want %d", l.calls, maxLarge)
+	if got := l.calls.Held(); got != maxLarge {
+		t.Errorf("%d calls are counted, want %d", got, maxLarge)
+	}
+}
+
+// TestLargeArgumentsOfOneCallerLeaveRoom: calls of one caller that hold their arguments for long, such as
+// runs that read them, keep no call of another caller out.
+func TestLargeArgumentsOfOneCallerLeaveRoom(t *testing.T) {
+	l := newLoad()
+	var refused error
+	for _, mib := range []int{100, 100, 52, 3, 1, 1, 1, 1, 1, 1, 1, 1} {
+		if _, err := l.enter(t.Context(), inCall{caller: "greedy", arguments: mib << 20}); err != nil {
+			refused = err
+		}
+	}
+	if sandboxmcp.CodeOf(refused) != sandboxmcp.CodeQueueFull {
+		t.Errorf("the last call of a caller with much: got %v, want queue_full", refused)
+	}
+	if _, err := l.enter(t.Context(), inCall{caller: "other", arguments: 50 << 20}); err != nil {
+		t.Errorf("a call of another caller: got %v, want it admitted", err)
+	}
+}
+
+// TestLargeAnswersOfOneCallerLetOthersPass: a call of another caller is next, however many calls wait. Calls
+// whose client has gone wait behind those of all others.
+func TestLargeAnswersOfOneCallerLetOthersPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoad()
+		gone, cancelled := context.WithCancel(t.Context())
+		cancelled()
+		var calls []*admitted
+		entered := map[string]int{}
+		enter := func(caller string, to context.Context) {
+			go func() {
+				in, err := l.enter(t.Context(), inCall{caller: caller, large: true, link: &link{gone: to.Done(), cut: func() {}}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				entered[caller]++
+				calls = append(calls, in)
+			}()
+			synctest.Wait()
+		}
+		for range maxLarge {
+			enter("greedy", t.Context())
+		}
+		for range 40 {
+			enter("greedy", t.Context())
+		}
+		enter("left", gone)
+		enter("other", t.Context())
+		for _, want := range []string{"other", "greedy", "greedy"} {
+			before := entered[want]
+			calls[0].leave()
+			calls = calls[1:]
+			synctest.Wait()
+			if entered[want] != before+1 {
+				t.Fatalf("got %v in progress, want one more of %s", entered, want)
+			}
+		}
+		for len(calls) > 0 {
+			calls[0].leave()
+			calls = calls[1:]
+			synctest.Wait()
+		}
+		if entered["greedy"] != maxLarge+40 || entered["left"] != 1 || l.large.Held()+l.calls.Held() != 0 {
+			t.Errorf("got %v at the end, %d places held; want all admitted and none held", entered, l.large.Held())
+		}
+	})
+}
+
+// TestAnswersThatTakeLongLetOthersPass: the work on an answer is cancelled, or its client disconnected, once
+// another caller has waited for it. What the same caller sends ends nothing.
+func TestAnswersThatTakeLongLetOthersPass(t *testing.T) {
+	for _, sending := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLoad()
+			var cancelled, cut []*admitted
+			calls := make([]*admitted, maxLarge)
+			for i := range calls {
+				in, err := l.enter(t.Context(), inCall{
+					caller: "greedy", large: true, cancel: func() { cancelled = append(cancelled, calls[i]); go calls[i].leave() },
+					link: &link{cut: func() { cut = append(cut, calls[i]); go calls[i].leave() }},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if calls[i] = in; sending {
+					in.sends()
+				}
+			}
+			ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+			defer stop()
+			if _, err := l.enter(ctx, inCall{caller: "greedy", large: true}); err == nil || len(cancelled)+len(cut) > 0 {
+				t.Fatalf("one more of the same caller: got %v, %d calls ended; want none", err, len(cancelled)+len(cut))
+			}
+			other, err := l.enter(t.Context(), inCall{caller: "other", large: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended, not := cancelled, cut
+			if sending {
+				ended, not = cut, cancelled
+			}
+			if len(ended) != 1 || len(not) != 0 || ended[0] != calls[0] {
+				t.Errorf("sending %v: got %d cancelled and %d disconnected, want the oldest ended", sending, len(cancelled), len(cut))
+			}
+			if got := sandboxmcp.CodeOf(calls[0].failure(context.Canceled)); got != sandboxmcp.CodeQueueFull {
+				t.Errorf("the call that was ended: got %q, want queue_full", got)
+			}
+			other.leave()
+		})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/door"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
@@ -45,14 +44,16 @@ func (s *Server) readResource(sent context.Context, req *mcp.ReadResourceRequest
 	defer free()
 	uri := req.Params.URI
 	var content *mcp.ResourceContents
-	leave := func() {}
+	var in *admitted
 	id, err := s.identityOf(ctx, req.Extra)
 	if err == nil {
-		leave, err = s.load.enter(ctx, door.Principal(id), 0, true)
+		in, err = s.enterCall(ctx, inCall{large: true, link: linkFor(sent, req.Extra), cancel: free}, id)
 	}
 	if err == nil {
-		defer answered(sent, leave)
+		defer answered(sent, in.leave)
+		defer in.sends()
 		content, err = s.resource(ctx, req.Extra, uri)
+		err = in.failure(err)
 	}
 	if err != nil {
 		e := s.failure("resources/read", err)

@@ -149,18 +149,19 @@ func (s *Server) admitTool(sent context.Context, t tool, check *checker, req *mc
 	if err != nil {
 		return failed(s.failure(t.name, err))
 	}
-	leave, err := s.load.enter(ctx, door.Principal(id), len(req.Params.Arguments), t.large)
+	in, err := s.enterCall(ctx, inCall{arguments: len(req.Params.Arguments), large: t.large, link: linkFor(sent, req.Extra), cancel: free}, id)
 	if err != nil {
 		return failed(s.failure(t.name, err))
 	}
-	defer to.later(leave)
+	defer to.later(in.leave)
+	defer in.sends()
 	var o outcome
 	c, err := check.call(id, req)
 	if err == nil {
 		o, err = s.callTool(ctx, t, c, to.room)
 	}
 	if err != nil {
-		return failed(s.failure(t.name, err))
+		return failed(s.failure(t.name, in.failure(err)))
 	}
 	return o
 }
