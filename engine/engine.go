@@ -261,6 +261,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	e.queue = queue.New(queueConfig(cfg))
+	e.setKnown(cfg.Namespaces)
 	//nolint:contextcheck // work in the background lives as long as the engine
 	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
 	e.warm(ctx)

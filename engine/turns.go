@@ -18,9 +18,16 @@ const (
 	maxInTurn   = 64 // further calls of a namespace that wait, of each kind
 )
 
-// newTurns makes a queue for n calls at once.
+// newTurns makes a queue for n calls at once. It knows no namespaces; see setKnown.
 func newTurns(n int) *queue.Queue {
 	return queue.New(queue.Config{MaxConcurrent: n, MaxWaiting: maxInTurn})
+}
+
+// setKnown tells every queue which namespaces are in use. Each leaves a place for those that have none.
+func (e *Engine) setKnown(known []sandboxmcp.Namespace) {
+	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls} {
+		q.SetKnown(known)
+	}
 }
 
 // inTurn waits for a place in q. The namespaces take turns. The caller calls done when the

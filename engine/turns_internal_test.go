@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 )
 
@@ -72,4 +73,41 @@ func codeOf(err error) sandboxmcp.Code {
 		return ""
 	}
 	return sandboxmcp.CodeOf(err)
+}
+
+// TestEveryQueueLeavesAPlaceForOthers: what a namespace has runs on for as long as it likes, and may be an hour. Of
+// everything that waits for places, it leaves one to the other namespaces that the settings name.
+func TestEveryQueueLeavesAPlaceForOthers(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), HostAccess: true, Namespaces: []sandboxmcp.Namespace{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, q := range map[string]*queue.Queue{
+		"runs": e.queue, "parses": e.parses, "fetches": e.fetches, "commands": e.commands, "files of the host": e.hostFiles,
+		"installations": e.installs, "installations of cells": e.cellInstalls,
+	} {
+		all := q.Stats().MaxConcurrent
+		for range all - 1 {
+			if _, err := inTurn(t.Context(), q, "a"); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if _, err := inTurn(over, q, "a"); codeOf(err) != sandboxmcp.CodeCancelled {
+			t.Errorf("%s: number %d of a: got %v, want it to wait", name, all, err)
+		}
+		if done, err := inTurn(t.Context(), q, "b"); err != nil {
+			t.Errorf("%s: the first of b: got %v, want it admitted", name, err)
+		} else {
+			done()
+		}
+	}
+	next := e.cfg
+	next.Namespaces = nil
+	e.apply(next, host.Rules{})
+	if _, err := inTurn(t.Context(), e.cellInstalls, "a"); err != nil {
+		t.Errorf("the settings name no other namespace anymore: got %v, want every place for a", err)
+	}
 }
