@@ -214,6 +214,7 @@ type Engine struct {
 	hostFiles    *queue.Queue // of acts on files of the host
 	installs     *queue.Queue // of installations
 	cellInstalls *queue.Queue // of those that a cell waits for
+	scans        *queue.Queue // of reads of the whole record
 	guard        *guard.Guard
 	counts       stats.Counts
 	limits       *limits.Policy
@@ -253,7 +254,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		events: event.New(cfg.Now),
 		live:   map[sandboxmcp.RequestID]*execution{},
 		parses: newTurns(maxParses), fetches: newTurns(maxFetches), commands: newTurns(maxCommands), hostFiles: newTurns(maxFiles),
-		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls),
+		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls), scans: newTurns(maxScans),
 	}
 	e.inForce.Store(&cfg)
 	for _, b := range cfg.Backends {

@@ -15,6 +15,7 @@ const (
 	maxCommands = 8  // commands of the host; each may take a thread, a gigabyte and an hour
 	maxFiles    = 4  // files of the host; each may take 50 MiB
 	maxInstalls = 4  // installations of packages that are not known; each may take a gigabyte for what indexes list
+	maxScans    = 2  // reads of the whole record; each takes a connection of the store, which has more for what runs read
 	maxInTurn   = 64 // further calls of a namespace that wait, of each kind
 )
 
@@ -25,7 +26,7 @@ func newTurns(n int) *queue.Queue {
 
 // setKnown tells every queue which namespaces are in use. Each leaves a place for those that have none.
 func (e *Engine) setKnown(known []sandboxmcp.Namespace) {
-	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls} {
+	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls, e.scans} {
 		q.SetKnown(known)
 	}
 }

@@ -87,7 +87,7 @@ func TestEveryQueueLeavesAPlaceForOthers(t *testing.T) {
 	cancel()
 	for name, q := range map[string]*queue.Queue{
 		"runs": e.queue, "parses": e.parses, "fetches": e.fetches, "commands": e.commands, "files of the host": e.hostFiles,
-		"installations": e.installs, "installations of cells": e.cellInstalls,
+		"installations": e.installs, "installations of cells": e.cellInstalls, "reads of the record": e.scans,
 	} {
 		all := q.Stats().MaxConcurrent
 		for range all - 1 {
@@ -109,5 +109,39 @@ func TestEveryQueueLeavesAPlaceForOthers(t *testing.T) {
 	e.apply(next, host.Rules{})
 	if _, err := inTurn(t.Context(), e.cellInstalls, "a"); err != nil {
 		t.Errorf("the settings name no other namespace anymore: got %v, want every place for a", err)
+	}
+}
+
+// TestListsOfTheRecordTakeTurns: while a namespace reads the record for as long as it likes, another one reads it too, and
+// the store has a connection more for what runs read.
+func TestListsOfTheRecordTakeTurns(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), Namespaces: []sandboxmcp.Namespace{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for range maxScans - 1 {
+		if _, err := inTurn(t.Context(), e.scans, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.Audit(over, sandboxmcp.Caller{Namespace: "a"}, sandboxmcp.AuditQuery{}); codeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("a further list of a: got %v, want it to wait", err)
+	}
+	if _, err := e.Audit(t.Context(), sandboxmcp.Caller{Namespace: "b"}, sandboxmcp.AuditQuery{}); err != nil {
+		t.Errorf("a list of b: got %v, want it", err)
+	}
+	last, err := inTurn(t.Context(), e.scans, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.VerifyAudit(over, sandboxmcp.Caller{}); codeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("with no place left: got %v of a check of the whole record, want it to wait", err)
+	}
+	last()
+	if got := e.store.DB().Stats().MaxOpenConnections; got <= maxScans {
+		t.Errorf("got %d connections that read, want more than the %d reads of the record", got, maxScans)
 	}
 }
