@@ -215,6 +215,7 @@ type Engine struct {
 	installs     *queue.Queue // of installations
 	cellInstalls *queue.Queue // of those that a cell waits for
 	scans        *queue.Queue // of reads of the whole record
+	outputs      *queue.Queue // of copies of the output so far of a run
 	guard        *guard.Guard
 	counts       stats.Counts
 	limits       *limits.Policy
@@ -230,8 +231,6 @@ type Engine struct {
 	work   sync.WaitGroup // everything that Close waits for
 
 	expected chan struct{} // closed when the backend was told of Config.First; nil: Config.First is nil
-
-	copying sync.Mutex // held while the output so far of a run is copied
 
 	mu     sync.Mutex // guards the fields below
 	live   map[sandboxmcp.RequestID]*execution
@@ -254,7 +253,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		events: event.New(cfg.Now),
 		live:   map[sandboxmcp.RequestID]*execution{},
 		parses: newTurns(maxParses), fetches: newTurns(maxFetches), commands: newTurns(maxCommands), hostFiles: newTurns(maxFiles),
-		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls), scans: newTurns(maxScans),
+		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls), scans: newTurns(maxScans), outputs: queue.New(queue.Config{MaxConcurrent: maxOutputs, MaxWaiting: maxAsking}),
 	}
 	e.inForce.Store(&cfg)
 	for _, b := range cfg.Backends {
