@@ -56,7 +56,7 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	if e.store.Path() != store.MemoryPath {
 		with.HeadFile = audit.HeadFile(e.store.Dir(), e.store.Path())
 	}
-	if err := e.store.Settle(ctx); err != nil {
+	if err = e.store.Settle(ctx); err != nil {
 		return sandboxmcp.AuditReport{}, sandboxmcp.AsError(err)
 	}
 	rep, err := audit.Verify(ctx, e.store.DB(), with)
