@@ -21,12 +21,18 @@ func (e *Engine) openAudit() (*audit.Log, error) {
 }
 
 // Audit returns the audit entries that match a query. Servers that share a state
-// directory share one log, so the page also has their entries.
+// directory share one log, so the page also has their entries. It reads all that match, to
+// count them, and so the namespaces take turns.
 func (e *Engine) Audit(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
 	c, err := e.caller(c)
 	if err != nil {
 		return sandboxmcp.AuditPage{}, err
 	}
+	done, err := inTurn(ctx, e.scans, c.Namespace)
+	if err != nil {
+		return sandboxmcp.AuditPage{}, err
+	}
+	defer done()
 	page, err := e.audit.List(ctx, c.Namespace, q)
 	if err != nil {
 		return sandboxmcp.AuditPage{}, sandboxmcp.AsError(err)
@@ -41,11 +47,16 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	if c.Namespace != "" && c.Namespace != sandboxmcp.EveryNamespace {
 		return sandboxmcp.AuditReport{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the audit log of all namespaces may be verified only by a caller that holds them all")
 	}
+	done, err := inTurn(ctx, e.scans, sandboxmcp.EveryNamespace)
+	if err != nil {
+		return sandboxmcp.AuditReport{}, err
+	}
+	defer done()
 	with := audit.Evidence{Key: e.key.ID(), Open: e.key.OpenNote, Signer: e.key, CheckpointFile: e.cfg.AuditCheckpointFile}
 	if e.store.Path() != store.MemoryPath {
 		with.HeadFile = audit.HeadFile(e.store.Dir(), e.store.Path())
 	}
-	if err := e.store.Settle(ctx); err != nil {
+	if err = e.store.Settle(ctx); err != nil {
 		return sandboxmcp.AuditReport{}, sandboxmcp.AsError(err)
 	}
 	rep, err := audit.Verify(ctx, e.store.DB(), with)

@@ -214,6 +214,8 @@ type Engine struct {
 	hostFiles    *queue.Queue // of acts on files of the host
 	installs     *queue.Queue // of installations
 	cellInstalls *queue.Queue // of those that a cell waits for
+	scans        *queue.Queue // of reads of the whole record
+	outputs      *queue.Queue // of copies of the output so far of a run
 	guard        *guard.Guard
 	counts       stats.Counts
 	limits       *limits.Policy
@@ -229,8 +231,6 @@ type Engine struct {
 	work   sync.WaitGroup // everything that Close waits for
 
 	expected chan struct{} // closed when the backend was told of Config.First; nil: Config.First is nil
-
-	copying sync.Mutex // held while the output so far of a run is copied
 
 	mu     sync.Mutex // guards the fields below
 	live   map[sandboxmcp.RequestID]*execution
@@ -253,7 +253,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		events: event.New(cfg.Now),
 		live:   map[sandboxmcp.RequestID]*execution{},
 		parses: newTurns(maxParses), fetches: newTurns(maxFetches), commands: newTurns(maxCommands), hostFiles: newTurns(maxFiles),
-		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls),
+		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls), scans: newTurns(maxScans), outputs: queue.New(queue.Config{MaxConcurrent: maxOutputs, MaxWaiting: maxAsking}),
 	}
 	e.inForce.Store(&cfg)
 	for _, b := range cfg.Backends {
@@ -261,6 +261,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	e.queue = queue.New(queueConfig(cfg))
+	e.setKnown(cfg.Namespaces)
 	//nolint:contextcheck // work in the background lives as long as the engine
 	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
 	e.warm(ctx)

@@ -27,7 +27,7 @@ func (e *Engine) Start(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 	return res, nil
 }
 
-// pending returns the result of a run that has not ended.
+// pending returns the result of a run that has not ended, without its output.
 func (e *Engine) pending(x *execution) sandboxmcp.Result {
 	e.mu.Lock()
 	ticket, r := x.ticket, x.run
@@ -48,12 +48,33 @@ func (e *Engine) pending(x *execution) sandboxmcp.Result {
 		TimeoutSeconds: x.limits.TimeoutSeconds,
 	}
 	if r != nil {
-		e.copying.Lock() // many callers may ask for a long output at once
-		defer e.copying.Unlock()
-		res.Stdout, res.Stderr, res.StdoutTruncated, res.StderrTruncated = r.Stdout.Text(), r.Stderr.Text(), r.Stdout.Cut(), r.Stderr.Cut()
 		res.ElapsedSeconds = e.cfg.Now().Sub(r.Started()).Seconds()
 	}
 	return res
+}
+
+// soFar is pending with the output so far. Many callers may ask for a long output at once: few
+// copies are made at a time, none for a caller that has left, and the namespaces take turns.
+func (e *Engine) soFar(ctx context.Context, x *execution) (sandboxmcp.Result, error) {
+	e.mu.Lock()
+	r := x.run
+	e.mu.Unlock()
+	if r == nil {
+		return e.pending(x), nil
+	}
+	done, err := inTurn(ctx, e.outputs, x.who.Namespace)
+	if err == nil {
+		defer done()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return sandboxmcp.Result{}, waitCancelled(ctx)
+	case err != nil:
+		return sandboxmcp.Result{}, err
+	}
+	res := e.pending(x)
+	res.Stdout, res.Stderr, res.StdoutTruncated, res.StderrTruncated = r.Stdout.Text(), r.Stderr.Text(), r.Stdout.Cut(), r.Stderr.Cut()
+	return res, nil
 }
 
 // Lookup returns the result of a request, or its status if it has not ended. It waits up
@@ -81,18 +102,23 @@ func (e *Engine) Lookup(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.L
 		case <-x.done:
 		case <-t.C:
 		case <-ctx.Done():
-			return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the wait was cancelled; the request goes on").WithCause(context.Cause(ctx))
+			return sandboxmcp.Result{}, waitCancelled(ctx)
 		}
 	}
 	select {
 	case <-x.done:
 	default:
-		return e.pending(x), nil
+		return e.soFar(ctx, x)
 	}
 	if x.err != nil {
 		return sandboxmcp.Result{}, x.err
 	}
 	return e.keeper.Load(ctx, c.Namespace, q.RequestID, q.Content)
+}
+
+// waitCancelled is the error of a look-up whose caller has left.
+func waitCancelled(ctx context.Context) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the wait was cancelled; the request goes on").WithCause(context.Cause(ctx))
 }
 
 // find returns a live request, or a background one that ended in an error.

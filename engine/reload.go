@@ -84,6 +84,7 @@ func (e *Engine) apply(next Config, rules host.Rules) {
 	e.host.Files.SetRoots(next.HostRoots)
 	e.limits.SetRules(next.Limits, next.Ceilings)
 	e.queue.SetBounds(next.MaxConcurrent, next.MaxQueued)
+	e.setKnown(next.Namespaces)
 	e.egress.SetRules(networkRules(&next))
 	e.web.SetAllow(next.WebAllow)
 	e.packages.SetPolicy(packagePolicy(next.Packages, next.PackagesAllow, next.PackagesDeny, next.PackagesMinAge))

@@ -15,12 +15,23 @@ const (
 	maxCommands = 8  // commands of the host; each may take a thread, a gigabyte and an hour
 	maxFiles    = 4  // files of the host; each may take 50 MiB
 	maxInstalls = 4  // installations of packages that are not known; each may take a gigabyte for what indexes list
+	maxScans    = 2  // reads of the whole record; each takes a connection of the store, which has more for what runs read
+	maxOutputs  = 2  // copies of the output so far of a run; each may take some 200 MiB
 	maxInTurn   = 64 // further calls of a namespace that wait, of each kind
+
+	maxAsking = 4096 // further look-ups of a namespace that wait to copy an output; they hold nothing
 )
 
-// newTurns makes a queue for n calls at once.
+// newTurns makes a queue for n calls at once. It knows no namespaces; see setKnown.
 func newTurns(n int) *queue.Queue {
 	return queue.New(queue.Config{MaxConcurrent: n, MaxWaiting: maxInTurn})
+}
+
+// setKnown tells every queue which namespaces are in use. Each leaves a place for those that have none.
+func (e *Engine) setKnown(known []sandboxmcp.Namespace) {
+	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls, e.scans, e.outputs} {
+		q.SetKnown(known)
+	}
 }
 
 // inTurn waits for a place in q. The namespaces take turns. The caller calls done when the

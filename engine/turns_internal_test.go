@@ -3,9 +3,13 @@ package engine
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestWorkOfTheServerTakesTurns: while as much is done as may be at once, a further call
@@ -72,4 +76,129 @@ func codeOf(err error) sandboxmcp.Code {
 		return ""
 	}
 	return sandboxmcp.CodeOf(err)
+}
+
+// TestEveryQueueLeavesAPlaceForOthers: what a namespace has runs on for as long as it likes, and may be an hour. Of
+// everything that waits for places, it leaves one to the other namespaces that the settings name.
+func TestEveryQueueLeavesAPlaceForOthers(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), HostAccess: true, Namespaces: []sandboxmcp.Namespace{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, q := range map[string]*queue.Queue{
+		"runs": e.queue, "parses": e.parses, "fetches": e.fetches, "commands": e.commands, "files of the host": e.hostFiles,
+		"installations": e.installs, "installations of cells": e.cellInstalls, "reads of the record": e.scans, "outputs so far": e.outputs,
+	} {
+		all := q.Stats().MaxConcurrent
+		for range all - 1 {
+			if _, err := inTurn(t.Context(), q, "a"); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if _, err := inTurn(over, q, "a"); codeOf(err) != sandboxmcp.CodeCancelled {
+			t.Errorf("%s: number %d of a: got %v, want it to wait", name, all, err)
+		}
+		if done, err := inTurn(t.Context(), q, "b"); err != nil {
+			t.Errorf("%s: the first of b: got %v, want it admitted", name, err)
+		} else {
+			done()
+		}
+	}
+	next := e.cfg
+	next.Namespaces = nil
+	e.apply(next, host.Rules{})
+	if _, err := inTurn(t.Context(), e.cellInstalls, "a"); err != nil {
+		t.Errorf("the settings name no other namespace anymore: got %v, want every place for a", err)
+	}
+}
+
+// TestListsOfTheRecordTakeTurns: while a namespace reads the record for as long as it likes, another one reads it too, and
+// the store has a connection more for what runs read.
+func TestListsOfTheRecordTakeTurns(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), Namespaces: []sandboxmcp.Namespace{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for range maxScans - 1 {
+		if _, err := inTurn(t.Context(), e.scans, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.Audit(over, sandboxmcp.Caller{Namespace: "a"}, sandboxmcp.AuditQuery{}); codeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("a further list of a: got %v, want it to wait", err)
+	}
+	if _, err := e.Audit(t.Context(), sandboxmcp.Caller{Namespace: "b"}, sandboxmcp.AuditQuery{}); err != nil {
+		t.Errorf("a list of b: got %v, want it", err)
+	}
+	last, err := inTurn(t.Context(), e.scans, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.VerifyAudit(over, sandboxmcp.Caller{}); codeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("with no place left: got %v of a check of the whole record, want it to wait", err)
+	}
+	last()
+	if got := e.store.DB().Stats().MaxOpenConnections; got <= maxScans {
+		t.Errorf("got %d connections that read, want more than the %d reads of the record", got, maxScans)
+	}
+}
+
+// TestLookUpsTakeTurns: while a namespace copies the output of its runs for as long as it likes, another one looks up its
+// own run, and a look-up whose caller has left copies nothing.
+func TestLookUpsTakeTurns(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), Namespaces: []sandboxmcp.Namespace{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	look := func(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Result, error) {
+		return e.Lookup(ctx, sandboxmcp.Caller{Namespace: ns}, sandboxmcp.Lookup{RequestID: sandboxmcp.RequestID("req-" + ns)})
+	}
+	for _, ns := range e.cfg.Namespaces {
+		r, _ := run.Begin(t.Context(), run.Config{Now: time.Now, Limits: sandboxmcp.Limits{MaxOutputBytes: 100, TimeoutSeconds: 3600}})
+		defer r.Close()
+		if _, err = r.Stdout.Write([]byte("of " + ns)); err != nil {
+			t.Fatal(err)
+		}
+		id := sandboxmcp.RequestID("req-" + ns)
+		x := &execution{order: order{who: sandboxmcp.Caller{Namespace: ns}, req: sandboxmcp.Request{ID: id}}, run: r, done: make(chan struct{}), cancel: func(error) {}}
+		e.mu.Lock()
+		e.live[id] = x
+		e.mu.Unlock()
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err = look(over, "a"); codeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("a caller that has left: got %v, want cancelled", err)
+	}
+	for range maxOutputs - 1 {
+		if _, err = inTurn(t.Context(), e.outputs, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waiting = maxInTurn + 1 // none is refused
+	ended := make(chan error, waiting)
+	all, stop := context.WithCancel(t.Context())
+	for range waiting {
+		go func() {
+			_, err := look(all, "a")
+			ended <- err
+		}()
+	}
+	testkit.UntilEqual(t, "look-ups of a that wait", waiting, func() int { return e.outputs.Stats().Queued })
+	if got, err := look(t.Context(), "b"); err != nil || got.Stdout != "of b" {
+		t.Errorf("a look-up of b: got %q and %v, want its output", got.Stdout, err)
+	}
+	stop()
+	for range waiting {
+		if err := <-ended; codeOf(err) != sandboxmcp.CodeCancelled {
+			t.Errorf("a look-up of a: got %v, want cancelled", err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 // Package queue admits requests. It admits a bounded number at a time, takes turns between
-// namespaces, and keeps the order of arrival within a namespace. It also bounds the kernel
-// tasks of the sandboxes of all admitted requests and sessions.
+// namespaces, and keeps the order of arrival within a namespace. A namespace that has places
+// leaves one for the others, because requests may take an hour. The queue also bounds the
+// kernel tasks of the sandboxes of all admitted requests and sessions.
 package queue
 
 import (
@@ -18,7 +19,14 @@ type Config struct {
 	MaxTasks      int // kernel tasks of all sandboxes together; 0: not bounded
 
 	MaxBytes int64 // bytes of the waiting requests of one namespace, if more than one waits; 0: not bounded
+
+	// Known are namespaces in use. The queue also remembers the last ones that have entered it. As long as one
+	// of these has no place, a namespace that has some leaves it one; of a single place none is kept.
+	Known []sandboxmcp.Namespace
 }
+
+// maxSeen bounds the namespaces that a queue remembers. Tokens may name any number of them.
+const maxSeen = 64
 
 // MostTasks returns the largest task limit that one sandbox may have: half of MaxTasks, or
 // 0 if tasks are not bounded. Sessions hold at most the other half. So every request fits
@@ -31,6 +39,8 @@ type Queue struct {
 
 	mu        sync.Mutex
 	active    int
+	places    map[sandboxmcp.Namespace]int // what each namespace has of active
+	seen      []sandboxmcp.Namespace       // namespaces that are not in cfg.Known, oldest first
 	waiting   map[sandboxmcp.Namespace][]*Ticket
 	turn      []sandboxmcp.Namespace // namespaces with waiting requests; the first is next
 	short     []*Ticket              // admitted requests that wait for tasks, oldest first
@@ -42,7 +52,7 @@ type Queue struct {
 // New returns an empty queue.
 func New(cfg Config) *Queue {
 	cfg.MaxConcurrent, cfg.MaxWaiting = max(cfg.MaxConcurrent, 1), max(cfg.MaxWaiting, 1)
-	return &Queue{cfg: cfg, waiting: map[sandboxmcp.Namespace][]*Ticket{}}
+	return &Queue{cfg: cfg, places: map[sandboxmcp.Namespace]int{}, waiting: map[sandboxmcp.Namespace][]*Ticket{}}
 }
 
 // MostTasks returns the largest task limit that one sandbox may have; 0: tasks are not
@@ -56,6 +66,49 @@ func (q *Queue) SetBounds(maxConcurrent, maxWaiting int) {
 	defer q.mu.Unlock()
 	q.cfg.MaxConcurrent, q.cfg.MaxWaiting = max(maxConcurrent, 1), max(maxWaiting, 1)
 	q.admitLocked()
+}
+
+// SetKnown replaces [Config.Known]. Requests that are admitted already stay so.
+func (q *Queue) SetKnown(known []sandboxmcp.Namespace) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cfg.Known = known
+	q.admitLocked()
+}
+
+// seeLocked remembers a namespace that has a request.
+func (q *Queue) seeLocked(ns sandboxmcp.Namespace) {
+	if slices.Contains(q.cfg.Known, ns) || slices.Contains(q.seen, ns) {
+		return
+	}
+	if len(q.seen) == maxSeen {
+		q.seen = slices.Delete(q.seen, 0, 1)
+	}
+	q.seen = append(q.seen, ns)
+}
+
+// keptLocked returns how many places are kept from a namespace for others.
+func (q *Queue) keptLocked(ns sandboxmcp.Namespace) int {
+	if q.places[ns] == 0 {
+		return 0
+	}
+	without := func(other sandboxmcp.Namespace) bool { return q.places[other] == 0 }
+	if slices.ContainsFunc(q.cfg.Known, without) || slices.ContainsFunc(q.seen, without) {
+		return min(1, q.cfg.MaxConcurrent/2)
+	}
+	return 0
+}
+
+// roomLocked reports whether there is a place for a request of the namespace.
+func (q *Queue) roomLocked(ns sandboxmcp.Namespace) bool {
+	return q.active < q.cfg.MaxConcurrent && q.active+q.keptLocked(ns) < q.cfg.MaxConcurrent
+}
+
+// admitOneLocked gives a place to a ticket.
+func (q *Queue) admitOneLocked(t *Ticket) {
+	q.active++
+	q.places[t.ns]++
+	close(t.admitted)
 }
 
 // Ticket is a place in the queue, and later the admission itself.
@@ -79,12 +132,12 @@ func (q *Queue) Enter(ns sandboxmcp.Namespace, bytes int64) (*Ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := &Ticket{q: q, ns: ns, bytes: bytes, admitted: make(chan struct{})}
-	if q.active < q.cfg.MaxConcurrent && len(q.turn) == 0 {
-		q.active++
-		close(t.admitted)
+	q.seeLocked(ns)
+	line := q.waiting[ns]
+	if len(line) == 0 && q.roomLocked(ns) { // then there is no room for those that wait
+		q.admitOneLocked(t)
 		return t, nil
 	}
-	line := q.waiting[ns]
 	if len(line) >= q.cfg.MaxWaiting {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests of namespace %s are waiting already and %d run; this one would be number %d", len(line), ns, q.active, len(line)+1).
 			WithHint("ask again in a few seconds").With("place", len(line)+1).With("retry_after_seconds", 2)
@@ -248,24 +301,29 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 		q.processed++
 	}
 	q.active--
+	if q.places[t.ns]--; q.places[t.ns] == 0 {
+		delete(q.places, t.ns)
+	}
 	q.admitLocked()
 }
 
-// admitLocked admits waiting requests while there is room.
+// admitLocked admits waiting requests while there is room for any of them.
 func (q *Queue) admitLocked() {
-	for q.active < q.cfg.MaxConcurrent && len(q.turn) > 0 {
-		ns := q.turn[0]
+	for {
+		i := slices.IndexFunc(q.turn, q.roomLocked)
+		if i < 0 {
+			return
+		}
+		ns := q.turn[i]
 		line := q.waiting[ns]
-		next := line[0]
-		q.turn = q.turn[1:]
+		q.turn = slices.Delete(q.turn, i, i+1)
 		if len(line) > 1 {
 			q.waiting[ns] = line[1:]
 			q.turn = append(q.turn, ns) // the other namespaces come first
 		} else {
 			delete(q.waiting, ns)
 		}
-		q.active++
-		close(next.admitted)
+		q.admitOneLocked(line[0])
 	}
 }
 

@@ -226,3 +226,73 @@ func TestSetBounds(t *testing.T) {
 	}
 	third.Release()
 }
+
+// TestLeavesAPlaceForOthers: a namespace whose requests go on takes every place but one as long as another known
+// namespace has none. What waits may not stop the other one, whose requests come first there.
+func TestLeavesAPlaceForOthers(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 3, MaxWaiting: 8, Known: []sandboxmcp.Namespace{"a", "b"}})
+	a1, a2, a3 := enter(t, q, "a"), enter(t, q, "a"), enter(t, q, "a")
+	if !isAdmitted(a1) || !isAdmitted(a2) {
+		t.Fatal("the first two of a: got one waiting, want both admitted")
+	}
+	if got := a3.Place(); got != 1 {
+		t.Fatalf("the third of a: got place %d, want it to wait for b", got)
+	}
+	b1 := enter(t, q, "b")
+	if !isAdmitted(b1) {
+		t.Fatal("the first of b: got it waiting, want it admitted")
+	}
+	b1.Release()
+	if got := a3.Place(); got != 1 {
+		t.Errorf("after b has ended: got place %d, want the third of a to wait", got)
+	}
+	b1, b2 := enter(t, q, "b"), enter(t, q, "b")
+	if !isAdmitted(b1) || b2.Place() != 1 {
+		t.Errorf("two of b: got places %d and %d, want 0 and 1", b1.Place(), b2.Place())
+	}
+	a1.Release()
+	if a3.Place() != 0 || b2.Place() != 1 {
+		t.Errorf("both have places: got places %d of a and %d of b, want 0 and 1: it is a's turn", a3.Place(), b2.Place())
+	}
+}
+
+// TestRemembersNamespacesForWhichAPlaceIsKept: a namespace that nobody has named is known once it has entered. With one
+// namespace, and with one place, none is kept.
+func TestRemembersNamespacesForWhichAPlaceIsKept(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 2, MaxWaiting: 100, Known: []sandboxmcp.Namespace{"a"}})
+	a1, a2 := enter(t, q, "a"), enter(t, q, "a")
+	if !isAdmitted(a1) || !isAdmitted(a2) {
+		t.Error("two of the only namespace: got one waiting, want both admitted")
+	}
+	b := enter(t, q, "b")
+	a3 := enter(t, q, "a")
+	a1.Release()
+	if b.Place() != 0 || a3.Place() != 1 {
+		t.Errorf("after one has ended: got places %d of b and %d of a, want 0 and 1", b.Place(), a3.Place())
+	}
+	b.Release()
+	if got := a3.Place(); got != 1 {
+		t.Errorf("b has been seen: got place %d, want the next of a to wait", got)
+	}
+	q.SetBounds(1, 100)
+	a2.Release()
+	if got := a3.Place(); got != 0 {
+		t.Errorf("one place: got place %d, want a admitted", got)
+	}
+}
+
+// TestSetKnownKeepsAPlace: namespaces that become known are left a place by the next request, and those that are known no
+// longer are left none.
+func TestSetKnownKeepsAPlace(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 2, MaxWaiting: 8})
+	first := enter(t, q, "a")
+	q.SetKnown([]sandboxmcp.Namespace{"b"})
+	next := enter(t, q, "a")
+	if !isAdmitted(first) || next.Place() != 1 {
+		t.Errorf("got places %d and %d, want 0 and 1", first.Place(), next.Place())
+	}
+	q.SetKnown(nil)
+	if !isAdmitted(next) {
+		t.Error("without other namespaces: got it waiting, want it admitted")
+	}
+}

@@ -96,10 +96,14 @@ func (d database) writer() (*sql.DB, error) {
 	return single(preparedConnector{c}), nil
 }
 
+// readers bounds the connections that read. Reads take milliseconds, except for those that read
+// the whole audit, of which an engine does two at once: a third connection lets runs look up
+// their secrets meanwhile. More would use up descriptors, because SQLite keeps those of closed
+// connections open.
+const readers = 3
+
 // reader makes the pool for reading. A database in memory is read without waiting for the
-// writer's table locks. Reads take milliseconds, except for one that checks the whole audit: a
-// second connection lets runs look up their secrets meanwhile. More connections would use up
-// descriptors, because SQLite keeps those of closed connections open.
+// writer's table locks.
 func (d database) reader() (*sql.DB, error) {
 	p := "&_busy_timeout=" + strconv.FormatInt(d.busy.Milliseconds(), 10) + "&_query_only=1&_dqs=0"
 	if d.memory() {
@@ -110,7 +114,7 @@ func (d database) reader() (*sql.DB, error) {
 		return nil, err
 	}
 	db := single(c)
-	db.SetMaxOpenConns(2)
+	db.SetMaxOpenConns(readers)
 	db.SetConnMaxIdleTime(readerIdle)
 	return db, nil
 }

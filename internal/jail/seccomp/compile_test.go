@@ -517,7 +517,7 @@ func TestVerdicts(t *testing.T) {
 		{full, "memfd_create", [6]uint64{}, no(enosys)},
 		{full, "shmget", [6]uint64{}, no(enosys)},
 		{full, "socket", [6]uint64{1, 1, 0}, no(eafnosup)},
-		{full, "socketpair", [6]uint64{1}, seccomp.Allow},
+		{full, "socketpair", [6]uint64{1, 1}, seccomp.Allow},
 		{full, "sched_setaffinity", [6]uint64{}, no(eperm)},
 		{none, "map_shadow_stack", [6]uint64{}, seccomp.Allow},
 		{full, "map_shadow_stack", [6]uint64{}, no(enosys)}, // RLIMIT_DATA does not limit it

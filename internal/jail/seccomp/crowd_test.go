@@ -117,3 +117,16 @@ func TestNoProgramLooksForHoles(t *testing.T) {
 		})
 	}
 }
+
+// TestPairsReachNoOtherSocket: without sockets of its own, a program gets no pair that can send to the path of a host's
+// socket.
+func TestPairsReachNoOtherSocket(t *testing.T) {
+	none, refused := seccomp.Variant{NoSockets: true}, seccomp.Refuse(97)
+	checkVerdicts(t, []verdict{
+		{none, "socketpair", [6]uint64{1, 1}, seccomp.Allow},
+		{none, "socketpair", [6]uint64{1, 5 | 0x80800}, seccomp.Allow}, // with SOCK_CLOEXEC and SOCK_NONBLOCK
+		{none, "socketpair", [6]uint64{1, 2 | 0x80800}, refused},
+		{none, "socketpair", [6]uint64{1, 3}, refused}, // the kernel takes it for datagrams
+		{seccomp.Variant{}, "socketpair", [6]uint64{1, 2}, seccomp.Allow},
+	})
+}

@@ -146,7 +146,8 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "epoll_ctl":
 		return v.noticed(Allow, int32(args[1]) == 1)
 	case "socketpair":
-		return unless(int32(args[0]) != 1, Refuse(errEAFNOSUPPORT))
+		kind := args[1] & 15
+		return unless(int32(args[0]) != 1 || v.NoSockets && kind != 1 && kind != 5, Refuse(errEAFNOSUPPORT))
 	case "personality":
 		return unless(uint32(args[0]) != 0 && uint32(args[0]) != 1<<32-1, Refuse(errEPERM))
 	case "mmap":

@@ -130,7 +130,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["getsockopt"] = rule{receiveClauses(), Allow}
 	diskRules(rules)
 	manyRules(rules)
-	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
+	rules["socketpair"] = p.pairRule()
 	rules["personality"] = rule{
 		[]clause{{[]test{equal(0, 0)}, Allow}, {[]test{equal(0, 0xffffffff)}, Allow}}, Refuse(errEPERM),
 	}
@@ -231,12 +231,24 @@ const (
 	typeStream   = 1
 	typeDatagram = 2
 	typeRaw      = 3
+	typeSequence = 5
 	typePacket   = 10 // turns the inet family into the packet family
 
 	protoAny = 0
 	protoTCP = 6
 	protoUDP = 17
 )
+
+// pairRule is the rule of socketpair. A socket for datagrams can send to the path of any Unix socket, so a sandbox that has
+// no sockets of its own gets connected pairs only.
+func (p Policy) pairRule() rule {
+	local := equal(0, familyUnix)
+	clauses := []clause{{[]test{local}, Allow}}
+	if p.variant.NoSockets {
+		clauses = []clause{{[]test{local, masked(1, typeMask, typeStream)}, Allow}, {[]test{local, masked(1, typeMask, typeSequence)}, Allow}}
+	}
+	return rule{clauses, Refuse(errEAFNOSUPPORT)}
+}
 
 // All three arguments are int in the kernel, so only the low words are compared. Netlink is
 // not allowed, because data that waits in its sockets is memory that no limit counts. A

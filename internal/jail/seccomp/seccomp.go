@@ -99,8 +99,8 @@ type Variant struct {
 	// shared mappings and System V IPC. It is for a sandbox that limits memory per process.
 	NoSharedMemory bool
 
-	// NoSockets makes socket fail for every family. socketpair still works. It is for a
-	// sandbox without a network namespace.
+	// NoSockets makes socket fail for every family. socketpair still makes connected sockets,
+	// but none for datagrams. It is for a sandbox without a network namespace.
 	NoSockets bool
 
 	// NoIPv6 is for a kernel without IPv6. For each socket of a family that it does not

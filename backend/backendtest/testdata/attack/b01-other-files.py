@@ -8,6 +8,8 @@
 # expect[L1,held] sysv: ok|ENOENT
 # expect abstract: ECONNREFUSED
 # expect[L1] abstract: EAFNOSUPPORT
+# expect datagram: ENOENT
+# expect[L1] datagram: EAFNOSUPPORT
 # expect port: ECONNREFUSED
 # expect[L1] port: EAFNOSUPPORT
 # expect mqueue: none
@@ -62,6 +64,7 @@ def connect(family, address):
 
 
 attempt("abstract", connect(socket.AF_UNIX, "\0sandboxmcp-neighbour"))
+attempt("datagram", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b"x", "/run/none"))
 attempt("port", connect(socket.AF_INET, ("127.0.0.1", 8080)))
 attempt("mqueue", lambda: "there" if os.path.exists("/dev/mqueue") and os.access("/dev/mqueue", os.R_OK) and os.listdir("/dev/mqueue") else "none")
 
