@@ -49,6 +49,7 @@ func (b *Backend) variantOf(mode jail.Mode, limited bool) seccomp.Variant {
 		HostFiles:      b.cfg.Writable,
 		NoAttributes:   mode == jail.ModePlain,
 		NoModes:        mode == jail.ModePlain && os.Geteuid() != 0, // programs of a server of root have another user, see settle
+		NoTruncate:     mode == jail.ModePlain && !jail.GovernsTruncate(),
 		Notices:        jail.HaveNotices(),
 	}
 }

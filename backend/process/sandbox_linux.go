@@ -436,6 +436,9 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 	}
 	if mode == jail.ModePlain {
 		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakTasks, weakUser)
+		if s.hall.LandlockABI() < 6 && s.sharesUser() {
+			iso.Weak = append(iso.Weak, weakSignals)
+		}
 	}
 	return iso, nil
 }

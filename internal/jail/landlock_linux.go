@@ -45,6 +45,9 @@ func landlockABI() int {
 	return int(v)
 }
 
+// GovernsTruncate reports whether Landlock keeps programs from emptying files that they cannot open for writing.
+func GovernsTruncate() bool { return landlockABI() >= 3 }
+
 // handledFS returns every file right that an ABI version knows.
 func handledFS(abi int) uint64 {
 	fs := uint64(1<<13 - 1)

@@ -65,3 +65,28 @@ func (p Policy) wideRules(rules map[string]rule, a Arch) {
 	first("ioctl", clause{[]test{oneOf(1, []uint32{ioctlSetFlags, ioctlDedupe})}, Refuse(errENOTTY)})
 	first("fcntl", clause{[]test{equal(1, fcntlSetHint)}, Refuse(errEINVAL)})
 }
+
+// openTruncate is O_TRUNC, and openFor the part of the flags that says what for (fcntl.h); in it, openNothing is for
+// neither reading nor writing.
+const (
+	openTruncate = 0o1000
+	openFor      = 3
+	openNothing  = 3
+)
+
+// truncateRules are the rules of Variant.NoTruncate. To open a file for writing is governed by Landlock; to empty it
+// without that is not, before ABI 3.
+func truncateRules(rules map[string]rule) {
+	rules["truncate"] = rule{otherwise: Refuse(errEPERM)}
+	for name, flags := range map[string]uint8{"open": 1, "openat": 2} {
+		r, there := rules[name]
+		if !there {
+			continue
+		}
+		emptied := []clause{
+			{[]test{masked(flags, openTruncate|openFor, openTruncate)}, Refuse(errEPERM)},
+			{[]test{masked(flags, openTruncate|openFor, openTruncate|openNothing)}, Refuse(errEPERM)},
+		}
+		rules[name] = rule{append(emptied, r.clauses...), r.otherwise}
+	}
+}

@@ -47,3 +47,20 @@ func TestAttributesOfHostFiles(t *testing.T) {
 		verdict{none, "getxattr", [6]uint64{pointer}, seccomp.Allow},
 	))
 }
+
+// TestNoFileIsEmptied: before ABI 3, Landlock does not keep a program from emptying a file without opening it for writing.
+func TestNoFileIsEmptied(t *testing.T) {
+	old, create := seccomp.Variant{NoAttributes: true, NoTruncate: true}, uint64(0o100)
+	refused := seccomp.Refuse(1)
+	checkVerdicts(t, []verdict{
+		{old, "truncate", [6]uint64{1 << 40, 0}, refused},
+		{old, "openat", [6]uint64{3, 1 << 40, 0o1000}, refused},
+		{old, "openat", [6]uint64{3, 1 << 40, 0o1000 | 3}, refused}, // neither for reading nor for writing
+		{old, "openat", [6]uint64{3, 1 << 40, 0o1000 | create | 1<<32}, refused},
+		{old, "openat", [6]uint64{3, 1 << 40, 0o1000 | create | 1}, seccomp.Allow}, // Landlock governs it
+		{old, "openat", [6]uint64{3, 1 << 40, 0o1000 | create | 2}, seccomp.Allow},
+		{old, "openat", [6]uint64{3, 1 << 40, create}, seccomp.Allow},
+		{seccomp.Variant{NoAttributes: true}, "openat", [6]uint64{3, 1 << 40, 0o1000}, seccomp.Allow},
+		{seccomp.Variant{NoAttributes: true}, "truncate", [6]uint64{1 << 40, 0}, seccomp.Allow},
+	})
+}

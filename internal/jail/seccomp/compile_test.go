@@ -96,7 +96,7 @@ func variants() []seccomp.Variant {
 	for bits := range 32 {
 		all = append(all, variantOf(uint8(bits)))
 	}
-	return append(all, seccomp.Variant{NoIPv6: true}, seccomp.Variant{Notices: true}, seccomp.Variant{Notices: true, NoIPv6: true}, seccomp.Variant{Notices: true, NoSockets: true}, seccomp.Variant{HostFiles: true}, seccomp.Variant{Scratch: true}, seccomp.Variant{HostFiles: true, Notices: true, NoSharedMemory: true}, seccomp.Variant{NoSharedMemory: true, Watched: true, Notices: true}, seccomp.Variant{NoAttributes: true, SelfOnly: true}, seccomp.Variant{NoAttributes: true, NoModes: true, NoSockets: true, SelfOnly: true, Notices: true})
+	return append(all, seccomp.Variant{NoIPv6: true}, seccomp.Variant{Notices: true}, seccomp.Variant{Notices: true, NoIPv6: true}, seccomp.Variant{Notices: true, NoSockets: true}, seccomp.Variant{HostFiles: true}, seccomp.Variant{Scratch: true}, seccomp.Variant{HostFiles: true, Notices: true, NoSharedMemory: true}, seccomp.Variant{NoSharedMemory: true, Watched: true, Notices: true}, seccomp.Variant{NoAttributes: true, SelfOnly: true}, seccomp.Variant{NoAttributes: true, NoModes: true, NoSockets: true, SelfOnly: true, Notices: true}, seccomp.Variant{NoAttributes: true, NoTruncate: true})
 }
 
 func variantOf(bits uint8) seccomp.Variant {
@@ -140,7 +140,7 @@ func TestFilterDecidesAsThePolicy(t *testing.T) {
 func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 	values := edges()
 	for _, a := range arches {
-		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}, {NoIPv6: true}, {HostFiles: true}, {Scratch: true}, {Notices: true}, {NoAttributes: true}, {NoAttributes: true, NoModes: true}} {
+		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}, {NoIPv6: true}, {HostFiles: true}, {Scratch: true}, {Notices: true}, {NoAttributes: true}, {NoAttributes: true, NoModes: true}, {NoTruncate: true, HostFiles: true}} {
 			p, m := seccomp.New(v), compiled(t, v, a)
 			same := func(c seccomp.Call) {
 				if got, want := m.run(t, c), p.Decide(a, c); got != want {

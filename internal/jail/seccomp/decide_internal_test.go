@@ -50,6 +50,9 @@ func (p Policy) Decide(a Arch, c Call) Verdict {
 
 func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	v := p.variant
+	if v.NoTruncate && empties(name, args) && slices.Contains(baselineOf(a), name) {
+		return Refuse(errEPERM)
+	}
 	if verdict, ok := v.decideAttributes(name, args); ok && v.NoAttributes && slices.Contains(baselineOf(a), name) {
 		return verdict
 	}
@@ -180,6 +183,12 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	default:
 		return Refuse(errENOSYS)
 	}
+}
+
+// empties reports whether a call empties a file and opens it for writing neither before nor now.
+func empties(name string, args [6]uint64) bool {
+	flags, opens := map[string]uint64{"open": args[1], "openat": args[2]}[name]
+	return name == "truncate" || opens && flags>>9%2 == 1 && (flags%4 == 0 || flags%4 == 3)
 }
 
 // directly reports whether a call opens a file so that reads bypass the host's memory.

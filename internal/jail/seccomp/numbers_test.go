@@ -21,7 +21,7 @@ func numberOf(t testing.TB, a seccomp.Arch, name string) uint32 {
 		"setsockopt": {54, 208}, "prlimit64": {302, 261}, "setrlimit": {160, 164}, "setpriority": {141, 140}, "sched_setparam": {142, 118},
 		"sched_setscheduler": {144, 119}, "sched_setattr": {314, 274}, "ioprio_set": {251, 30}, "process_mrelease": {448, 448},
 		"seccomp": {317, 277}, "prctl": {157, 167}, "setxattr": {188, 5}, "lsetxattr": {189, 6}, "fsetxattr": {190, 7}, "setxattrat": {463, 463}, "close_range": {436, 436},
-		"renameat2": {316, 276}, "fchmod": {91, 52}, "fchmodat": {268, 53}, "fchmodat2": {452, 452}, "utimensat": {280, 88}, "fchown": {93, 55}, "fchownat": {260, 54}, "getxattr": {191, 8}, "fremovexattr": {199, 16}, "removexattrat": {466, 466}, "mknodat": {259, 33}, "openat2": {437, 437}, "mkdirat": {258, 34},
+		"renameat2": {316, 276}, "truncate": {76, 45}, "fchmod": {91, 52}, "fchmodat": {268, 53}, "fchmodat2": {452, 452}, "utimensat": {280, 88}, "fchown": {93, 55}, "fchownat": {260, 54}, "getxattr": {191, 8}, "fremovexattr": {199, 16}, "removexattrat": {466, 466}, "mknodat": {259, 33}, "openat2": {437, 437}, "mkdirat": {258, 34},
 		"madvise": {28, 233}, "mincore": {27, 232}, "cachestat": {451, 451}, "preadv2": {327, 286}, "fallocate": {285, 47}, "lseek": {8, 62}, "vmsplice": {278, 75}, "splice": {275, 76}, "sendfile": {40, 71}, "sendmmsg": {307, 269}, "recvmmsg": {299, 243}, "sync_file_range": {277, 84}, "semtimedop": {220, 192}, "semop": {65, 193}, "semget": {64, 190}, "map_shadow_stack": {453, 453},
 		"landlock_create_ruleset": {444, 444}, "landlock_add_rule": {445, 445}, "landlock_restrict_self": {446, 446},
 		"inotify_add_watch": {254, 27}, "inotify_init1": {294, 26}, "timerfd_create": {283, 85}, "signalfd4": {289, 74}, "eventfd2": {290, 19},

@@ -165,6 +165,9 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if p.variant.NoAttributes {
 		p.wideRules(rules, a)
 	}
+	if p.variant.NoTruncate {
+		truncateRules(rules)
+	}
 	if p.variant.Watched {
 		set([]string{"sched_setaffinity"}, Refuse(errEPERM))
 	}

@@ -131,6 +131,10 @@ type Variant struct {
 	// have the user id of the server, so that files of that user are theirs.
 	NoAttributes, NoModes bool
 
+	// NoTruncate lets a program empty no file that it cannot open for writing. It is for a sandbox like that of
+	// NoAttributes under a Landlock that does not govern it.
+	NoTruncate bool
+
 	// Scratch avoids the instruction that copies A to X, for interpreters that get it wrong:
 	// that of gVisor copies X to A (pkg/bpf/interpreter.go, September 2026). The decisions are the
 	// same.
