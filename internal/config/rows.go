@@ -79,8 +79,7 @@ var reloaded = []string{
 // table is the list of all settings, in the order of the documentation, bound
 // to the fields of c.
 func table(c *Config) []row {
-	var all []row
-	for _, g := range []struct {
+	groups := []struct {
 		name string
 		rows []row
 	}{
@@ -102,7 +101,13 @@ func table(c *Config) []row {
 		{"HTTP", httpRows(c)},
 		{"Log", logRows(&c.Tools)},
 		{"Tests only", testRows(c)},
-	} {
+	}
+	n := 0
+	for _, g := range groups {
+		n += len(g.rows)
+	}
+	all := make([]row, 0, n)
+	for _, g := range groups {
 		for _, r := range g.rows {
 			r.group, r.live = g.name, slices.Contains(reloaded, r.key)
 			all = append(all, r)
