@@ -2,6 +2,7 @@ package dockerapi
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -54,12 +55,12 @@ func TestCalls(t *testing.T) {
 		"limits": {func(ctx context.Context, a *Client) (any, error) { return a.ContainerLimits(ctx, "c1") }, "GET /containers/c1/stats?one-shot=true&stream=false", "", 200, `{"memory_stats":{"limit":5},"pids_stats":{"limit":18446744073709551615}}`, Limits{5, 1<<64 - 1}},
 		"images": {func(ctx context.Context, a *Client) (any, error) { return a.ImageList(ctx, "l") }, "GET /images/json?filters={\"label\":{\"l\":true}}", "", 200, `[{"Id":"sha256:1","RepoTags":null,"Size":7,"Created":9}]`, []Image{{ID: "sha256:1", Size: 7, Created: 9}}},
 		"image": {func(ctx context.Context, a *Client) (any, error) {
-			id, labels, err := a.ImageInspect(ctx, "r:5/a?b%2e:1")
-			return id + labels["l"], err
-		}, "GET /images/r:5/a?b%2e:1/json", "", 200, `{"Id":"sha256:1","Config":{"Labels":{"l":"1"}}}`, "sha256:11"},
+			i, err := a.ImageInspect(ctx, "r:5/a?b%2e:1")
+			return fmt.Sprint(i.ID, i.Config.Labels, i.Config.Volumes), err
+		}, "GET /images/r:5/a?b%2e:1/json", "", 200, `{"Id":"sha256:1","Config":{"Labels":{"l":"1"},"Volumes":{"/vol":{}}}}`, "sha256:1map[l:1] map[/vol:{}]"},
 		"image, no config": {func(ctx context.Context, a *Client) (any, error) {
-			id, _, err := a.ImageInspect(ctx, "a")
-			return id, err
+			i, err := a.ImageInspect(ctx, "a")
+			return i.ID, err
 		}, "GET /images/a/json", "", 200, `{"Id":"sha256:1","Config":null}`, "sha256:1"},
 		"tag":        {func(ctx context.Context, a *Client) (any, error) { return nil, a.ImageTag(ctx, "sha256:1", "r:5/a:2") }, "POST /images/sha256:1/tag?repo=r:5/a&tag=2", "", 201, "", nil},
 		"tag latest": {func(ctx context.Context, a *Client) (any, error) { return nil, a.ImageTag(ctx, "sha256:1", "r:5/a") }, "POST /images/sha256:1/tag?repo=r:5/a&tag=latest", "", 201, "", nil},
@@ -123,7 +124,7 @@ func TestAnswersThatSayFailure(t *testing.T) {
 	}{
 		"wait":                     {func(a *Client) error { _, err := a.ContainerWait(t.Context(), "x", Removed); return err }, `{"StatusCode":0,"Error":{"Message":"busy"}}`, "busy"},
 		"create names nothing":     {func(a *Client) error { _, err := a.ContainerCreate(t.Context(), Container{}); return err }, `{}`, "does not name the container"},
-		"inspect names nothing":    {func(a *Client) error { _, _, err := a.ImageInspect(t.Context(), "x"); return err }, `{}`, "does not tell the id"},
+		"inspect names nothing":    {func(a *Client) error { _, err := a.ImageInspect(t.Context(), "x"); return err }, `{}`, "does not tell the id"},
 		"import":                   {importing, `{"status":"x"}{"errorDetail":{"message":"no space"}}`, "the engine answers: no space"},
 		"import of an old engine":  {importing, `{"error":"no space"}`, "the engine answers: no space"},
 		"import names nothing":     {importing, `{"status":"x"}`, "does not name the image"},
@@ -149,7 +150,7 @@ func TestNamesAreNoPaths(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "/", "..", ".", "a//b", "a/../b", "../containers/x", "a/", "a/."} {
-		if _, _, err := a.ImageInspect(t.Context(), name); err == nil || IsUnreachable(err) {
+		if _, err := a.ImageInspect(t.Context(), name); err == nil || IsUnreachable(err) {
 			t.Errorf("image %q: got %v, want that it is refused", name, err)
 		}
 		if err := a.ImageTag(t.Context(), name, "x"); err == nil || IsUnreachable(err) {
