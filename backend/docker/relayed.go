@@ -468,7 +468,7 @@ func (x *box) report(seen relay.Seen, named string, held, weak []string) sandbox
 	release, _, _ := strings.Cut(seen.Kernel, " ")
 	iso := sandboxmcp.Isolation{Backend: Name, Kernel: release, Tier: sandboxmcp.TierL1, PolicySHA256: e.policy(x.b.runtime()), Weak: []string{}}
 	iso.Walls = append(seenWalls(seen, x.spec), held...)
-	iso.Weak = append(iso.Weak, weak...)
+	iso.Weak = append(append(iso.Weak, weak...), seen.WeakDisks()...)
 	e.mu.Lock()
 	iso.Weak = append(iso.Weak, e.weak...)
 	e.mu.Unlock()
