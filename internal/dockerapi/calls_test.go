@@ -33,8 +33,8 @@ func TestCalls(t *testing.T) {
 		},
 		"info": {
 			func(ctx context.Context, a *Client) (any, error) { return a.Info(ctx) },
-			"GET /info", "", 200, `{"Runtimes":{"runc":{"path":"runc"}},"Architecture":"x86_64","SecurityOptions":["name=rootless"],"KernelVersion":"6.1","SystemTime":"2026-01-01T00:00:00Z"}`,
-			Info{map[string]struct{}{"runc": {}}, "x86_64", []string{"name=rootless"}, "6.1", "2026-01-01T00:00:00Z"},
+			"GET /info", "", 200, `{"Runtimes":{"runc":{"path":"runc"}},"Architecture":"x86_64","SecurityOptions":["name=rootless"],"KernelVersion":"6.1","SystemTime":"2026-01-01T00:00:00Z","NCPU":2}`,
+			Info{map[string]struct{}{"runc": {}}, "x86_64", []string{"name=rootless"}, "6.1", "2026-01-01T00:00:00Z", 2},
 		},
 		"create": {
 			func(ctx context.Context, a *Client) (any, error) {
@@ -46,6 +46,7 @@ func TestCalls(t *testing.T) {
 		"start":           {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerStart(ctx, "c1") }, "POST /containers/c1/start", "", 204, "", nil},
 		"start once more": {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerStart(ctx, "c1") }, "POST /containers/c1/start", "", 304, "", nil},
 		"remove":          {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerRemove(ctx, "c1") }, "DELETE /containers/c1?force=1&v=1", "", 204, "", nil},
+		"limit":           {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerLimitCPU(ctx, "c1", 5e8) }, "POST /containers/c1/update", `{"NanoCpus":500000000}`, 200, `{"Warnings":null}`, nil},
 		"wait":            {func(ctx context.Context, a *Client) (any, error) { return a.ContainerWait(ctx, "c1", NotRunning) }, "POST /containers/c1/wait?condition=not-running", "", 200, `{"StatusCode":137,"Error":null}`, int64(137)},
 		"inspect": {func(ctx context.Context, a *Client) (any, error) {
 			s, err := a.ContainerInspect(ctx, "c1")
