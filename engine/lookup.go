@@ -222,6 +222,9 @@ func (e *Engine) Packages(ctx context.Context) ([]string, error) {
 	return e.interps.Names(ctx, e.backends[e.cfg.DefaultBackend])
 }
 
+// Answers asks the database of the records something, and returns an error if it does not answer before ctx ends.
+func (e *Engine) Answers(ctx context.Context) error { return e.store.Answers(ctx) }
+
 // Stats returns counts since the engine was opened, and what it uses now.
 func (e *Engine) Stats(context.Context) (sandboxmcp.Stats, error) {
 	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Sessions: e.sessions.Len(), Pool: map[string]int{}, Resources: stats.Resources()}

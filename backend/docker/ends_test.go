@@ -90,7 +90,7 @@ func TestNothingIsLeft(t *testing.T) {
 func anImage(t *testing.T, api *dockerapi.Client) string {
 	t.Helper()
 	for _, name := range image.Names() {
-		if _, _, err := api.ImageInspect(t.Context(), name); err == nil {
+		if _, err := api.ImageInspect(t.Context(), name); err == nil {
 			return name
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
@@ -56,14 +57,16 @@ type choice struct {
 	usual map[sandboxmcp.Language]string // if it has none: the image of each language
 }
 
-// findImages finds the images. It fails if the engine has none. It is called with mu held.
+// findImages finds the images. It fails if the engine has none, or if one of them declares volumes. It is called with mu held.
 func (e *Engine) findImages(ctx context.Context, api *dockerapi.Client) (images, error) {
 	found := images{ids: map[string]string{}}
 	look := func(name string) (bool, error) {
-		id, _, err := api.ImageInspect(ctx, name)
+		i, err := api.ImageInspect(ctx, name)
 		switch {
+		case err == nil && len(i.Config.Volumes) > 0:
+			return false, withVolumes(name, slices.Sorted(maps.Keys(i.Config.Volumes)))
 		case err == nil:
-			found.ids[name] = id
+			found.ids[name] = i.ID
 		case !dockerapi.IsNotFound(err):
 			return false, e.failure("look for the image "+name, err)
 		}
@@ -89,6 +92,13 @@ func (e *Engine) findImages(ctx context.Context, api *dockerapi.Client) (images,
 		return found, image.Missing(e.choice.names[0])
 	}
 	return found, nil
+}
+
+// withVolumes is the error of an image with volumes. An engine makes a writable directory on its disk for each, whose
+// size nothing bounds, and no container of the image is without them.
+func withVolumes(name string, at []string) *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "the image %s declares volumes (%s), which would be writable directories without a bound on the engine's disk", sandboxmcp.Quote(name), sandboxmcp.Quote(strings.Join(at, ", "))).
+		WithHint("use an image without VOLUME lines: make one with `sandboxmcp image build`, or export this one's files and import them (`docker export`, `docker import`)")
 }
 
 // imageNames returns the names of the images that were found.

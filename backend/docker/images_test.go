@@ -2,7 +2,9 @@ package docker_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/docker"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
 
@@ -79,5 +82,39 @@ func TestNoImageAtAll(t *testing.T) {
 	_, err := b.Open(t.Context(), backend.Spec{ID: "none"})
 	if f := sandboxmcp.AsError(err); f == nil || f.Code != sandboxmcp.CodeDockerError || !strings.Contains(f.Message, "nowhere:1") {
 		t.Errorf("got %v, want docker_error that names nowhere:1", err)
+	}
+}
+
+// TestImagesWithVolumesAreRefused: for each volume of an image an engine makes a writable directory on its disk that no
+// quota holds. No backend makes containers of such an image, and the error says which directories those are.
+func TestImagesWithVolumesAreRefused(t *testing.T) {
+	answers := func(path string) any {
+		switch {
+		case strings.HasSuffix(path, "/version"):
+			return map[string]any{"ApiVersion": "1.44", "Version": "25"}
+		case strings.HasSuffix(path, "/info"):
+			return map[string]any{"KernelVersion": "6.1.0", "Architecture": "x86_64", "Runtimes": map[string]any{"runc": map[string]any{}}}
+		case strings.Contains(path, "/images/mine"):
+			return map[string]any{"Id": "sha256:1", "Config": map[string]any{"Volumes": map[string]any{"/vol": struct{}{}, "/mnt/data/deep": struct{}{}}}}
+		}
+		return map[string]any{"message": "unexpected: " + path}
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Api-Version", "1.44")
+		if strings.Contains(r.URL.Path, "/containers/") {
+			t.Errorf("got %s %s, want that no container is asked for", r.Method, r.URL.Path)
+		}
+		_ = json.NewEncoder(w).Encode(answers(r.URL.Path))
+	}))
+	defer s.Close()
+	cfg := docker.Config{Host: "tcp://" + s.Listener.Addr().String(), Image: "mine", Dir: t.TempDir(), Process: process.Config{TempDir: t.TempDir()}}
+	for name, b := range map[string]backend.Backend{"init": docker.New(cfg), "relay": docker.NewRelayed(cfg)} {
+		_, err := b.Open(t.Context(), spec("volumes"))
+		if e := sandboxmcp.AsError(err); e == nil || e.Code != sandboxmcp.CodeDockerError || !strings.Contains(e.Message, "/mnt/data/deep, /vol") || !strings.Contains(e.Hint, "VOLUME") {
+			t.Errorf("%s: got %+v, want docker_error that names the volumes", name, err)
+		}
+		if err := b.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }

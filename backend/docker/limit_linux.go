@@ -59,6 +59,10 @@ func (l limitGroup) usage() backend.Usage {
 	return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: u.PeakTasks, OOMKills: u.OOMKills}
 }
 
+// lift lifts the processor limit, and restore sets it again.
+func (l limitGroup) lift() error    { return l.g.LiftQuota() }
+func (l limitGroup) restore() error { return l.g.RestoreQuota() }
+
 func (l limitGroup) close() error {
 	if l.g == nil {
 		return nil

@@ -13,4 +13,6 @@ func (limitGroup) held() (walls, weak []string) { return nil, nil }
 func (limitGroup) read() bool                   { return false }
 func (limitGroup) usage() backend.Usage         { return backend.Usage{} }
 func (limitGroup) ended() bool                  { return false }
+func (limitGroup) lift() error                  { return nil }
+func (limitGroup) restore() error               { return nil }
 func (limitGroup) close() error                 { return nil }

@@ -306,7 +306,7 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 		e.lost(api, err)
 		return nil, e.failure("create a container", err)
 	}
-	box := &box{b: b, id: id, spec: spec, uid: uid, kernel: machine.KernelVersion, ahead: ahead(machine.SystemTime), ended: make(chan struct{})}
+	box := &box{b: b, id: id, spec: spec, uid: uid, kernel: machine.KernelVersion, cores: machine.NCPU, ahead: ahead(machine.SystemTime), ended: make(chan struct{})}
 	sb, err := box.enter(ctx, api)
 	if err != nil {
 		e.lost(api, err)
@@ -332,6 +332,7 @@ type box struct {
 	spec   backend.Spec
 	uid    int           // of programs
 	kernel string        // release of the engine's machine
+	cores  int           // of the engine's machine
 	ahead  time.Duration // of the engine's clock
 	group  limitGroup
 	meter  *meter // nil: group is read
@@ -431,6 +432,7 @@ func (x *box) enter(ctx context.Context, api *dockerapi.Client) (*relay.Sandbox,
 		Usage: func(ctx context.Context, seen func() relay.Spent) (backend.Usage, error) {
 			return x.usage(ctx, seen), nil
 		},
+		Lift:   func() func() error { return x.lift(api) }, //nolint:contextcheck // it is bounded by itself
 		Remove: x.remove,
 	})
 	if err != nil {
@@ -468,7 +470,7 @@ func (x *box) report(seen relay.Seen, named string, held, weak []string) sandbox
 	release, _, _ := strings.Cut(seen.Kernel, " ")
 	iso := sandboxmcp.Isolation{Backend: Name, Kernel: release, Tier: sandboxmcp.TierL1, PolicySHA256: e.policy(x.b.runtime()), Weak: []string{}}
 	iso.Walls = append(seenWalls(seen, x.spec), held...)
-	iso.Weak = append(iso.Weak, weak...)
+	iso.Weak = append(append(iso.Weak, weak...), seen.WeakDisks()...)
 	e.mu.Lock()
 	iso.Weak = append(iso.Weak, e.weak...)
 	e.mu.Unlock()

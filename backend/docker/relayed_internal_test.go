@@ -3,8 +3,10 @@ package docker
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
@@ -130,5 +133,38 @@ func TestCloseWaitsForContainersThatAreMade(t *testing.T) {
 	}
 	if err := <-opened; err == nil {
 		t.Error("a container was opened, want an error")
+	}
+}
+
+// TestLiftAsksTheEngine: an engine elsewhere is asked for all processors of its machine, and then for the sandbox's share
+// again. A share that is not below them is left alone.
+func TestLiftAsksTheEngine(t *testing.T) {
+	for name, c := range map[string]struct {
+		share float64
+		want  []string
+	}{
+		"a small share":    {0.1, []string{`POST /v1.44/containers/c1/update {"NanoCpus":2000000000}`, `POST /v1.44/containers/c1/update {"NanoCpus":100000000}`}},
+		"all processors":   {2, nil},
+		"no limit was set": {0, nil},
+	} {
+		var got []string
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Api-Version", "1.44")
+			if r.Method == http.MethodPost {
+				body, _ := io.ReadAll(r.Body)
+				got = append(got, r.Method+" "+r.URL.Path+" "+strings.TrimSpace(string(body)))
+			}
+			_, _ = io.WriteString(w, "{}")
+		}))
+		api, err := dockerapi.New(dockerapi.Config{Host: "tcp://" + s.Listener.Addr().String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &box{b: NewRelayed(Config{}), id: "c1", cores: 2, spec: backend.Spec{CPUCores: c.share}}
+		err = x.lift(api)()
+		s.Close()
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q %v, want %q", name, got, err, c.want)
+		}
 	}
 }

@@ -195,7 +195,8 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	weak(weakProgram, !seen.Kept)
 	weak(weakProxy+" (the pod lends no right to make addresses)", seen.UID != programUser || !x.b.cfg.OwnUsers)
 	weak(weakUser, !x.b.cfg.OwnUsers)
-	weak(weakQuota, !bytes)
+	iso.Weak = append(iso.Weak, seen.WeakDisks()...)
+	weak(weakQuota, !bytes && len(seen.Disks) == 0)
 	weak(relay.WeakFiles, bytes && !files)
 	weak(weakObjects, true)
 	switch x.kernelOfItsOwn(seen) {

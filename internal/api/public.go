@@ -226,7 +226,7 @@ func (h *handler) serveAlive(w http.ResponseWriter, _ *http.Request, _ sandboxmc
 	h.answer(w, http.StatusOK, health{"ok"})
 }
 
-// serveReady is answered to anybody, so the backends are asked once in a while only.
+// serveReady is answered to anybody, so the backends and the database are asked once in a while only.
 func (h *handler) serveReady(w http.ResponseWriter, r *http.Request, _ sandboxmcp.Caller) {
 	err := h.readiness.check(r.Context(), h.service)
 	if h.ending.Err() != nil {
@@ -239,7 +239,7 @@ func (h *handler) serveReady(w http.ResponseWriter, r *http.Request, _ sandboxmc
 	h.answer(w, http.StatusOK, health{"ok"})
 }
 
-// readyFor is how long an answer about readiness holds, and how long the backends may take for it.
+// readyFor is how long an answer about readiness holds, and how long the backends and the database may take for it.
 const readyFor = 5 * time.Second
 
 // readiness remembers whether the server can run programs.
@@ -259,6 +259,11 @@ func (p *readiness) check(ctx context.Context, s sandboxmcp.Service) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyFor)
 	defer cancel()
 	all, err := s.Runtimes(ctx)
+	if records, ok := s.(interface {
+		Answers(ctx context.Context) error
+	}); ok && err == nil {
+		err = records.Answers(ctx) // a run that cannot be recorded is refused
+	}
 	if err == nil && !slices.ContainsFunc(all.Backends, func(b sandboxmcp.BackendInfo) bool { return b.Available }) {
 		err = sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "no backend can run programs on this machine")
 	}

@@ -254,6 +254,16 @@ func TestHealthTellsOfAnUnsignedRecord(t *testing.T) {
 	}
 }
 
+// silent is a service whose database does not answer.
+type silent struct{ *service }
+
+func (silent) Answers(ctx context.Context) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		return nil
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "it does not answer")
+}
+
 // TestReadyMeansThatProgramsCanRun: a server that ends or has no backend is not ready, and the
 // backends are not asked for each of many requests, also not of clients that leave before the answer.
 func TestReadyMeansThatProgramsCanRun(t *testing.T) {
@@ -282,6 +292,9 @@ func TestReadyMeansThatProgramsCanRun(t *testing.T) {
 	broken := &service{refuse: func(call) error { return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "none") }}
 	if w := send(t, rest(t, broken, tenant), "GET", "/readyz", ""); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("without a backend: got %d %s, want 503", w.Code, w.Body)
+	}
+	if w := send(t, rest(t, silent{&service{}}, tenant), "GET", "/readyz", ""); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("with a database that does not answer: got %d %s, want 503", w.Code, w.Body)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	ending := api.HTTP(ctx, api.HTTPConfig{Service: &service{}, Logger: quiet()})

@@ -2,6 +2,7 @@ package dockerapi
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -32,8 +33,8 @@ func TestCalls(t *testing.T) {
 		},
 		"info": {
 			func(ctx context.Context, a *Client) (any, error) { return a.Info(ctx) },
-			"GET /info", "", 200, `{"Runtimes":{"runc":{"path":"runc"}},"Architecture":"x86_64","SecurityOptions":["name=rootless"],"KernelVersion":"6.1","SystemTime":"2026-01-01T00:00:00Z"}`,
-			Info{map[string]struct{}{"runc": {}}, "x86_64", []string{"name=rootless"}, "6.1", "2026-01-01T00:00:00Z"},
+			"GET /info", "", 200, `{"Runtimes":{"runc":{"path":"runc"}},"Architecture":"x86_64","SecurityOptions":["name=rootless"],"KernelVersion":"6.1","SystemTime":"2026-01-01T00:00:00Z","NCPU":2}`,
+			Info{map[string]struct{}{"runc": {}}, "x86_64", []string{"name=rootless"}, "6.1", "2026-01-01T00:00:00Z", 2},
 		},
 		"create": {
 			func(ctx context.Context, a *Client) (any, error) {
@@ -45,6 +46,7 @@ func TestCalls(t *testing.T) {
 		"start":           {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerStart(ctx, "c1") }, "POST /containers/c1/start", "", 204, "", nil},
 		"start once more": {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerStart(ctx, "c1") }, "POST /containers/c1/start", "", 304, "", nil},
 		"remove":          {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerRemove(ctx, "c1") }, "DELETE /containers/c1?force=1&v=1", "", 204, "", nil},
+		"limit":           {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerLimitCPU(ctx, "c1", 5e8) }, "POST /containers/c1/update", `{"NanoCpus":500000000}`, 200, `{"Warnings":null}`, nil},
 		"wait":            {func(ctx context.Context, a *Client) (any, error) { return a.ContainerWait(ctx, "c1", NotRunning) }, "POST /containers/c1/wait?condition=not-running", "", 200, `{"StatusCode":137,"Error":null}`, int64(137)},
 		"inspect": {func(ctx context.Context, a *Client) (any, error) {
 			s, err := a.ContainerInspect(ctx, "c1")
@@ -54,12 +56,12 @@ func TestCalls(t *testing.T) {
 		"limits": {func(ctx context.Context, a *Client) (any, error) { return a.ContainerLimits(ctx, "c1") }, "GET /containers/c1/stats?one-shot=true&stream=false", "", 200, `{"memory_stats":{"limit":5},"pids_stats":{"limit":18446744073709551615}}`, Limits{5, 1<<64 - 1}},
 		"images": {func(ctx context.Context, a *Client) (any, error) { return a.ImageList(ctx, "l") }, "GET /images/json?filters={\"label\":{\"l\":true}}", "", 200, `[{"Id":"sha256:1","RepoTags":null,"Size":7,"Created":9}]`, []Image{{ID: "sha256:1", Size: 7, Created: 9}}},
 		"image": {func(ctx context.Context, a *Client) (any, error) {
-			id, labels, err := a.ImageInspect(ctx, "r:5/a?b%2e:1")
-			return id + labels["l"], err
-		}, "GET /images/r:5/a?b%2e:1/json", "", 200, `{"Id":"sha256:1","Config":{"Labels":{"l":"1"}}}`, "sha256:11"},
+			i, err := a.ImageInspect(ctx, "r:5/a?b%2e:1")
+			return fmt.Sprint(i.ID, i.Config.Labels, i.Config.Volumes), err
+		}, "GET /images/r:5/a?b%2e:1/json", "", 200, `{"Id":"sha256:1","Config":{"Labels":{"l":"1"},"Volumes":{"/vol":{}}}}`, "sha256:1map[l:1] map[/vol:{}]"},
 		"image, no config": {func(ctx context.Context, a *Client) (any, error) {
-			id, _, err := a.ImageInspect(ctx, "a")
-			return id, err
+			i, err := a.ImageInspect(ctx, "a")
+			return i.ID, err
 		}, "GET /images/a/json", "", 200, `{"Id":"sha256:1","Config":null}`, "sha256:1"},
 		"tag":        {func(ctx context.Context, a *Client) (any, error) { return nil, a.ImageTag(ctx, "sha256:1", "r:5/a:2") }, "POST /images/sha256:1/tag?repo=r:5/a&tag=2", "", 201, "", nil},
 		"tag latest": {func(ctx context.Context, a *Client) (any, error) { return nil, a.ImageTag(ctx, "sha256:1", "r:5/a") }, "POST /images/sha256:1/tag?repo=r:5/a&tag=latest", "", 201, "", nil},
@@ -123,7 +125,7 @@ func TestAnswersThatSayFailure(t *testing.T) {
 	}{
 		"wait":                     {func(a *Client) error { _, err := a.ContainerWait(t.Context(), "x", Removed); return err }, `{"StatusCode":0,"Error":{"Message":"busy"}}`, "busy"},
 		"create names nothing":     {func(a *Client) error { _, err := a.ContainerCreate(t.Context(), Container{}); return err }, `{}`, "does not name the container"},
-		"inspect names nothing":    {func(a *Client) error { _, _, err := a.ImageInspect(t.Context(), "x"); return err }, `{}`, "does not tell the id"},
+		"inspect names nothing":    {func(a *Client) error { _, err := a.ImageInspect(t.Context(), "x"); return err }, `{}`, "does not tell the id"},
 		"import":                   {importing, `{"status":"x"}{"errorDetail":{"message":"no space"}}`, "the engine answers: no space"},
 		"import of an old engine":  {importing, `{"error":"no space"}`, "the engine answers: no space"},
 		"import names nothing":     {importing, `{"status":"x"}`, "does not name the image"},
@@ -149,7 +151,7 @@ func TestNamesAreNoPaths(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "/", "..", ".", "a//b", "a/../b", "../containers/x", "a/", "a/."} {
-		if _, _, err := a.ImageInspect(t.Context(), name); err == nil || IsUnreachable(err) {
+		if _, err := a.ImageInspect(t.Context(), name); err == nil || IsUnreachable(err) {
 			t.Errorf("image %q: got %v, want that it is refused", name, err)
 		}
 		if err := a.ImageTag(t.Context(), name, "x"); err == nil || IsUnreachable(err) {

@@ -104,6 +104,14 @@ func (a *Client) ContainerRemove(ctx context.Context, id string) error {
 	return a.onContainer(ctx, Request{Method: http.MethodDelete, Query: url.Values{"force": {"1"}, "v": {"1"}}}, id, nil)
 }
 
+// ContainerLimitCPU sets the processor limit of a container, in billionths of a processor.
+func (a *Client) ContainerLimitCPU(ctx context.Context, id string, nano int64) error {
+	body := struct {
+		NanoCPUs int64 `json:"NanoCpus"`
+	}{nano}
+	return a.onContainer(ctx, Request{Method: http.MethodPost, Path: "/update", Body: body}, id, nil)
+}
+
 // What ContainerWait waits for.
 const (
 	NotRunning = "not-running"

@@ -27,22 +27,26 @@ func (a *Client) ImageList(ctx context.Context, label string) (list []Image, err
 	return list, a.Call(ctx, Request{Method: http.MethodGet, Path: "/images/json", Query: filters(map[string]string{"label": label})}, &list)
 }
 
-// ImageInspect returns the id and the labels of an image by its name or id. IsNotFound is true of the error if the
-// engine does not have it.
-func (a *Client) ImageInspect(ctx context.Context, name string) (id string, labels map[string]string, err error) {
+// Inspected is what an engine tells of one image.
+type Inspected struct {
+	ID     string `json:"Id"`
+	Config struct {
+		Labels  map[string]string
+		Volumes map[string]struct{} // by path: the engine makes a writable directory on its disk for each
+	}
+}
+
+// ImageInspect describes an image by its name or id. IsNotFound is true of the error if the engine does not have it.
+func (a *Client) ImageInspect(ctx context.Context, name string) (i Inspected, err error) {
 	path, err := imagePath(name)
 	if err != nil {
-		return "", nil, err
-	}
-	var i struct {
-		ID     string `json:"Id"`
-		Config struct{ Labels map[string]string }
+		return i, err
 	}
 	err = a.Call(ctx, Request{Method: http.MethodGet, Path: path + "/json"}, &i)
 	if err == nil && i.ID == "" {
 		err = errors.New("the engine does not tell the id of the image " + name)
 	}
-	return i.ID, i.Config.Labels, err
+	return i, err
 }
 
 // ImageTag gives an image one more name: NAME, or NAME:TAG. Without a tag it is latest.

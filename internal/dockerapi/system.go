@@ -27,6 +27,7 @@ type Info struct {
 	SecurityOptions []string
 	KernelVersion   string
 	SystemTime      string // RFC 3339
+	NCPU            int    // processors
 }
 
 // Info returns what the engine tells of itself and its machine.

@@ -108,9 +108,9 @@ func (e *Engine) load(ctx context.Context, o Order, file string, r *Report) erro
 
 // foreign reports whether a name is that of an image that this program has not made.
 func (e *Engine) foreign(ctx context.Context, name string) bool {
-	_, labels, err := e.api.ImageInspect(ctx, name)
+	i, err := e.api.ImageInspect(ctx, name)
 	if err != nil {
 		return !dockerapi.IsNotFound(err)
 	}
-	return labels[labelSet] == ""
+	return i.Config.Labels[labelSet] == ""
 }

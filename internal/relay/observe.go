@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,10 +29,11 @@ type Seen struct {
 	Refused     bool // the filter of package seccomp refused a call that it always refuses
 	NoVsock     bool // no socket to the machine below can be made
 	Sizes       []Size
-	ReadOnly    bool // the root file system cannot be written to
-	NoInterface bool // there is no network interface but loopback
-	Kept        bool // files of programs cannot be written to
-	NoDevice    bool // Landlock refuses what the modes of files allow: to write to /dev/zero
+	ReadOnly    bool     // neither the root file system can be written to nor a mount of Disks, TerminationLog excepted
+	Disks       []string // mounts besides the known places that are on a disk and that programs may write to, see disks
+	NoInterface bool     // there is no network interface but loopback
+	Kept        bool     // files of programs cannot be written to
+	NoDevice    bool     // Landlock refuses what the modes of files allow: to write to /dev/zero
 
 	UID      int // that programs should have
 	Landlock int // version of the Landlock that was seen to refuse; 0: none
@@ -173,6 +175,8 @@ func (c *conn) look() (Seen, error) {
 		}
 		seen.Sizes = append(seen.Sizes, size)
 	}
+	seen.Disks = c.disks()
+	seen.ReadOnly = seen.ReadOnly && !slices.ContainsFunc(seen.Disks, func(at string) bool { return at != TerminationLog })
 	devices, err := c.text("/proc/net/dev")
 	if err == nil {
 		seen.NoInterface = bounds.OnlyLoopback(devices)
@@ -285,7 +289,7 @@ const slack = 1 << 20
 // Bounded reports whether bytes and numbers of files are bounded wherever programs can write.
 func (s Seen) Bounded(spec backend.Spec) (bytes, files bool) {
 	want := places(spec)
-	bytes, files = len(s.Sizes) == len(want), len(s.Sizes) == len(want)
+	bytes, files = len(s.Sizes) == len(want) && len(s.Disks) == 0, len(s.Sizes) == len(want) && len(s.Disks) == 0
 	for i, want := range want {
 		if i < len(s.Sizes) {
 			got := s.Sizes[i]

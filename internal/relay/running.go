@@ -154,7 +154,7 @@ func (r *running) signal(ctx context.Context, pid, number int) error {
 	}
 	l := r.s.c.list()
 	l.try("kill", num(pid), num(number))
-	a, err := r.s.c.run(l)
+	a, err := r.s.urgent(l)
 	if err != nil {
 		return os.ErrProcessDone // it has ended with its container
 	}

@@ -68,6 +68,10 @@ type Config struct {
 	// processes.
 	Usage func(ctx context.Context, seen func() Spent) (backend.Usage, error)
 
+	// Lift lifts the container's processor limit, and restore sets it again. Both are bounded in time. The relay and
+	// killed programs need processor time to end, and share the limit. nil: it cannot be lifted.
+	Lift func() (restore func() error)
+
 	// Remove ends and removes the container. Its waits are bounded.
 	Remove func() error
 }
@@ -104,6 +108,7 @@ type Sandbox struct {
 	observing sync.Mutex // held while first is made
 	first     *Seen      // the walls, observed before a program was started; nil: not yet
 
+	quota     quota
 	network   network
 	closeOnce sync.Once
 	closeErr  error
@@ -120,6 +125,7 @@ var (
 // stream, and the caller removes the container.
 func Open(ctx context.Context, cfg Config) (*Sandbox, error) {
 	s := &Sandbox{cfg: cfg, effort: backend.NewEffort(), running: map[int]*running{}, closing: make(chan struct{}), closed: make(chan struct{})}
+	s.quota.raise = cfg.Lift
 	s.context, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
 	if s.c, err = newConn(ctx, cfg.Stream, cfg.Arch, s.effort, s.ended); err != nil {
@@ -260,6 +266,7 @@ func (s *Sandbox) Kill(ctx context.Context) error {
 	s.mu.Lock()
 	s.killed = true
 	s.mu.Unlock()
+	defer s.hurry()() // the limit stays lifted: nothing runs any more
 	s.network.close()
 	defer s.effort.Free()()
 	if err := s.clear(); err != nil && !errors.Is(err, errGone) {
@@ -274,7 +281,7 @@ func (s *Sandbox) Kill(ctx context.Context) error {
 	return err
 }
 
-// Clear ends every process and keeps the sandbox.
+// Clear ends every process and keeps the sandbox. If it fails, the sandbox may not be used: its limit may be lifted.
 func (s *Sandbox) Clear(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -283,11 +290,15 @@ func (s *Sandbox) Clear(ctx context.Context) error {
 		return err
 	}
 	defer s.effort.Free()()
+	done := s.hurry()
 	err := s.clear()
 	if err == nil {
 		l := s.c.list()
 		l.try("fchmodat", num(atFDCWD), l.str(backend.WorkDir), num(0o700))
 		_, err = s.c.run(l)
+	}
+	if done() {
+		err = errors.Join(err, s.quota.restore())
 	}
 	return err
 }
@@ -387,6 +398,7 @@ const drainLimit = 2 * time.Second
 func (s *Sandbox) Close(context.Context) error {
 	s.closeOnce.Do(func() {
 		close(s.closing)
+		defer s.hurry()() // also while it is removed
 		s.effort.Free()
 		s.mu.Lock()
 		s.killed = true

@@ -77,7 +77,7 @@ func (v *View) settle(ctx context.Context, cfg Config) error {
 
 // lookPostgres is Look for a PostgreSQL database.
 func (s *Store) lookPostgres(ctx context.Context, cfg Config) (*View, error) {
-	pg, err := newPostgres(ctx, cfg.Postgres, slog.New(slog.DiscardHandler))
+	pg, err := newPostgres(ctx, cfg.Postgres, DefaultBusyTimeout, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, (&Store{pg: &postgres{name: "PostgreSQL database"}}).explain("read", err)
 	}
@@ -139,7 +139,7 @@ func Name(ctx context.Context, cfg Config) string {
 	if cfg.Postgres == "" {
 		return Path(cfg)
 	}
-	p, err := newPostgres(ctx, cfg.Postgres, slog.New(slog.DiscardHandler))
+	p, err := newPostgres(ctx, cfg.Postgres, DefaultBusyTimeout, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return "PostgreSQL"
 	}

@@ -51,7 +51,7 @@ func setDead(c *pgx.ConnConfig) {
 			c.RuntimeParams[name] = strconv.Itoa(value)
 		}
 	}
-	d := net.Dialer{
+	d := &net.Dialer{
 		Timeout:         c.ConnectTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: first * time.Second, Interval: every * time.Second, Count: times},
 		Control:         userTimeout,
@@ -67,12 +67,14 @@ func setDead(c *pgx.ConnConfig) {
 type postgres struct {
 	config *pgx.ConnConfig
 	name   string // what messages call the database; without user and password
+	busy   time.Duration
+	failed failure
 	leases postgresLeases
 }
 
 // newPostgres reads a connection URL. It takes only the values of ctx. The error does not contain
 // the URL's password.
-func newPostgres(ctx context.Context, url string, log *slog.Logger) (*postgres, error) {
+func newPostgres(ctx context.Context, url string, busy time.Duration, log *slog.Logger) (*postgres, error) {
 	c, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, &databaseError{reason: "its address is not one of PostgreSQL", hint: "set SANDBOXMCP_DATABASE_URL to postgres://USER:PASSWORD@HOST:PORT/DATABASE"}
@@ -87,18 +89,30 @@ func newPostgres(ctx context.Context, url string, log *slog.Logger) (*postgres, 
 	if strings.HasPrefix(c.Host, "/") { // a directory of sockets
 		name = c.Host
 	}
-	p := &postgres{config: c, name: "PostgreSQL database " + c.Database + " at " + name}
+	p := &postgres{config: c, busy: busy, name: "PostgreSQL database " + c.Database + " at " + name}
 	base := context.WithoutCancel(ctx)
 	p.leases.within = func() (context.Context, context.CancelFunc) { return context.WithTimeout(base, leaseTimeout) }
 	p.leases.open, p.leases.log = func() *sql.DB { return p.pool(1, nil) }, log
 	return p, nil
 }
 
-// pool makes a pool of connections, which are opened when they are used.
+// pool makes a pool of connections, which are opened when they are used. Each wait for the server is bounded.
 func (p *postgres) pool(size int, params map[string]string) *sql.DB {
 	c := p.config.Copy()
+	dial := c.DialFunc
+	c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &bounded{Conn: conn, most: silence + p.busy}, nil
+	}
+	return p.open(c, size, params)
+}
+
+func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *sql.DB {
 	maps.Copy(c.RuntimeParams, params)
-	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c)})
+	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c), &p.failed})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
@@ -152,7 +166,7 @@ func (p *postgres) version(ctx context.Context, db *sql.DB) (version int, err er
 // migrate brings the schema to the newest version. Several servers may call it at once: one
 // migrates, and the others then find nothing to do.
 func (p *postgres) migrate(ctx context.Context) (err error) {
-	db := p.pool(2, nil) // one holds the lock of the migration
+	db := p.open(p.config.Copy(), 2, nil) // one holds the lock of the migration; a migration may take long
 	defer func() { err = errors.Join(err, db.Close()) }()
 	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
@@ -292,12 +306,21 @@ func (e briefError) Error() string {
 
 // numberedConnector makes connections that take the statements of this program, whose
 // parameters are written ? or ?1, as SQLite takes them.
-type numberedConnector struct{ driver.Connector }
+type numberedConnector struct {
+	driver.Connector
+	failed *failure
+}
 
 // Connect makes a connection.
 func (c numberedConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := c.failed.last(); err != nil {
+		return nil, err
+	}
 	inner, err := c.Connector.Connect(ctx)
 	if err != nil {
+		if ctx.Err() == nil {
+			err = c.failed.note(err)
+		}
 		return nil, err
 	}
 	conn, ok := inner.(*stdlib.Conn)

@@ -194,7 +194,7 @@ func (s *Store) prepareNotes(d database, cfg Config) error {
 
 // openPostgres opens a PostgreSQL database and makes or migrates its tables.
 func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
-	if s.pg, err = newPostgres(ctx, cfg.Postgres, s.log); err != nil {
+	if s.pg, err = newPostgres(ctx, cfg.Postgres, s.busy, s.log); err != nil {
 		s.pg = &postgres{name: "PostgreSQL database"} // for the message
 		return err
 	}
@@ -308,6 +308,16 @@ func (s *Store) shutDatabase() error {
 		errs = append(errs, s.writer.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// Answers asks the database something, and returns an error with a code if it does not answer before ctx ends.
+func (s *Store) Answers(ctx context.Context) error {
+	var yes bool
+	err := s.reader.QueryRowContext(ctx, selectTrue).Scan(&yes)
+	if s.pg != nil {
+		err = s.pg.unanswered(ctx, err)
+	}
+	return s.ReadError(err)
 }
 
 // explain returns the error that callers get for err. verb says which operation failed.

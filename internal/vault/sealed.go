@@ -46,7 +46,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 	}
 	l := &looked{}
 	if err := db.QueryRowContext(ctx, countAll, ns, now, latest).Scan(&l.count, &l.newest); err != nil {
-		return nil, fmt.Errorf("look into the vault: %w", err)
+		return nil, v.unread(err)
 	}
 	if l.count == 0 {
 		return nothing, nil
@@ -59,7 +59,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 	}
 	rows, err := db.QueryContext(ctx, selectAll, ns, now, latest)
 	if err != nil {
-		return nil, fmt.Errorf("look into the vault: %w", err)
+		return nil, v.unread(err)
 	}
 	defer rows.Close()
 	l.count, l.newest = 0, 0
@@ -68,7 +68,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 		var sealed []byte
 		var created, expires string
 		if err = rows.Scan(&i.Version, &i.Key, &sealed, &created, &expires); err != nil {
-			return nil, fmt.Errorf("look into the vault: %w", err)
+			return nil, v.unread(err)
 		}
 		if i.created, err = store.ParseTime(created); err == nil && expires != "" {
 			i.expires, err = store.ParseTime(expires)
@@ -79,7 +79,15 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 		l.items, l.sealed = append(l.items, i), append(l.sealed, sealed)
 		l.count, l.newest = l.count+1, max(l.newest, i.Version)
 	}
-	return l, rows.Err()
+	if err = rows.Err(); err != nil {
+		return nil, v.unread(err)
+	}
+	return l, nil
+}
+
+// unread is the error of a vault that could not be read.
+func (v *Vault) unread(err error) error {
+	return fmt.Errorf("look into the vault: %w", v.cfg.Store.ReadError(err))
 }
 
 // open unseals the values and caches them.
@@ -184,7 +192,7 @@ func (v *Vault) sealedFor(ctx context.Context) (have string, err error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("look into the vault: %w", err)
+		return "", v.unread(err)
 	}
 	return have, nil
 }
@@ -257,8 +265,10 @@ func (v *Vault) Sweep(ctx context.Context) (int, error) {
 	}
 	now := store.FormatTime(v.cfg.Now())
 	gone := 0
-	if err := v.cfg.Store.DB().QueryRowContext(ctx, countExpired, now).Scan(&gone); err != nil || gone == 0 {
-		return 0, err
+	if err := v.cfg.Store.DB().QueryRowContext(ctx, countExpired, now).Scan(&gone); err != nil {
+		return 0, v.unread(err)
+	} else if gone == 0 {
+		return 0, nil
 	}
 	gone = 0
 	err := v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
