@@ -127,6 +127,10 @@ func (l *Log) Signing() sandboxmcp.AuditSigning {
 	if l.sealer == nil {
 		return sandboxmcp.AuditSigning{Reason: "there is no signing key"}
 	}
+	if since := l.store.Stuck(); !since.IsZero() {
+		since = since.UTC().Round(0)
+		return sandboxmcp.AuditSigning{Reason: "the newest records cannot be brought into the database; the server's log has the cause", Since: &since}
+	}
 	f := cmp.Or(l.sealer.fault.Load(), l.sealer.unwritten.Load())
 	if f == nil {
 		return sandboxmcp.AuditSigning{Signed: true}

@@ -81,6 +81,17 @@ func Notes(signer func() (Signer, error)) store.NoteMakers {
 	}
 }
 
+// NotesKey makes the function for [store.Config] that returns the key of the rows about notes.
+func NotesKey(signer func() (Signer, error)) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		s, err := signer()
+		if err != nil {
+			return nil, err
+		}
+		return s.Derive(rowsPurpose)
+	}
+}
+
 // noteKeys are what a process needs for the notes of others. Only transactions use macs, one at a time.
 type noteKeys struct {
 	notes *noteMACs

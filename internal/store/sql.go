@@ -46,9 +46,12 @@ const (
 	selectNoted = `SELECT file FROM notes`
 
 	// file
-	selectApplied = `SELECT applied FROM notes WHERE file = ?`
-	deleteApplied = `DELETE FROM notes WHERE file = ?`
-	setApplied    = `INSERT INTO notes (file, applied) VALUES (?, ?) ON CONFLICT (file) DO UPDATE SET applied = excluded.applied`
+	selectApplied    = `SELECT applied FROM notes WHERE file = ?`
+	selectAppliedMAC = `SELECT applied, coalesce(mac, '') FROM notes WHERE file = ?`
+	deleteApplied    = `DELETE FROM notes WHERE file = ?`
+
+	// file, applied, mac
+	setApplied = `INSERT INTO notes (file, applied, mac) VALUES (?, ?, ?) ON CONFLICT (file) DO UPDATE SET applied = excluded.applied, mac = excluded.mac`
 )
 
 // Used in look.go.

@@ -169,7 +169,7 @@ func (s *Store) write(ctx context.Context) {
 	tx, err := s.begin(ctx, time.Until(first.since.Add(s.busy)))
 	if err != nil {
 		if ctx.Err() == nil && first.take() {
-			s.notes.fail()
+			s.notes.fail(err)
 			first.done <- s.explain("written", err)
 		}
 		return
@@ -201,7 +201,7 @@ func (s *Store) writeBatch(ctx context.Context, tx *sql.Tx, batch []*job) {
 	if committed {
 		s.notes.finish(notes)
 	} else {
-		s.notes.fail()
+		s.notes.fail(err)
 	}
 }
 
