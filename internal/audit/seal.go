@@ -51,7 +51,6 @@ type sealer struct {
 	hint     int64  // size of the newest checkpoint; its transaction may have been undone
 	known    string // a note whose signature was checked before
 	macsFrom int64  // as that note states it
-	compared bool   // the record was compared with the files
 
 	fault     atomic.Pointer[fault]      // why new entries get no checkpoint; nil: they get one
 	unwritten atomic.Pointer[fault]      // the newest checkpoint is not in its files; nil: it is, or is to be written
@@ -284,11 +283,9 @@ func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (e edge, 
 	if was := s.sealed.Load(); c.size < was {
 		return e, 0, &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
 	}
-	if !s.compared {
-		if err = s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
-			return e, 0, err
-		}
-		s.compared = true
+	// Each time: another process may have signed entries since, and only the files show that they were removed.
+	if err = s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
+		return e, 0, err
 	}
 	if c.size == 0 {
 		return e, 0, nil
