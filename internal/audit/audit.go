@@ -59,7 +59,9 @@ func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	if err = errors.Join(err, err2); err != nil {
 		return nil, err
 	}
-	l.sealer = newSealer(ctx, s, c, l.ends.macs)
+	l.ends.mark = &mark{open: c.Signer.OpenNote}
+	s.Follow(l.ends.mark)
+	l.sealer = newSealer(ctx, s, c, &l.ends)
 	return l, nil
 }
 

@@ -38,6 +38,7 @@ type sealer struct {
 	store  *store.Store
 	signer Signer
 	macs   *macs // used in transactions only
+	mark   *mark
 	places places
 	now    func() time.Time
 	log    *slog.Logger
@@ -62,10 +63,10 @@ type sealer struct {
 	work       sync.WaitGroup
 }
 
-func newSealer(ctx context.Context, s *store.Store, c Config, m *macs) *sealer {
+func newSealer(ctx context.Context, s *store.Store, c Config, e *ends) *sealer {
 	ctx = context.WithoutCancel(ctx)
 	l := &sealer{
-		store: s, signer: c.Signer, macs: m, places: places{c.HeadFile, c.CheckpointFile}, now: c.Now, log: c.Logger,
+		store: s, signer: c.Signer, macs: e.macs, mark: e.mark, places: places{head: c.HeadFile, second: c.CheckpointFile}, now: c.Now, log: c.Logger,
 		soon: make(chan struct{}, 1), made: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	l.work.Go(func() { l.loop(ctx) })
@@ -138,7 +139,7 @@ func (s *sealer) close(ctx context.Context) {
 
 // pass adds checkpoints over all new entries, unless another process has done so.
 func (s *sealer) pass(ctx context.Context) error {
-	for more := s.last.Load() > s.sealed.Load(); more && !s.broken.Load(); {
+	for more := s.last.Load() > s.sealed.Load() || s.mark.lost.Load() != nil; more && !s.broken.Load(); {
 		var c checkpoint
 		last := s.last.Load()
 		err := s.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
@@ -154,7 +155,7 @@ func (s *sealer) pass(ctx context.Context) error {
 		}
 		s.fault.Store(nil)
 		if last > c.size && !more {
-			s.last.CompareAndSwap(last, c.size) // the transaction of later entries was undone
+			s.last.CompareAndSwap(last, c.size) // later entries were undone: seal has found the last one that was not
 		}
 		if c.size == 0 {
 			return nil
@@ -201,6 +202,9 @@ func (e *tamperedError) Error() string { return "the audit was changed: " + e.re
 // them. leaves are the leaves of the new entries, all appended by this process, or nil if
 // the caller does not know them.
 func (s *sealer) seal(ctx context.Context, tx *sql.Tx, c checkpoint, leaves []tlog.Hash) (_ checkpoint, more bool, err error) {
+	if err = s.mark.find(ctx, tx); err != nil {
+		return c, false, err
+	}
 	e, from, err := s.resume(ctx, tx, c)
 	if err != nil {
 		return c, false, err

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -125,7 +124,7 @@ func TestRowOfAKilledProcessWithAMAC(t *testing.T) {
 		t.Errorf("without the key: got %v and the files %v, want an error and the file", err, files(t, dir))
 	}
 	again := open(t, store.Config{Dir: dir, Notes: makers(), NotesKey: rowKey})
-	if err = again.Recover(context.Background()); err != nil || countServers(t, again) != 2 || len(files(t, dir)) > 0 {
+	if err = again.Recover(t.Context()); err != nil || countServers(t, again) != 2 || len(files(t, dir)) > 0 {
 		t.Errorf("got %v, %d rows and the files %v, want 2 and none", err, countServers(t, again), files(t, dir))
 	}
 }

@@ -89,13 +89,14 @@ type Store struct {
 	writer *sql.DB
 	conn   *sql.Conn // SQLite: the writer's only connection; used by the goroutine that has the turn
 
-	line    line
-	turn    chan struct{} // full while a goroutine writes
-	untidy  int           // transactions since the last tidy; used by the goroutine that has the turn
-	tidying atomic.Bool   // tidy is running
-	notes   notes
-	work    sync.WaitGroup // running Updates and tidy
-	close   func() error
+	line      line
+	turn      chan struct{} // full while a goroutine writes
+	untidy    int           // transactions since the last tidy; used by the goroutine that has the turn
+	tidying   atomic.Bool   // tidy is running
+	notes     notes
+	followers followers
+	work      sync.WaitGroup // running Updates and tidy
+	close     func() error
 
 	blobs blobDir
 	far   farBlobs
