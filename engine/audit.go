@@ -41,7 +41,7 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	if c.Namespace != "" && c.Namespace != sandboxmcp.EveryNamespace {
 		return sandboxmcp.AuditReport{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the audit log of all namespaces may be verified only by a caller that holds them all")
 	}
-	with := audit.Evidence{Key: e.key.ID(), Open: e.key.OpenNote, Signer: e.key, CheckpointFile: e.cfg.AuditCheckpointFile}
+	with := audit.Evidence{Key: e.key.ID(), Open: e.key.OpenNote, Signer: e.key, CheckpointFile: e.cfg.AuditCheckpointFile, Schema: e.store.Differences}
 	if e.store.Path() != store.MemoryPath {
 		with.HeadFile = audit.HeadFile(e.store.Dir(), e.store.Path())
 	}

@@ -186,6 +186,7 @@ func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.Pub
 		return audit.Verify(ctx, nil, with)
 	}
 	defer func() { _ = v.Close() }()
+	with.Schema = v.Differences
 	return audit.Verify(ctx, v.DB(), with)
 }
 

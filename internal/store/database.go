@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
 )
 
@@ -242,15 +241,7 @@ func (d database) migrate(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
-	files, err := fs.Sub(migrations, "migrations/sqlite")
-	if err != nil {
-		return err
-	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
-	if err != nil {
-		return err
-	}
-	if _, err := p.Up(ctx); err != nil {
+	if err := up(ctx, db); err != nil {
 		return fmt.Errorf("migrate from version %d: %w", version, err)
 	}
 	return nil
