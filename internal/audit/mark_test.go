@@ -1,9 +1,11 @@
 package audit_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -171,4 +173,31 @@ func TestSeveralServersAreNoAlarm(t *testing.T) {
 	if s := x.l.Signing(); !s.Signed {
 		t.Errorf("got a false alarm: %s", s.Reason)
 	}
+}
+
+// Another process has written the head file since a server compared it, and its entries are gone. The server does
+// not replace the file.
+func TestUnknownHeadIsComparedBeforeItIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	server := openSealed(t, dir)
+	server.append(t, "a", 3)
+	head := server.cfg.HeadFile
+	testkit.Until(t, "the files cover the entries of the server", func() bool { return check(t, dir).Head.Size == 3 })
+	testkit.Until(t, "the head file is there", func() bool { _, err := os.Stat(head); return err == nil })
+	other := openSealed(t, dir)
+	other.append(t, "b", 2)
+	other.close(t)
+	alter(t, dir, `DELETE FROM audit WHERE position > 3; DELETE FROM audit_checkpoints WHERE size > 3`)
+	kept, err := os.ReadFile(head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.l.PublishAsIf(9, ours)
+	if now, err := os.ReadFile(head); err != nil || !bytes.Equal(now, kept) {
+		t.Errorf("got %q, %v, want %q", now, err, kept)
+	}
+	if s := server.l.Signing(); s.Signed {
+		t.Error("the server does not tell")
+	}
+	server.close(t)
 }

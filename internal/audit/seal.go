@@ -66,7 +66,7 @@ type sealer struct {
 func newSealer(ctx context.Context, s *store.Store, c Config, e *ends) *sealer {
 	ctx = context.WithoutCancel(ctx)
 	l := &sealer{
-		store: s, signer: c.Signer, macs: e.macs, mark: e.mark, places: places{head: c.HeadFile, second: c.CheckpointFile}, now: c.Now, log: c.Logger,
+		store: s, signer: c.Signer, macs: e.macs, mark: e.mark, places: places{head: c.HeadFile, second: c.CheckpointFile, seen: &atomic.Pointer[string]{}}, now: c.Now, log: c.Logger,
 		soon: make(chan struct{}, 1), made: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	l.work.Go(func() { l.loop(ctx) })
@@ -331,6 +331,29 @@ func (s *sealer) publishLoop() {
 	}
 }
 
+// recompare compares the record with the head file if that is to be replaced and has changed since it was last
+// compared: another process may have written it, and its entries may be gone. It returns the places to
+// write to. After the end such a head file stays, because the store is closed.
+func (s *sealer) recompare(c checkpoint) (places, error) {
+	unknown, err := s.places.unknown(c)
+	if err != nil || !unknown {
+		return s.places, err
+	}
+	select {
+	case <-s.stop:
+		return places{second: s.places.second}, nil
+	default:
+	}
+	ctx := context.Background() //nolint:forbidigo // no caller waits for it
+	return s.places, s.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := newest(ctx, tx)
+		if err == nil {
+			err = s.places.compare(ctx, tx, s.signer.OpenNote, n)
+		}
+		return err
+	})
+}
+
 // publish writes the newest checkpoint to the files. It first syncs the database, because
 // otherwise a power cut would look like removed entries.
 func (s *sealer) publish() {
@@ -338,9 +361,18 @@ func (s *sealer) publish() {
 	if c == nil || s.places.none() || c.size <= s.published || s.broken.Load() {
 		return
 	}
-	err := s.store.Sync()
+	err, to := s.store.Sync(), s.places
 	if err == nil {
-		err = s.places.write(*c)
+		to, err = s.recompare(*c)
+	}
+	if errors.As(err, new(*tamperedError)) {
+		s.failed(err)
+		return
+	}
+	if err == nil {
+		if err = to.write(*c); err == nil && to.head != "" {
+			s.places.seen.Store(&c.note)
+		}
 	}
 	if err != nil {
 		f := &fault{reason: "the newest checkpoint could not be written to the files outside the database, which is tried again; the server's log has the cause", since: s.now()}
