@@ -52,7 +52,7 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 		return sandboxmcp.AuditReport{}, err
 	}
 	defer done()
-	with := audit.Evidence{Key: e.key.ID(), Open: e.key.OpenNote, Signer: e.key, CheckpointFile: e.cfg.AuditCheckpointFile}
+	with := audit.Evidence{Key: e.key.ID(), Open: e.key.OpenNote, Signer: e.key, CheckpointFile: e.cfg.AuditCheckpointFile, Schema: e.store.Differences}
 	if e.store.Path() != store.MemoryPath {
 		with.HeadFile = audit.HeadFile(e.store.Dir(), e.store.Path())
 	}

@@ -312,7 +312,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	var err error
 	e.store, err = store.Open(ctx, store.Config{
 		Dir: cfg.StateDir, Postgres: cfg.Postgres, Objects: cfg.Objects, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous,
-		Notes: store.Makers(audit.Notes(func() (audit.Signer, error) { return e.key, nil }), artifact.Notes()), Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now,
+		Notes: store.Makers(audit.Notes(func() (audit.Signer, error) { return e.key, nil }), artifact.Notes()), NotesKey: audit.NotesKey(func() (audit.Signer, error) { return e.key, nil }), Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now,
 	})
 	if err != nil {
 		return err

@@ -52,8 +52,8 @@ func (s Record) List(ctx context.Context, q sandboxmcp.AuditQuery) (page sandbox
 
 // storeOf returns the settings of the database that is kept on disk or on a server.
 func storeOf(cfg *config.Config) store.Config {
-	notes := audit.Notes(func() (audit.Signer, error) { return sign.Read(cfg.StateDir) })
-	return store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Postgres: cfg.DatabaseURL.Reveal(), Notes: store.Makers(notes, artifact.Notes())}
+	key := func() (audit.Signer, error) { return sign.Read(cfg.StateDir) }
+	return store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Postgres: cfg.DatabaseURL.Reveal(), Notes: store.Makers(audit.Notes(key), artifact.Notes()), NotesKey: audit.NotesKey(key)}
 }
 
 // lookAt opens the database of the state directory for reading. It returns nil if the
@@ -186,6 +186,7 @@ func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.Pub
 		return audit.Verify(ctx, nil, with)
 	}
 	defer func() { _ = v.Close() }()
+	with.Schema = v.Differences
 	return audit.Verify(ctx, v.DB(), with)
 }
 

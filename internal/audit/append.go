@@ -12,10 +12,12 @@ import (
 const maxEnds = 256
 
 // ends caches the last entry of each chain. The cache is valid as long as the last entry of
-// the record is the one that this process appended last. Then no other process has
-// appended, and no transaction was undone. Only transactions use it, one at a time.
+// the record is the one that this process appended last. Otherwise another process has
+// appended, a transaction was undone, or entries were removed, which mark finds. Only
+// transactions use it, one at a time.
 type ends struct {
 	macs *macs  // nil: entries get no MAC
+	mark *mark  // nil: nobody looks whether entries were removed
 	last string // hash of the entry that this process appended last
 	at   int64  // position of the record's last entry
 	of   map[string]chainEnd
@@ -55,6 +57,7 @@ func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, 
 		e.of = map[string]chainEnd{}
 	}
 	e.last, e.at, e.of[r.Namespace] = r.Hash, position, chainEnd{r.Seq, r.Hash}
+	e.mark.appended(position, r.Hash)
 	return position, e.leaf(position, r.Hash)
 }
 
@@ -108,6 +111,9 @@ func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end
 	}
 	if stale {
 		e.of = nil
+		if err = e.mark.look(ctx, tx); err != nil {
+			return end, err
+		}
 	}
 	err = tx.QueryRowContext(ctx, selectEnd, ns).Scan(&end.seq, &end.hash, &e.at)
 	if errors.Is(err, sql.ErrNoRows) { // the namespace has no entries, or they were dropped because of their age

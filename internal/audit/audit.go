@@ -59,7 +59,9 @@ func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	if err = errors.Join(err, err2); err != nil {
 		return nil, err
 	}
-	l.sealer = newSealer(ctx, s, c, l.ends.macs)
+	l.ends.mark = &mark{open: c.Signer.OpenNote}
+	s.Follow(l.ends.mark)
+	l.sealer = newSealer(ctx, s, c, &l.ends)
 	return l, nil
 }
 
@@ -126,6 +128,10 @@ func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.A
 func (l *Log) Signing() sandboxmcp.AuditSigning {
 	if l.sealer == nil {
 		return sandboxmcp.AuditSigning{Reason: "there is no signing key"}
+	}
+	if since := l.store.Stuck(); !since.IsZero() {
+		since = since.UTC().Round(0)
+		return sandboxmcp.AuditSigning{Reason: "the newest records cannot be brought into the database; the server's log has the cause", Since: &since}
 	}
 	f := cmp.Or(l.sealer.fault.Load(), l.sealer.unwritten.Load())
 	if f == nil {

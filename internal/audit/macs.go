@@ -14,6 +14,7 @@ import (
 const (
 	entryPurpose = "sandboxmcp audit entries 1"
 	notePurpose  = "sandboxmcp audit notes 1"
+	rowsPurpose  = "sandboxmcp notes carried out 1"
 )
 
 const (

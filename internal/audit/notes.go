@@ -49,6 +49,7 @@ func Notes(signer func() (Signer, error)) store.NoteMakers {
 		if err != nil {
 			return k, err
 		}
+		k.open = s.OpenNote
 		if k.notes, err = newNoteMACs(s); err == nil {
 			k.macs, err = newMACs(s)
 		}
@@ -81,10 +82,22 @@ func Notes(signer func() (Signer, error)) store.NoteMakers {
 	}
 }
 
+// NotesKey makes the function for [store.Config] that returns the key of the rows about notes.
+func NotesKey(signer func() (Signer, error)) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		s, err := signer()
+		if err != nil {
+			return nil, err
+		}
+		return s.Derive(rowsPurpose)
+	}
+}
+
 // noteKeys are what a process needs for the notes of others. Only transactions use macs, one at a time.
 type noteKeys struct {
 	notes *noteMACs
 	macs  *macs
+	open  func(signed string) (text string, err error)
 }
 
 // step makes the step of a note from its data.
@@ -95,7 +108,11 @@ func (k noteKeys) step(data []byte) (store.Op, error) {
 	}
 	r.prepare()
 	return func(ctx context.Context, tx *sql.Tx) error {
-		_, err := (&ends{macs: k.macs}).append(ctx, tx, &r)
+		m := &mark{open: k.open}
+		_, err := (&ends{macs: k.macs, mark: m}).append(ctx, tx, &r)
+		if err == nil { // the note stays if a trigger has removed the entry
+			err = m.find(ctx, tx)
+		}
 		return appendError(err)
 	}, nil
 }

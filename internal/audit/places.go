@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
@@ -28,6 +29,8 @@ const maxNote = 1024
 type places struct {
 	head   string // file with only the newest checkpoint; empty: no file
 	second string // file with all checkpoints, in order; empty: no file
+
+	seen *atomic.Pointer[string] // the note of head that was last compared with the record, or written; nil: nobody asks
 }
 
 func (p places) none() bool { return p.head == "" && p.second == "" }
@@ -121,7 +124,7 @@ func (p places) writeHead(c checkpoint) error {
 // compare checks the checkpoints of the files against the record, whose newest checkpoint
 // is c. It runs in a transaction. That sees every checkpoint of a file, because each is
 // committed before it is written to a file.
-func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (string, error), c checkpoint) error {
+func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (string, error), c checkpoint) (err error) {
 	var notes []string
 	if p.head != "" {
 		n, err := readHead(p.head)
@@ -129,6 +132,11 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 			return err
 		}
 		notes = append(notes, n)
+		defer func(n string) {
+			if err == nil && p.seen != nil {
+				p.seen.Store(&n)
+			}
+		}(n)
 	}
 	if p.second != "" {
 		n, _, err := lastNote(p.second)
@@ -157,6 +165,20 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 		}
 	}
 	return nil
+}
+
+// unknown reports whether the head file has a note that a checkpoint is to replace and that was not compared
+// with the record.
+func (p places) unknown(c checkpoint) (bool, error) {
+	if p.head == "" {
+		return false, nil
+	}
+	n, err := readHead(p.head)
+	if err != nil || n == "" || sizeOf(n) >= c.size { // writeHead keeps a larger one
+		return false, err
+	}
+	seen := p.seen.Load()
+	return seen == nil || *seen != n, nil
 }
 
 // sizeOf returns the number of entries in a note, or 0 if it is not a note. It does not

@@ -38,6 +38,7 @@ type sealer struct {
 	store  *store.Store
 	signer Signer
 	macs   *macs // used in transactions only
+	mark   *mark
 	places places
 	now    func() time.Time
 	log    *slog.Logger
@@ -51,7 +52,6 @@ type sealer struct {
 	hint     int64  // size of the newest checkpoint; its transaction may have been undone
 	known    string // a note whose signature was checked before
 	macsFrom int64  // as that note states it
-	compared bool   // the record was compared with the files
 
 	fault     atomic.Pointer[fault]      // why new entries get no checkpoint; nil: they get one
 	unwritten atomic.Pointer[fault]      // the newest checkpoint is not in its files; nil: it is, or is to be written
@@ -63,10 +63,10 @@ type sealer struct {
 	work       sync.WaitGroup
 }
 
-func newSealer(ctx context.Context, s *store.Store, c Config, m *macs) *sealer {
+func newSealer(ctx context.Context, s *store.Store, c Config, e *ends) *sealer {
 	ctx = context.WithoutCancel(ctx)
 	l := &sealer{
-		store: s, signer: c.Signer, macs: m, places: places{c.HeadFile, c.CheckpointFile}, now: c.Now, log: c.Logger,
+		store: s, signer: c.Signer, macs: e.macs, mark: e.mark, places: places{head: c.HeadFile, second: c.CheckpointFile, seen: &atomic.Pointer[string]{}}, now: c.Now, log: c.Logger,
 		soon: make(chan struct{}, 1), made: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	l.work.Go(func() { l.loop(ctx) })
@@ -139,7 +139,7 @@ func (s *sealer) close(ctx context.Context) {
 
 // pass adds checkpoints over all new entries, unless another process has done so.
 func (s *sealer) pass(ctx context.Context) error {
-	for more := s.last.Load() > s.sealed.Load(); more && !s.broken.Load(); {
+	for more := s.last.Load() > s.sealed.Load() || s.mark.lost.Load() != nil; more && !s.broken.Load(); {
 		var c checkpoint
 		last := s.last.Load()
 		err := s.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
@@ -155,7 +155,7 @@ func (s *sealer) pass(ctx context.Context) error {
 		}
 		s.fault.Store(nil)
 		if last > c.size && !more {
-			s.last.CompareAndSwap(last, c.size) // the transaction of later entries was undone
+			s.last.CompareAndSwap(last, c.size) // later entries were undone: seal has found the last one that was not
 		}
 		if c.size == 0 {
 			return nil
@@ -202,6 +202,9 @@ func (e *tamperedError) Error() string { return "the audit was changed: " + e.re
 // them. leaves are the leaves of the new entries, all appended by this process, or nil if
 // the caller does not know them.
 func (s *sealer) seal(ctx context.Context, tx *sql.Tx, c checkpoint, leaves []tlog.Hash) (_ checkpoint, more bool, err error) {
+	if err = s.mark.find(ctx, tx); err != nil {
+		return c, false, err
+	}
 	e, from, err := s.resume(ctx, tx, c)
 	if err != nil {
 		return c, false, err
@@ -284,11 +287,9 @@ func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (e edge, 
 	if was := s.sealed.Load(); c.size < was {
 		return e, 0, &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
 	}
-	if !s.compared {
-		if err = s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
-			return e, 0, err
-		}
-		s.compared = true
+	// Each time: another process may have signed entries since, and only the files show that they were removed.
+	if err = s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
+		return e, 0, err
 	}
 	if c.size == 0 {
 		return e, 0, nil
@@ -330,6 +331,29 @@ func (s *sealer) publishLoop() {
 	}
 }
 
+// recompare compares the record with the head file if that is to be replaced and has changed since it was last
+// compared: another process may have written it, and its entries may be gone. It returns the places to
+// write to. After the end such a head file stays, because the store is closed.
+func (s *sealer) recompare(c checkpoint) (places, error) {
+	unknown, err := s.places.unknown(c)
+	if err != nil || !unknown {
+		return s.places, err
+	}
+	select {
+	case <-s.stop:
+		return places{second: s.places.second}, nil
+	default:
+	}
+	ctx := context.Background() //nolint:forbidigo // no caller waits for it
+	return s.places, s.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := newest(ctx, tx)
+		if err == nil {
+			err = s.places.compare(ctx, tx, s.signer.OpenNote, n)
+		}
+		return err
+	})
+}
+
 // publish writes the newest checkpoint to the files. It first syncs the database, because
 // otherwise a power cut would look like removed entries.
 func (s *sealer) publish() {
@@ -337,9 +361,18 @@ func (s *sealer) publish() {
 	if c == nil || s.places.none() || c.size <= s.published || s.broken.Load() {
 		return
 	}
-	err := s.store.Sync()
+	err, to := s.store.Sync(), s.places
 	if err == nil {
-		err = s.places.write(*c)
+		to, err = s.recompare(*c)
+	}
+	if errors.As(err, new(*tamperedError)) {
+		s.failed(err)
+		return
+	}
+	if err == nil {
+		if err = to.write(*c); err == nil && to.head != "" {
+			s.places.seen.Store(&c.note)
+		}
 	}
 	if err != nil {
 		f := &fault{reason: "the newest checkpoint could not be written to the files outside the database, which is tried again; the server's log has the cause", since: s.now()}

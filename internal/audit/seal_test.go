@@ -506,3 +506,25 @@ func TestOldRecordIsSigned(t *testing.T) {
 		t.Errorf("got %+v", rep)
 	}
 }
+
+// Another process signs entries while a server runs, and they are removed with their checkpoint. The server signs
+// nothing more, and the file that shows the removal stays.
+func TestEntriesOfAnotherProcessThatWereRemoved(t *testing.T) {
+	dir := t.TempDir()
+	server := openSealed(t, dir)
+	server.append(t, "a", 3)
+	testkit.Until(t, "the files cover the entries of the server", func() bool {
+		rep := check(t, dir, second(dir))
+		return rep.Head.Size == 3 && rep.Second.Size == 3
+	})
+	other := openSealed(t, dir)
+	other.append(t, "b", 2)
+	other.close(t)
+	alter(t, dir, `DELETE FROM audit WHERE position > 3; DELETE FROM audit_checkpoints WHERE size > 3`)
+	server.append(t, "a", 4)
+	testkit.Until(t, "the server tells", func() bool { return !server.l.Signing().Signed })
+	server.close(t)
+	if rep := check(t, dir); rep.OK || rep.Head.Size > 3 {
+		t.Errorf("got a head of %d and %+v, want 3 and a fault", rep.Head.Size, rep.Faults)
+	}
+}

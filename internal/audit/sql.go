@@ -26,6 +26,9 @@ const (
 
 	selectLastHash = `SELECT hash FROM audit ORDER BY position DESC LIMIT 1`
 
+	// position, hash
+	isEntry = `SELECT EXISTS (SELECT 1 FROM audit WHERE position = ? AND hash = ?)`
+
 	selectLastPosition = `SELECT coalesce(max(position), 0) FROM audit`
 
 	// namespace. The third column is the record's last position.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // maxFaults is the largest number of faults in a report.
@@ -23,6 +24,9 @@ type Evidence struct {
 	Signer         Signer                            // has the private key, so that MACs are checked; nil: they are not
 	HeadFile       string                            // see [Config]
 	CheckpointFile string                            // see [Config]
+
+	// Schema compares the tables of the database with those that it should have; nil: they are not compared.
+	Schema func(context.Context, store.Querier) ([]store.Difference, error)
 }
 
 // Verify checks the whole record in one state of the database: every entry against its
@@ -67,6 +71,7 @@ type verifier struct {
 	order    []string // names of the chains in the order of their first entries
 	tree     edge
 	unopened bool // a checkpoint exists, but no key to check it
+	unread   bool // the tables are others, and were not read
 	broken   bool // the entries do not match a checkpoint, so later checkpoints cannot match
 
 	from   int64     // the first position whose entry must have a MAC; 0: not known yet
@@ -175,6 +180,9 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
+	if readable, err := v.schema(ctx, tx); err != nil || !readable {
+		return err
+	}
 	if err := v.dropped(ctx, tx); err != nil {
 		return err
 	}
@@ -184,6 +192,22 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 	v.from = v.most.macs
 	v.compare()
 	return v.entries(ctx, tx)
+}
+
+// schema compares the schema. It reports whether the tables can be read: what is in their place may
+// have rows without end.
+func (v *verifier) schema(ctx context.Context, tx *sql.Tx) (readable bool, err error) {
+	if v.with.Schema == nil {
+		return true, nil
+	}
+	all, err := v.with.Schema(ctx, tx)
+	readable = true
+	for _, d := range all {
+		v.fault(kindSchema, place{}, d.Reason)
+		readable = readable && !d.Table
+	}
+	v.unread = !readable
+	return readable, err
 }
 
 // checkpoints reads the checkpoints of the database.
@@ -334,6 +358,9 @@ func (v *verifier) compare() {
 // end reports the faults that can only be found after everything was read.
 func (v *verifier) end() {
 	rep := &v.report
+	if v.unread {
+		return
+	}
 	if v.unopened || v.with.Open == nil && rep.Entries > 0 {
 		v.fault(kindKey, place{}, "the public key is missing: no checkpoint can be checked")
 	}
@@ -380,6 +407,7 @@ const (
 	kindCheckpoint = "checkpoint" // a checkpoint was not signed by this server, or cannot be read
 	kindKey        = "key"        // the key is missing
 	kindUnreadable = "unreadable" // a row has values of the wrong types
+	kindSchema     = "schema"     // a table, an index or a trigger is not as a server makes it
 	kindForged     = "forged"     // a row was not appended there by a server with the key
 )
 

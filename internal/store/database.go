@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
 )
 
@@ -24,7 +23,7 @@ const (
 	// schemaVersion is the number of the newest file in migrations. Each of these files
 	// ends by setting the database's user_version to its number. Open reads that version,
 	// because asking goose takes milliseconds.
-	schemaVersion = 15
+	schemaVersion = 16
 	// applicationID marks a database as this program's ("smcp").
 	applicationID = 0x736d6370
 )
@@ -246,15 +245,7 @@ func (d database) migrate(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
-	files, err := fs.Sub(migrations, "migrations/sqlite")
-	if err != nil {
-		return err
-	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
-	if err != nil {
-		return err
-	}
-	if _, err := p.Up(ctx); err != nil {
+	if err := up(ctx, db); err != nil {
 		return fmt.Errorf("migrate from version %d: %w", version, err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -57,6 +58,7 @@ type notes struct {
 	dir    string     // directory of the files of all processes; empty: there are none
 	direct bool       // this process makes no file: Keep is Update
 	makers NoteMakers // nil: the notes of other processes are left alone
+	key    notesKey   // nil: this process has none
 
 	mu      sync.Mutex
 	file    *Lease // nil: none was made yet
@@ -66,6 +68,7 @@ type notes struct {
 	steps   int         // of waiting
 	bytes   int64       // of waiting
 	stuck   bool        // the last transaction did not carry them out
+	since   time.Time   // when a transaction first did not, although the database works; zero: it did
 	due     *time.Timer // flushes; nil: none is scheduled
 }
 
@@ -162,8 +165,12 @@ func (s *Store) flush() {
 	if err == nil || s.line.ended() {      // Close carries them out
 		return
 	}
-	s.log.Warn("the newest records are in their file and not in the database; trying again", "error", err)
 	n := &s.notes
+	level := slog.LevelWarn
+	if !s.Stuck().IsZero() {
+		level = slog.LevelError
+	}
+	s.log.Log(context.Background(), level, "the newest records are in their file and not in the database; trying again", "error", err) //nolint:forbidigo // as above
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.due == nil && !s.line.ended() {
@@ -201,9 +208,8 @@ func (s *Store) carryOut(ctx context.Context, tx *sql.Tx) (count int, err error)
 }
 
 func (n *notes) run(ctx context.Context, tx *sql.Tx, all []waitingNotes, name string) error {
-	var applied int64
-	err := tx.QueryRowContext(ctx, selectApplied, name).Scan(&applied)
-	if errors.Is(err, sql.ErrNoRows) {
+	applied, known, err := n.applied(ctx, tx, name, all[len(all)-1].end)
+	if err == nil && !known {
 		err = n.dropRows(ctx, tx)
 	}
 	if err != nil {
@@ -218,8 +224,7 @@ func (n *notes) run(ctx context.Context, tx *sql.Tx, all []waitingNotes, name st
 			return err
 		}
 	}
-	_, err = tx.ExecContext(ctx, setApplied, name, max(applied, all[len(all)-1].end))
-	return err
+	return n.setApplied(ctx, tx, name, max(applied, all[len(all)-1].end))
 }
 
 // dropRows deletes the rows of files that were removed. Their names are not used again.
@@ -278,7 +283,7 @@ func (n *notes) finish(count int) {
 	}
 	n.waiting = append(n.waiting[:0], n.waiting[count:]...)
 	clear(n.waiting[len(n.waiting):cap(n.waiting)])
-	n.stuck = false
+	n.stuck, n.since = false, time.Time{}
 	if len(n.waiting) == 0 && n.size > notesFile {
 		_ = n.discard() // a file that stays is read by another process, which finds it done
 	}
@@ -286,10 +291,13 @@ func (n *notes) finish(count int) {
 
 // fail makes every Keep an Update, which reports the reason, until the notes that wait are
 // carried out.
-func (n *notes) fail() {
+func (n *notes) fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.stuck = len(n.waiting) > 0
+	if errors.As(err, new(*stuckError)) && n.since.IsZero() {
+		n.since = time.Now()
+	}
 }
 
 // closeNotes carries out what waits and removes the file. The line is closed and empty.

@@ -85,7 +85,7 @@ func (n *notes) append(all []Note) (length int64, fits bool, err error) {
 // new file, to see whether it is in use, and then removes it.
 func (n *notes) makeFile() error {
 	for tries := 0; ; tries++ {
-		name := rand.Text()
+		name := rand.Text() + n.key.mark()
 		l, err := tryLease(filepath.Join(n.dir, name))
 		if err == nil {
 			n.file, n.name, n.size = l, name, 0
@@ -329,19 +329,18 @@ func (s *Store) settleOther(ctx context.Context, o otherNotes) error {
 // bringOther carries out some notes of another process, in a transaction. It returns how many bytes
 // are left after them, and whether there may be notes in them.
 func (s *Store) bringOther(ctx context.Context, tx *sql.Tx, f *os.File, name string) (rest int64, more bool, err error) {
-	var applied int64
-	err = tx.QueryRowContext(ctx, selectApplied, name).Scan(&applied)
-	if errors.Is(err, sql.ErrNoRows) {
+	fi, err := f.Stat()
+	if err != nil {
+		return 0, false, s.notes.explain(name, err)
+	}
+	applied, known, err := s.notes.applied(ctx, tx, name, fi.Size())
+	if err == nil && !known {
 		// Either nothing was carried out yet, or all was and the file was removed.
 		var current bool
 		if current, err = isCurrent(f, f.Name()); err == nil && !current {
 			return 0, false, nil
 		}
 	}
-	if err != nil {
-		return 0, false, err
-	}
-	fi, err := f.Stat()
 	if err != nil {
 		return 0, false, s.notes.explain(name, err)
 	}
@@ -356,6 +355,6 @@ func (s *Store) bringOther(ctx context.Context, tx *sql.Tx, f *os.File, name str
 		return fi.Size() - applied, false, s.notes.explain(name, err)
 	}
 	end := frames[len(frames)-1].end
-	_, err = tx.ExecContext(ctx, setApplied, name, end)
+	err = s.notes.setApplied(ctx, tx, name, end)
 	return fi.Size() - end, end < fi.Size(), err
 }

@@ -46,9 +46,21 @@ const (
 	selectNoted = `SELECT file FROM notes`
 
 	// file
-	selectApplied = `SELECT applied FROM notes WHERE file = ?`
-	deleteApplied = `DELETE FROM notes WHERE file = ?`
-	setApplied    = `INSERT INTO notes (file, applied) VALUES (?, ?) ON CONFLICT (file) DO UPDATE SET applied = excluded.applied`
+	selectApplied    = `SELECT applied FROM notes WHERE file = ?`
+	selectAppliedMAC = `SELECT applied, coalesce(mac, '') FROM notes WHERE file = ?`
+	deleteApplied    = `DELETE FROM notes WHERE file = ?`
+
+	// file, applied, mac
+	setApplied = `INSERT INTO notes (file, applied, mac) VALUES (?, ?, ?) ON CONFLICT (file) DO UPDATE SET applied = excluded.applied, mac = excluded.mac`
+)
+
+// Used in schema.go.
+const (
+	// longest definition, most objects
+	selectObjects = `SELECT type, name, tbl_name, coalesce(substr(sql, 1, ?), '') FROM sqlite_schema
+		WHERE type IN ('trigger', 'view') OR tbl_name = 'notes' OR tbl_name LIKE 'audit%' LIMIT ?`
+
+	checkAudit = `SELECT substr(integrity_check, 1, 200) FROM pragma_integrity_check('audit') LIMIT 5`
 )
 
 // Used in look.go.

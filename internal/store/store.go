@@ -68,6 +68,10 @@ type Config struct {
 	Logger      *slog.Logger       // nil: nothing is logged
 	Notes       NoteMakers         // make the steps of notes that other processes have kept; nil: such notes are left alone
 
+	// NotesKey returns a secret of the processes that share the database. It is called at most once, when it
+	// is needed. With it, nobody else can pass off notes as carried out. nil: there is none.
+	NotesKey func() ([]byte, error)
+
 	Free FreeSpace        // nil: the kernel's answer
 	Now  func() time.Time // nil: time.Now
 }
@@ -85,13 +89,14 @@ type Store struct {
 	writer *sql.DB
 	conn   *sql.Conn // SQLite: the writer's only connection; used by the goroutine that has the turn
 
-	line    line
-	turn    chan struct{} // full while a goroutine writes
-	untidy  int           // transactions since the last tidy; used by the goroutine that has the turn
-	tidying atomic.Bool   // tidy is running
-	notes   notes
-	work    sync.WaitGroup // running Updates and tidy
-	close   func() error
+	line      line
+	turn      chan struct{} // full while a goroutine writes
+	untidy    int           // transactions since the last tidy; used by the goroutine that has the turn
+	tidying   atomic.Bool   // tidy is running
+	notes     notes
+	followers followers
+	work      sync.WaitGroup // running Updates and tidy
+	close     func() error
 
 	blobs blobDir
 	far   farBlobs
@@ -187,7 +192,7 @@ func (s *Store) prepareNotes(d database, cfg Config) error {
 	}
 	fi, err := os.Stat(d.real)
 	if err == nil && owned(fi) {
-		s.notes.dir, s.notes.makers, s.notes.direct = NotesDir(d.real), cfg.Notes, s.full
+		s.notes.dir, s.notes.makers, s.notes.key, s.notes.direct = NotesDir(d.real), cfg.Notes, newNotesKey(cfg.NotesKey), s.full
 	}
 	return err
 }

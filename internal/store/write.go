@@ -169,7 +169,7 @@ func (s *Store) write(ctx context.Context) {
 	tx, err := s.begin(ctx, time.Until(first.since.Add(s.busy)))
 	if err != nil {
 		if ctx.Err() == nil && first.take() {
-			s.notes.fail()
+			s.notes.fail(err)
 			first.done <- s.explain("written", err)
 		}
 		return
@@ -187,6 +187,7 @@ func (s *Store) write(ctx context.Context) {
 // after the jobs were taken, an Update follows all that its caller has kept before.
 func (s *Store) writeBatch(ctx context.Context, tx *sql.Tx, batch []*job) {
 	notes, err := s.carryOut(ctx, tx)
+	s.followers.ran(err == nil)
 	committed := false
 	switch {
 	case err != nil:
@@ -198,10 +199,11 @@ func (s *Store) writeBatch(ctx context.Context, tx *sql.Tx, batch []*job) {
 	default:
 		committed = s.writeMany(ctx, tx, batch)
 	}
+	s.followers.ended(committed)
 	if committed {
 		s.notes.finish(notes)
 	} else {
-		s.notes.fail()
+		s.notes.fail(err)
 	}
 }
 
@@ -241,6 +243,7 @@ func (s *Store) tidy(ctx context.Context) {
 
 func (s *Store) writeOne(tx *sql.Tx, j *job) (committed bool) {
 	err := j.run(tx)
+	s.followers.ran(err == nil)
 	if err == nil {
 		if err = tx.Commit(); err != nil {
 			j.done <- s.explain("written", err)
@@ -271,6 +274,7 @@ func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) (commit
 				break
 			}
 		}
+		s.followers.ran(errs[i] == nil)
 		if _, broken = tx.ExecContext(ctx, endJob); broken != nil {
 			break
 		}

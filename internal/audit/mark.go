@@ -1,0 +1,99 @@
+package audit
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+)
+
+// mark remembers the last entry of this process that was committed. Entries that have no checkpoint yet can be
+// removed without a trace in the database: the next entry takes their place in the chain. That looks
+// like an undone transaction, but the store tells the mark which ones were undone.
+//
+// Transactions use it, and the store between them, one at a time. A nil mark does nothing.
+type mark struct {
+	open func(signed string) (text string, err error) // checks a signed note
+
+	update entryPlace // the last entry of the steps that run
+	batch  entryPlace // that of the earlier steps of the transaction
+	sure   entryPlace // that of committed transactions
+
+	lost atomic.Pointer[tamperedError] // an entry was removed; nil: none was found to be
+}
+
+// entryPlace is an entry's place in the record. The zero value is no entry.
+type entryPlace struct {
+	position int64
+	hash     string
+}
+
+func (m *mark) appended(position int64, hash string) {
+	if m != nil {
+		m.update = entryPlace{position, hash}
+	}
+}
+
+// Ran implements [store.Follower].
+func (m *mark) Ran(kept bool) {
+	if kept && m.update.position > 0 {
+		m.batch = m.update
+	}
+	m.update = entryPlace{}
+}
+
+// Ended implements [store.Follower].
+func (m *mark) Ended(committed bool) {
+	if committed && m.batch.position > 0 {
+		m.sure = m.batch
+	}
+	m.update, m.batch = entryPlace{}, entryPlace{}
+}
+
+// last returns the entry that the transaction must find.
+func (m *mark) last() entryPlace {
+	for _, e := range []entryPlace{m.update, m.batch} {
+		if e.position > 0 {
+			return e
+		}
+	}
+	return m.sure
+}
+
+// look looks for the entry, and sets lost if it is neither in the record nor covered by a signed statement
+// about dropped entries.
+func (m *mark) look(ctx context.Context, tx *sql.Tx) error {
+	if m == nil || m.lost.Load() != nil {
+		return nil
+	}
+	last := m.last()
+	if last.position == 0 {
+		return nil
+	}
+	var found bool
+	if err := tx.QueryRowContext(ctx, isEntry, last.position, last.hash).Scan(&found); err != nil || found {
+		return err
+	}
+	c, err := lastDropped(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if c.size >= last.position {
+		if st, err := openStatement(m.open, originDropped, c.note); err == nil && st.size == c.size {
+			return nil
+		}
+	}
+	m.lost.Store(&tamperedError{fmt.Sprintf("row %d, which a server has appended, is missing or another one", last.position)})
+	return nil
+}
+
+// find is look, and fails if an entry was removed.
+func (m *mark) find(ctx context.Context, tx *sql.Tx) error {
+	if err := m.look(ctx, tx); err != nil {
+		return err
+	}
+	if lost := m.lost.Load(); lost != nil {
+		return lost
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pressly/goose/v3"
+)
+
+// A writer of the database can also change what its tables are: a trigger can remove rows, and a
+// view can show others. So the schema is compared with one that the migrations make anew.
+
+const (
+	maxObjects    = 1000    // objects of a schema that are compared
+	maxDefinition = 1 << 16 // characters of a definition that are compared
+)
+
+// Difference is an object of the schema that the migrations do not make, or make otherwise.
+type Difference struct {
+	Reason string
+	Table  bool // it is in the place of a table, whose rows may be anything
+}
+
+// object is a row of sqlite_schema.
+type object struct{ kind, name, table, sql string }
+
+// made returns the objects that the migrations make. It takes milliseconds, so only checks call it.
+var made = sync.OnceValues(func() (map[string]object, error) {
+	ctx := context.Background() //nolint:forbidigo // the answer is that of all callers
+	d, err := newDatabase(MemoryPath, SynchronousNormal, 0)
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.connector("")
+	if err != nil {
+		return nil, err
+	}
+	db := single(c)
+	defer db.Close()
+	if err = up(ctx, db); err != nil {
+		return nil, err
+	}
+	return objects(ctx, db)
+})
+
+// up carries out the migrations that a database does not have yet.
+func up(ctx context.Context, db *sql.DB) error {
+	files, err := fs.Sub(migrations, "migrations/sqlite")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	if err == nil {
+		_, err = p.Up(ctx)
+	}
+	return err
+}
+
+func objects(ctx context.Context, db Querier) (map[string]object, error) {
+	rows, err := db.QueryContext(ctx, selectObjects, maxDefinition, maxObjects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := map[string]object{}
+	for rows.Next() {
+		var o object
+		if err := rows.Scan(&o.kind, &o.name, &o.table, &o.sql); err != nil {
+			return nil, err
+		}
+		all[o.name] = o
+	}
+	return all, rows.Err()
+}
+
+// Differences compares the tables and indexes of the audit and of notes, and all triggers and views, with what
+// the migrations make. If they are the same, it checks that the audit's indexes have all of its rows. db is
+// of this store. In PostgreSQL nothing is compared.
+func (s *Store) Differences(ctx context.Context, db Querier) ([]Difference, error) {
+	if s.pg != nil {
+		return nil, nil
+	}
+	want, err := made()
+	if err != nil {
+		return nil, fmt.Errorf("make the schema to compare with: %w", err)
+	}
+	got, err := objects(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	if all := compareObjects(want, got); len(all) > 0 {
+		return all, nil
+	}
+	return unindexed(ctx, db)
+}
+
+// Differences is [Store.Differences].
+func (v *View) Differences(ctx context.Context, db Querier) ([]Difference, error) {
+	return v.s.Differences(ctx, db)
+}
+
+// unindexed returns what SQLite finds wrong with the audit and its indexes. An index that was made with another
+// definition than the schema says has too few rows.
+func unindexed(ctx context.Context, db Querier) (all []Difference, err error) {
+	rows, err := db.QueryContext(ctx, checkAudit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var found string
+		if err := rows.Scan(&found); err != nil {
+			return nil, err
+		}
+		if found != "ok" {
+			all = append(all, Difference{Reason: "table audit is damaged, or its indexes were made otherwise: " + found})
+		}
+	}
+	return all, rows.Err()
+}
+
+func compareObjects(want, got map[string]object) (all []Difference) {
+	for name, o := range got {
+		w, known := want[name]
+		switch {
+		case !known:
+			all = append(all, Difference{fmt.Sprintf("the %s %.100q of table %.100q is not of this program", o.kind, name, o.table), o.kind == "table" || o.kind == "view"})
+		case o != w:
+			all = append(all, Difference{fmt.Sprintf("the %s %s is not the one that this program has made", w.kind, name), w.kind == "table"})
+		}
+	}
+	for name, w := range want {
+		if _, there := got[name]; !there {
+			all = append(all, Difference{fmt.Sprintf("the %s %s is missing", w.kind, name), w.kind == "table"})
+		}
+	}
+	slices.SortFunc(all, func(x, y Difference) int { return strings.Compare(x.Reason, y.Reason) })
+	return all
+}
