@@ -18,7 +18,9 @@ func (silent) Runtimes(context.Context) (sandboxmcp.Runtimes, error) {
 	return sandboxmcp.Runtimes{Backends: []sandboxmcp.BackendInfo{{Name: "process", Available: true}}}, nil
 }
 
-func (silent) Answers(context.Context) error { return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "it does not answer") }
+func (silent) Answers(context.Context) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "it does not answer")
+}
 
 // TestReadinessAsksTheDatabaseOfEveryEngine: a server with a silent database is not ready, also if it passes calls on to other
 // servers, its callers choose no backend, or its results have links.
