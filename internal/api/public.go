@@ -47,6 +47,7 @@ func HTTP(ctx context.Context, c HTTPConfig) http.Handler {
 		service: c.Service, logger: c.Logger, identify: c.Identify, version: c.Version, ending: ctx, invocation: c.Invocation,
 		public: true, beat: heartbeat, followers: followers{each: maxFollowEach}, answers: newAnswers(),
 	}
+	h.readiness.records, _ = c.Service.(records)
 	if c.Link != nil {
 		h.service = linked{c.Service, c.Link}
 	}
@@ -242,8 +243,15 @@ func (h *handler) serveReady(w http.ResponseWriter, r *http.Request, _ sandboxmc
 // readyFor is how long an answer about readiness holds, and how long the backends and the database may take for it.
 const readyFor = 5 * time.Second
 
+// records is a service that has a database. Answers returns an error if the database does not answer before ctx ends.
+type records interface {
+	Answers(ctx context.Context) error
+}
+
 // readiness remembers whether the server can run programs.
 type readiness struct {
+	records records // nil: the service has no database
+
 	mu    sync.Mutex // guards the fields below; held while the backends are asked
 	until time.Time
 	err   error
@@ -259,10 +267,8 @@ func (p *readiness) check(ctx context.Context, s sandboxmcp.Service) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyFor)
 	defer cancel()
 	all, err := s.Runtimes(ctx)
-	if records, ok := s.(interface {
-		Answers(ctx context.Context) error
-	}); ok && err == nil {
-		err = records.Answers(ctx) // a run that cannot be recorded is refused
+	if err == nil && p.records != nil {
+		err = p.records.Answers(ctx) // a run that cannot be recorded is refused
 	}
 	if err == nil && !slices.ContainsFunc(all.Backends, func(b sandboxmcp.BackendInfo) bool { return b.Available }) {
 		err = sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "no backend can run programs on this machine")

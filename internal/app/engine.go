@@ -39,6 +39,7 @@ type Engine interface {
 	RotateVault(ctx context.Context, c sandboxmcp.Caller) (int, error)
 	Reload() (Reloaded, error)
 	Peers(ctx context.Context) ([]string, error)
+	Answers(ctx context.Context) error // of the database; /readyz asks it, also through confined and replicas
 	io.Closer
 }
 

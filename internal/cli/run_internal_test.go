@@ -61,6 +61,8 @@ func (f *fake) Start(_ context.Context, c sandboxmcp.Caller, r sandboxmcp.Reques
 
 func (*fake) Peers(context.Context) ([]string, error) { return nil, nil }
 
+func (*fake) Answers(context.Context) error { return nil }
+
 func (f *fake) Lookup(context.Context, sandboxmcp.Caller, sandboxmcp.Lookup) (sandboxmcp.Result, error) {
 	return f.res, f.err
 }

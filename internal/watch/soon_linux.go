@@ -83,10 +83,14 @@ type patience struct{ waited time.Duration }
 func (p *patience) left() time.Duration { return max(mostPatience-p.waited, leastPatience) }
 
 // ask is beside.ask for a count of a sandbox, of what its programs hold. It ends the programs if they keep the count from
-// its end.
+// its end. What such a count has found then is not used, because other programs may run when it ends: the next call begins
+// another.
 func ask[T any](o *Objects, s *Target, b *beside[T], what string, count func() T) (result outcome[T], done bool) {
 	if result, done = b.ask(&o.patience, count); b.stands() {
 		o.end(s, what+" that its programs keep from being counted")
+	}
+	if b.stood {
+		return outcome[T]{}, false
 	}
 	return result, done
 }
