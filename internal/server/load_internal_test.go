@@ -131,9 +131,9 @@ func TestLargeAnswersOfOneCallerLetOthersPass(t *testing.T) {
 		cancelled()
 		var calls []*admitted
 		entered := map[string]int{}
-		enter := func(caller string, to context.Context) {
+		enter := func(caller string, gone <-chan struct{}) {
 			go func() {
-				in, err := l.enter(t.Context(), inCall{caller: caller, large: true, link: &link{gone: to.Done(), cut: func() {}}})
+				in, err := l.enter(t.Context(), inCall{caller: caller, large: true, link: &link{gone: gone, cut: func() {}}})
 				if err != nil {
 					t.Error(err)
 					return
@@ -144,13 +144,13 @@ func TestLargeAnswersOfOneCallerLetOthersPass(t *testing.T) {
 			synctest.Wait()
 		}
 		for range maxLarge {
-			enter("greedy", t.Context())
+			enter("greedy", nil)
 		}
 		for range 40 {
-			enter("greedy", t.Context())
+			enter("greedy", nil)
 		}
-		enter("left", gone)
-		enter("other", t.Context())
+		enter("left", gone.Done())
+		enter("other", nil)
 		for _, want := range []string{"other", "greedy", "greedy"} {
 			before := entered[want]
 			calls[0].leave()
