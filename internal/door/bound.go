@@ -55,7 +55,7 @@ func (d *Door) bound(w http.ResponseWriter, r *http.Request) (out *writer, done 
 		return out, func() {}, nil
 	}
 	if b.place, full = d.bodies.Claim(ask); full != nil {
-		return nil, nil, tooManyBodies()
+		return nil, nil, tooManyBodies(full.Own)
 	}
 	out.body = b
 	b.deadline()
@@ -63,8 +63,12 @@ func (d *Door) bound(w http.ResponseWriter, r *http.Request) (out *writer, done 
 	return out, b.place.Leave, nil
 }
 
-func tooManyBodies() *sandboxmcp.Error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "requests with %d MiB are being read", allBodies>>20).
+func tooManyBodies(own bool) *sandboxmcp.Error {
+	text := "large requests are in progress; with this one they would have more than %d MiB"
+	if own {
+		text = "large requests of this caller are in progress; with this one they would have more of %d MiB than is left for others"
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, text, allBodies>>20).
 		WithHint("send large requests one after the other").With(retryAfter, 2)
 }
 
@@ -226,9 +230,8 @@ func (w *writer) within(d time.Duration) {
 
 // refuseBody refuses a request whose body does not fit. It drops what the client still sends, because a
 // client that sends would not see the answer.
-func (d *Door) refuseBody(w http.ResponseWriter, r *http.Request, sent io.Reader) {
-	w.Header().Del("Content-Length")
-	d.refuse(w, r, tooManyBodies())
+func (d *Door) refuseBody(w http.ResponseWriter, r *http.Request, sent io.Reader, err error) {
+	d.refuse(w, r, err)
 	control := http.NewResponseController(w)
 	if control.Flush() != nil || r.Header.Get("Expect") != "" {
 		return

@@ -176,8 +176,9 @@ func TestBodiesOfOneCallerLeaveRoom(t *testing.T) {
 	d := New(Config{Own: "home", Rules: Rules{Keys: []Key{
 		{Secret: sandboxmcp.NewSecret("ka"), Namespaces: []sandboxmcp.Namespace{"a"}},
 		{Secret: sandboxmcp.NewSecret("kb"), Namespaces: []sandboxmcp.Namespace{"b"}},
+		{Secret: sandboxmcp.NewSecret("kc"), Namespaces: []sandboxmcp.Namespace{"c"}},
 	}}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-API-Key") == "ka" {
+		if r.Header.Get("X-API-Key") != "kb" {
 			read <- struct{}{}
 		}
 		n, err := io.Copy(io.Discard, r.Body)
@@ -188,19 +189,19 @@ func TestBodiesOfOneCallerLeaveRoom(t *testing.T) {
 		_, _ = io.WriteString(w, strconv.FormatInt(n, 10))
 	}))
 	s := httptest.NewServer(d)
-	defer s.Close()
-	send := func(key string, announced int, sent io.Reader) *bufio.Reader {
+	t.Cleanup(s.Close) // after the connections, which it would wait for
+	send := func(key, announced string, sent io.Reader) *bufio.Reader {
 		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		_ = c.SetDeadline(time.Now().Add(time.Minute)) // bounds a test that fails
-		if _, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nX-API-Key: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", s.Listener.Addr(), key, announced); err != nil {
+		if _, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nX-API-Key: %s\r\nContent-Type: application/json\r\n%s\r\n\r\n", s.Listener.Addr(), key, announced); err != nil {
 			t.Fatal(err)
 		}
 		if _, err = io.Copy(c, sent); err != nil {
-			t.Fatalf("key %s: a body of %d bytes was cut off: %v", key, announced, err)
+			t.Fatalf("key %s: a body with %s was cut off: %v", key, announced, err)
 		}
 		return bufio.NewReader(c)
 	}
@@ -214,16 +215,26 @@ func TestBodiesOfOneCallerLeaveRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if res.ContentLength < 0 {
+			t.Errorf("got the answer %s without a length, want one: its client would wait until all of its request was read", body)
+		}
 		return res.StatusCode, string(body)
 	}
 	const large = 20 << 20
 	all := func() io.Reader { return strings.NewReader(strings.Repeat("x", large)) }
-	send("ka", defaultBody-5, strings.NewReader("{"))
-	<-read
-	if status, text := answer(send("ka", large+defaultBody/2, all())); status != http.StatusTooManyRequests {
+	length := func(n int) string { return fmt.Sprintf("Content-Length: %d", n) }
+	for _, key := range []string{"ka", "kc"} {
+		send(key, length(defaultBody-5), strings.NewReader("{"))
+		<-read
+	}
+	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", large, strings.Repeat("x", large))
+	if status, text := answer(send("ka", "Transfer-Encoding: chunked", strings.NewReader(chunked))); status != http.StatusTooManyRequests {
+		t.Errorf("a body of the same caller that announces nothing: got %d %s, want 429", status, text)
+	}
+	if status, text := answer(send("ka", length(large+defaultBody/2), all())); status != http.StatusTooManyRequests {
 		t.Errorf("one more of the same caller: got %d %s, want 429", status, text)
 	}
-	if status, text := answer(send("kb", large, all())); status != http.StatusOK || text != strconv.Itoa(large) {
+	if status, text := answer(send("kb", length(large), all())); status != http.StatusOK || text != strconv.Itoa(large) {
 		t.Errorf("a body of another caller: got %d %s, want all of it read", status, text)
 	}
 }

@@ -167,7 +167,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out, done, err := d.bound(w, r)
 	if err != nil {
 		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeQueueFull {
-			d.refuseBody(w, r, sent)
+			d.refuseBody(w, r, sent, err)
 		} else {
 			d.refuse(w, r, err)
 		}
@@ -183,7 +183,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.next.ServeHTTP(out, r)
 	if out.refused() {
 		done()
-		d.refuseBody(w, r, sent)
+		d.refuseBody(w, r, sent, tooManyBodies(false))
 	}
 }
 
@@ -257,7 +257,9 @@ func (d *Door) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil { // cannot happen: every field is text or a number
 		d.Logger.Error("encode refusal", "error", err)
 	}
+	body = append(body, '\n')
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body))) // so the client need not wait for the end of its request
 	control := http.NewResponseController(w)
 	if r.ContentLength != 0 {
 		// net/http reads a body that no handler has read, and waits for it.
@@ -266,7 +268,7 @@ func (d *Door) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	_ = control.SetWriteDeadline(time.Now().Add(pieceTime))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(body)
 }
 
 type identityKey struct{}

@@ -60,7 +60,7 @@ func (e *endpoint) direct(w http.ResponseWriter, r *http.Request, id sandboxmcp.
 	defer func() { leave() }()
 	ctx := context.WithValue(r.Context(), rootKey{}, e.root)
 	o := e.s.guarded(func() outcome {
-		req := &mcp.CallToolRequest{Params: params, Extra: &mcp.RequestExtra{TokenInfo: tokenOf(id, linkOf(ctx, w)), Header: r.Header}}
+		req := &mcp.CallToolRequest{Params: params, Extra: &mcp.RequestExtra{TokenInfo: tokenOf(id, linkOf(r.Context().Done(), w)), Header: r.Header}}
 		return tool.answer(ctx, req, answerTo{&b.body, func(l func()) { leave = l }})
 	})
 	if err = b.encode(number, e.meta, o); err != nil {

@@ -129,7 +129,7 @@ func (e *endpoint) streamable(w http.ResponseWriter, r *http.Request, id sandbox
 		return
 	}
 	next, principal := e.legacy, door.Principal(id)
-	token := tokenOf(id, linkOf(r.Context(), w))
+	token := tokenOf(id, linkOf(r.Context().Done(), w))
 	r = r.WithContext(context.WithValue(r.Context(), rootKey{}, e.root))
 	if modern {
 		next = e.modern
@@ -242,7 +242,7 @@ func (e *endpoint) openStream(w http.ResponseWriter, r *http.Request, id sandbox
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(e.root, cancel)() //nolint:contextcheck // the server ends the stream, too
-	base := context.WithValue(context.WithValue(ctx, rootKey{}, ctx), linkKey{}, linkOf(ctx, w))
+	base := context.WithValue(context.WithValue(ctx, rootKey{}, ctx), linkKey{}, linkOf(ctx.Done(), w))
 	e.mu.Lock()
 	e.streams[mark] = st
 	e.mu.Unlock()

@@ -142,10 +142,10 @@ type link struct {
 	cut  func()          // disconnects the client; again in a while if that was too early
 }
 
-// linkOf returns the link of a request's answer. ctx ends when the client has gone.
-func linkOf(ctx context.Context, w http.ResponseWriter) *link {
+// linkOf returns the link of a request's answer. gone is closed when the client has gone.
+func linkOf(gone <-chan struct{}, w http.ResponseWriter) *link {
 	control := http.NewResponseController(w)
-	return &link{gone: ctx.Done(), cut: func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) }}
+	return &link{gone: gone, cut: func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) }}
 }
 
 // linkKey is the context key of the link of an event stream, for the calls on it.

@@ -222,8 +222,12 @@ func (p *Place) Wait(ctx context.Context) error {
 	}
 }
 
-// hurry ends the place that p waits for longest, if its caller holds most and more than that of p.
+// hurry ends the place that is held for longest by the caller who holds most, if that is more than the
+// caller of p holds. It ends none for a client that has gone.
 func (b *Bound) hurry(p *Place) {
+	if p.gone() {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var slow *Place

@@ -150,6 +150,23 @@ func TestTheSlowestOfTheGreediestIsEnded(t *testing.T) {
 	})
 }
 
+// TestAClientThatHasGoneEndsNothing: what it waits for may take as long as it does.
+func TestAClientThatHasGoneEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := share.New(1, time.Second)
+		gone := make(chan struct{})
+		close(gone)
+		held := b.Enter(share.Ask{Caller: "honest", Size: 1, End: func() { t.Error("got a place ended for a client that has gone") }})
+		left := b.Enter(share.Ask{Caller: "left", Size: 1, Gone: gone})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if left.Wait(ctx) == nil || held.Ended() {
+			t.Error("got the place for a client that has gone, want it held by the other caller")
+		}
+		leftNothing(t, b, held, left)
+	})
+}
+
 // TestWhatWasOnlyClaimedKeepsNobodyOut: a caller who claims much and holds little is refused more of its
 // own, and others are not. What arrives beyond the bound ends the slowest of the caller who holds most.
 func TestWhatWasOnlyClaimedKeepsNobodyOut(t *testing.T) {
