@@ -283,6 +283,9 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
 	e.work.Go(e.sweepLoop)
+	if cfg.First != nil {
+		e.work.Go(e.rehearse)
+	}
 	return e, nil
 }
 
