@@ -92,7 +92,7 @@ func (e *Engine) sweep(ctx context.Context, api *dockerapi.Client) {
 		if !dead(c.Labels[labelOwner], e.cfg.local()) {
 			continue
 		}
-		err := api.ContainerRemove(ctx, c.ID)
+		err := hasten(ctx, api, c.ID)
 		e.cfg.Logger.Info("container of a dead server removed", "container", c.ID, "error", err)
 	}
 	doors, _ := os.ReadDir(e.cfg.Dir)

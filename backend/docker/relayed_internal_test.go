@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -166,5 +167,44 @@ func TestLiftAsksTheEngine(t *testing.T) {
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q %v, want %q", name, got, err, c.want)
 		}
+	}
+}
+
+// TestLeftContainersGetAProcessor: the limit of a container that an earlier call or server has left is lifted before the
+// engine ends its programs.
+func TestLeftContainersGetAProcessor(t *testing.T) {
+	us, err := self()
+	if err != nil {
+		t.Skip(err)
+	}
+	owner := strings.Split(us, "/")
+	owner[3] = "4194305" // no process has this number
+	var got []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Api-Version", "1.44")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/containers/json"):
+			_, _ = io.WriteString(w, `[{"Id":"of-a-dead-server","Labels":{"`+labelOwner+`":"`+strings.Join(owner, "/")+`"}}]`)
+			return
+		case r.Method != http.MethodGet:
+			got = append(got, r.Method+" "+r.URL.Path)
+		}
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer s.Close()
+	api, err := dockerapi.New(dockerapi.Config{Host: "tcp://" + s.Listener.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(Config{Logger: slog.New(slog.DiscardHandler)})
+	e.left = []string{"of-a-call"}
+	e.sweep(t.Context(), api)
+	e.removeLeft(t.Context(), api)
+	want := []string{
+		"POST /v1.44/containers/of-a-dead-server/update", "DELETE /v1.44/containers/of-a-dead-server",
+		"POST /v1.44/containers/of-a-call/update", "DELETE /v1.44/containers/of-a-call",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -76,9 +76,9 @@ func (q *Queue) SetKnown(known []sandboxmcp.Namespace) {
 	q.admitLocked()
 }
 
-// seeLocked remembers a namespace that has a request.
+// seeLocked remembers a namespace that has a request. No place is kept for whoever holds every namespace.
 func (q *Queue) seeLocked(ns sandboxmcp.Namespace) {
-	if slices.Contains(q.cfg.Known, ns) || slices.Contains(q.seen, ns) {
+	if ns == sandboxmcp.EveryNamespace || slices.Contains(q.cfg.Known, ns) || slices.Contains(q.seen, ns) {
 		return
 	}
 	if len(q.seen) == maxSeen {

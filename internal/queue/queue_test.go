@@ -264,6 +264,12 @@ func TestRemembersNamespacesForWhichAPlaceIsKept(t *testing.T) {
 	if !isAdmitted(a1) || !isAdmitted(a2) {
 		t.Error("two of the only namespace: got one waiting, want both admitted")
 	}
+	a1.Release()
+	all := enter(t, q, sandboxmcp.EveryNamespace)
+	all.Release()
+	if a1 = enter(t, q, "a"); !isAdmitted(a1) {
+		t.Error("after a request of every namespace: got the second waiting, want both admitted")
+	}
 	b := enter(t, q, "b")
 	a3 := enter(t, q, "a")
 	a1.Release()

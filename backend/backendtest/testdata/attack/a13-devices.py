@@ -20,7 +20,7 @@
 # expect null: ok
 # expect urandom: ok
 # expect touched: EROFS
-# expect[L1] touched: ok
+# expect[L1] touched: EPERM
 from attempt import *
 import stat
 
