@@ -172,7 +172,8 @@ func timeUp(t *testing.T, d time.Duration) <-chan time.Time {
 // rows reads the audit of a namespace, oldest first, as another process would.
 func rows(t *testing.T, dir string, ns sandboxmcp.Namespace) []sandboxmcp.AuditEntry {
 	t.Helper()
-	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir, Notes: store.Makers(audit.Notes(func() (audit.Signer, error) { return sign.Read(dir) }), artifact.Notes())}))
+	signer := func() (audit.Signer, error) { return sign.Read(dir) }
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir, Notes: store.Makers(audit.Notes(signer), artifact.Notes()), NotesKey: audit.NotesKey(signer)}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,8 @@ func (idle) SetLimits(context.Context, sandboxmcp.Caller, sandboxmcp.LimitsChang
 	return sandboxmcp.LimitsChanged{Current: sandboxmcp.DefaultLimits()}, nil
 }
 
+func (idle) Answers(context.Context) error { return nil }
+
 func (idle) Packages(context.Context) ([]string, error) { return nil, nil }
 
 func (idle) Sessions(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Session, error) {

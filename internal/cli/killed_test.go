@@ -175,7 +175,8 @@ func (k *killed) check() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	at := store.Config{Dir: k.state, Postgres: k.url, Notes: store.Makers(audit.Notes(func() (audit.Signer, error) { return sign.Read(k.state) }), artifact.Notes())}
+	signer := func() (audit.Signer, error) { return sign.Read(k.state) }
+	at := store.Config{Dir: k.state, Postgres: k.url, Notes: store.Makers(audit.Notes(signer), artifact.Notes()), NotesKey: audit.NotesKey(signer)}
 	v, err := store.Look(k.t.Context(), at)
 	if err != nil || v == nil {
 		k.t.Fatalf("got %v and %v for the database, want it open", v, err)
