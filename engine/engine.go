@@ -313,9 +313,10 @@ func queueConfig(cfg Config) queue.Config {
 func (e *Engine) openRecords(ctx context.Context) error {
 	cfg := e.cfg
 	var err error
+	signer := func() (audit.Signer, error) { return e.key, nil }
 	e.store, err = store.Open(ctx, store.Config{
 		Dir: cfg.StateDir, Postgres: cfg.Postgres, Objects: cfg.Objects, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous,
-		Notes: store.Makers(audit.Notes(func() (audit.Signer, error) { return e.key, nil }), artifact.Notes()), NotesKey: audit.NotesKey(func() (audit.Signer, error) { return e.key, nil }), Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now,
+		Notes: store.Makers(audit.Notes(signer), artifact.Notes()), NotesKey: audit.NotesKey(signer), Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now,
 	})
 	if err != nil {
 		return err

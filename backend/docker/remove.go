@@ -72,8 +72,8 @@ func (e *Engine) removeLeft(ctx context.Context, api *dockerapi.Client) {
 	}
 }
 
-// hasten removes a container of which nobody lifts the processor limit. With a small share, hundreds of killed tasks would
-// need minutes to end. Every machine has the one processor that they get instead.
+// hasten raises the processor limit of a container and then removes it. With a small limit, hundreds of killed tasks need
+// minutes to end. The new limit is one processor, because every machine has that many.
 func hasten(ctx context.Context, api *dockerapi.Client, id string) error {
 	soon, cancel := context.WithTimeout(ctx, stateLimit)
 	defer cancel()

@@ -17,7 +17,7 @@ const maxEnds = 256
 // transactions use it, one at a time.
 type ends struct {
 	macs *macs  // nil: entries get no MAC
-	mark *mark  // nil: nobody looks whether entries were removed
+	mark *mark  // remembers the last committed entry; nil: removed entries are not looked for
 	last string // hash of the entry that this process appended last
 	at   int64  // position of the record's last entry
 	of   map[string]chainEnd

@@ -38,7 +38,8 @@ func (r *sealed) soundly(t *testing.T) {
 	}
 }
 
-// Entries that have no checkpoint yet are removed. The server tells, whatever is appended after them.
+// TestEntriesWithoutACheckpointThatWereRemoved: a writer of the database removes entries that have no checkpoint yet. The
+// server reports that, whatever entries follow.
 func TestEntriesWithoutACheckpointThatWereRemoved(t *testing.T) {
 	for name, then := range map[string]func(*testing.T, *sealed){
 		"nothing is appended":    func(*testing.T, *sealed) {},

@@ -1,10 +1,10 @@
 // Package share bounds what the callers of a server hold together, such as memory, so that none of
 // them keeps the others from it.
 //
-// A bound can be used in three ways. What can be had later waits, and of those that wait the one
-// goes first whose caller holds least ([Bound.Enter]). What is there already is refused if its caller
-// would hold more than it leaves to others ([Bound.Try]). What arrives little by little claims its
-// size and holds what has arrived ([Bound.Claim]).
+// A bound can be used in three ways. [Bound.Enter] lets a request wait for its memory; the caller who
+// holds least is served first. [Bound.Try] refuses a request if its caller would then hold more than is
+// left for all others. [Bound.Claim] is for data that arrives in pieces: it registers the whole size and
+// counts what has arrived.
 package share
 
 import (
