@@ -4,8 +4,8 @@
 #   2. as root: the same test programs once more as ordinary users that this script
 #      makes and removes, who have no subordinate ids, no cgroup and a clean home.
 #      There are three, and each has a package at a time
-#   3. the acceptance kit, where it lies beside the checkout, as you and as one of
-#      them at once; with the package set that scripts/science.sh has installed, if
+#   3. beside these, the acceptance kit, where it lies beside the checkout, as you and
+#      as a fourth user; with the package set that scripts/science.sh has installed, if
 #      it could
 #   4. a look at what was left on the machine
 # and ends with one line, "N passed, N failed, N skipped".
@@ -22,7 +22,7 @@ short=-short
 if [ "${TEST_ALL-}" = 1 ]; then short=-short=false; fi
 kit=../shared/acceptance
 groups=exec,files,sessions,cli,mcp,config,audit,egress,vault,limits,validate,web,packages,host,http
-users=(sandboxmcp-test sandboxmcp-test-2 sandboxmcp-test-3)
+users=(sandboxmcp-test sandboxmcp-test-2 sandboxmcp-test-3 sandboxmcp-test-4)
 user=${users[0]}
 clean_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -39,6 +39,8 @@ uid='' # of the one that runs the kit
 
 finish() {
 	local name
+	# The children of a shell that the kit runs in: the kit, which ends what it has started.
+	[ -z "${kit_pid-}" ] || xargs -r kill <"/proc/$kit_pid/task/$kit_pid/children" 2>/dev/null || true
 	for name in "${made[@]}"; do
 		# Whatever runs as a user that was made here is ours to end.
 		find /proc -maxdepth 1 -name '[0-9]*' -uid "$(id -u "$name")" -printf '%f\n' 2>/dev/null | xargs -r kill -9 2>/dev/null || true
@@ -138,7 +140,7 @@ other_users() {
 	exec 9<"$(command -v useradd)"
 	flock 9
 	local n
-	for n in 2 1 0; do make_user $n "${users[n]}" || return; done # uid, gid and as_user are those of the last one
+	for n in 0 1 2 3; do make_user $n "${users[n]}" || return; done # uid, gid and as_user are those of the last one
 }
 
 # A copy of the sources that the users can read: tests read files beside them.
@@ -177,17 +179,6 @@ user_package() { # user_package DIRECTORY PACKAGE [OPTION…]
 
 user_test_alone() { user_package "$1" "github.com/sandboxmcp/sandboxmcp${1#.}" -test.count=3 -test.run "$2" | "$testsum" go alone "$work/alone"; }
 
-if [ "$(id -u)" = 0 ]; then
-	phase "go test as $user"
-	if other_users; then
-		copy_tree
-		user_tests | "$testsum" go "go test as $user" "$sums/2-go-user" || true
-		again "$sums/2-go-user" user_test_alone
-	else
-		"$testsum" note "go test as $user" "$sums/2-go-user" fail "the other users could not be made" || true
-	fi
-fi
-
 # Gives a user a state directory with the package set science, for KIT_SCIENCE.
 # Where the user's Python is of another kind than the one that the set was made
 # for, the set is fetched once more, with the caller's settings of pip.
@@ -210,7 +201,8 @@ science() { # science DIRECTORY COMMAND…: the command runs its arguments as th
 # What pip is told by the environment: index, proxy, certificates.
 pip_env() { env | grep -iE '^(PIP_[A-Z_]+|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(https?|no|all)_proxy)=' || true; }
 
-if [ -x "$kit/run" ]; then
+# Begins the kit, as who you are and as the fourth user. A case takes a third of a processor.
+begin_kits() {
 	cp -r "$kit" "$work/kit"
 	CGO_ENABLED=0 go build -o "$work/b/sandboxmcp" ./cmd/sandboxmcp || true
 	cp .ci/acceptance.except "$work/acceptance.except"
@@ -223,35 +215,65 @@ if [ -x "$kit/run" ]; then
 	if [ -n "$must" ]; then must_kit=(--must-run "$groups") must_kit_bare=(--must-run "${groups/exec,files,sessions,/}"); fi
 	kit_env=(env -u KIT_SCIENCE) kit_must=("${must_kit_bare[@]}")
 	if science "$work/science-r" env; then kit_env=(env KIT_SCIENCE="$work/science-r") kit_must=("${must_kit[@]}"); fi
-	my_kit() { "${kit_env[@]}" "$python" "${accept[@]}" "${kit_must[@]}" "$@" </dev/null 2>&1; }
-	# A group that left something is run once more.
-	my_case_alone() { my_kit --only "${2/%nothing-left/*}" | "$testsum" kit alone "$work/alone"; }
-	if [ -n "$uid" ]; then
-		mapfile -t pip_env < <(pip_env)
-		user_kit_env=() user_kit_must=("${must_kit_bare[@]}")
-		if science "$work/science-u" "${as_user[@]}" "${pip_env[@]}"; then user_kit_env=(KIT_SCIENCE="$work/science-u") user_kit_must=("${must_kit[@]}"); fi
-		user_kit() { (cd "$work" && "${as_user[@]}" "${user_kit_env[@]}" python3 "${accept[@]}" "${user_kit_must[@]}" "$@" </dev/null 2>&1); }
-		user_case_alone() { user_kit --only "${2/%nothing-left/*}" | "$testsum" kit alone "$work/alone"; }
-		# A case takes a third of a processor.
-		user_kit | "$testsum" kit "acceptance as $user" "$sums/4-kit-user" >"$work/kit-user.log" 2>&1 &
-		user_kit_pid=$!
-	fi
+	my_kit >"$work/kit.log" &
+	kit_pid=$!
+	[ -n "$uid" ] || return 0
+	mapfile -t pip_env < <(pip_env)
+	user_kit_env=() user_kit_must=("${must_kit_bare[@]}")
+	if science "$work/science-u" "${as_user[@]}" "${pip_env[@]}"; then user_kit_env=(KIT_SCIENCE="$work/science-u") user_kit_must=("${must_kit[@]}"); fi
+	user_kit >"$work/kit-user.log" &
+	user_kit_pid=$!
+}
+
+my_kit() { "${kit_env[@]}" "$python" "${accept[@]}" "${kit_must[@]}" "$@" </dev/null 2>&1; }
+user_kit() { (cd "$work" && "${as_user[@]}" "${user_kit_env[@]}" python3 "${accept[@]}" "${user_kit_must[@]}" "$@" </dev/null 2>&1); }
+
+# A group that left something is run once more.
+my_case_alone() { my_kit --only "${2/%nothing-left/*}" | "$testsum" kit alone "$work/alone"; }
+user_case_alone() { user_kit --only "${2/%nothing-left/*}" | "$testsum" kit alone "$work/alone"; }
+
+# Waits for the kits, and tries alone what failed.
+end_kits() {
 	phase "acceptance as $me"
-	my_kit | "$testsum" kit "acceptance as $me" "$sums/3-kit-$me" || true
-	if [ -n "$uid" ]; then
-		phase "acceptance as $user, which was begun at the same time"
-		wait $user_kit_pid || true
-		cat "$work/kit-user.log"
+	wait "$kit_pid" || true
+	kit_pid=''
+	"$testsum" kit "acceptance as $me" "$sums/3-kit-$me" <"$work/kit.log" || true
+	if [ -n "${user_kit_pid-}" ]; then
+		phase "acceptance as ${users[3]}"
+		wait "$user_kit_pid" || true
+		"$testsum" kit "acceptance as ${users[3]}" "$sums/4-kit-user" <"$work/kit-user.log" || true
 	fi
 	phase "acceptance, what is tried alone"
 	again "$sums/3-kit-$me" my_case_alone
-	[ -z "$uid" ] || again "$sums/4-kit-user" user_case_alone
+	[ -z "${user_kit_pid-}" ] || again "$sums/4-kit-user" user_case_alone
 	# This case is an exception above, because it wants another default than the contract has. With the
 	# bound that it wants it has to pass.
-	my_bound() { "$python" "$work/kit/run" --bin "$work/b/sandboxmcp" --only http/queue_full --setting SANDBOXMCP_MAX_QUEUED=64 </dev/null 2>&1; }
-	my_bound | "$testsum" kit "acceptance with max_queued 64" "$sums/3-kit-bound" || true
+	"$python" "$work/kit/run" --bin "$work/b/sandboxmcp" --only http/queue_full --setting SANDBOXMCP_MAX_QUEUED=64 </dev/null 2>&1 |
+		"$testsum" kit "acceptance with max_queued 64" "$sums/3-kit-bound" || true
+}
+
+made_users=''
+if [ "$(id -u)" = 0 ]; then
+	if other_users; then
+		made_users=1
+	else
+		"$testsum" note "go test as $user" "$sums/2-go-user" fail "the other users could not be made" || true
+	fi
+fi
+if [ -x "$kit/run" ]; then
+	begin_kits
 else
 	"$testsum" note acceptance "$sums/3-kit" skip "the acceptance kit is not beside the checkout" || true
+fi
+if [ -n "$made_users" ]; then
+	phase "go test as $user, beside the acceptance kit"
+	copy_tree
+	user_tests | "$testsum" go "go test as $user" "$sums/2-go-user" || true
+fi
+if [ -x "$kit/run" ]; then end_kits; fi
+if [ -n "$made_users" ]; then
+	phase "go test as $user, what is tried alone"
+	again "$sums/2-go-user" user_test_alone
 fi
 
 phase "what was left"
