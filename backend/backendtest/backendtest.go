@@ -212,6 +212,7 @@ var laws = []law{
 	{"TextsAreCounted", textsAreCounted},
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
+	{"MappingsAreMemory", mappingsAreMemory},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},
 	{"ConnectionBuffersAreSmall", connectionBuffersAreSmall},
 	{"ProgramsGoOnWithoutWhatIsRefused", programsGoOn},
