@@ -213,6 +213,7 @@ var laws = []law{
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
 	{"MappingsAreMemory", mappingsAreMemory},
+	{"MappingsAreCounted", mappingsAreCounted},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},
 	{"ConnectionBuffersAreSmall", connectionBuffersAreSmall},
 	{"ProgramsGoOnWithoutWhatIsRefused", programsGoOn},

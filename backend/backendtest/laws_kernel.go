@@ -199,6 +199,16 @@ func mappingsAreMemory(t *testing.T, s *suite) {
 	}
 }
 
+// mappingsAreCounted: the kernel visits each mapping to end a process, so a sandbox with very many is ended, whatever memory it
+// may have (D33).
+func mappingsAreCounted(t *testing.T, s *suite) {
+	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 1024 * mib })
+	s.interlock(t, x)
+	p := x.python(t, "d33-mappings.py")
+	p.Env = x.environment(map[string]string{"KIND": "most"})
+	s.endedFor(t, x, p, "mappings")
+}
+
 // tablesWithoutMemoryAreCounted: page tables that name pages without memory take long to visit when their
 // process ends, and in calls that no signal ends. A sandbox that has many is ended before it has so many that
 // its end takes long. It may have fewer if it has more tasks (D25).

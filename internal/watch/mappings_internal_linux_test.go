@@ -135,3 +135,22 @@ func TestAProcessThatDoesNotAnswerCountsWithItsMost(t *testing.T) {
 		t.Error("got no count at the next look")
 	}
 }
+
+// TestManyMappingsAreFound: processes whose address space has room for few are not counted, and those with more than they may
+// have are ended.
+func TestManyMappingsAreFound(t *testing.T) {
+	s, o := &Target{Spend: func(time.Duration) time.Duration { return 0 }}, NewObjects(0)
+	self := []string{strconv.Itoa(os.Getpid())}
+	if got := s.overMappings(o, self, maxMappings); got != "" || !s.mappings.idle() || !s.mappingsFrom.IsZero() {
+		t.Errorf("with little address space: got %q and a count, want neither", got)
+	}
+	if got := s.overMappings(o, self, maxMappings+1); got != "" || s.mappingsFrom.IsZero() {
+		t.Errorf("with much address space: got %q, want a count that finds few mappings", got)
+	}
+	if got := countMappings([]string{self[0], self[0]}, 10); got <= 10 {
+		t.Errorf("got %d mappings, want more than 10", got)
+	}
+	if got, want := s.mostMappings(7), int64(7); got != want {
+		t.Errorf("seven pages: got %d mappings, want %d", got, want)
+	}
+}

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -27,6 +28,13 @@ const (
 	// count took.
 	mappingsRest = 4
 )
+
+// mostMappings returns how many mappings the kernel lets a process have.
+func mostMappings() int64 {
+	text, _ := os.ReadFile("/proc/sys/vm/max_map_count")
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return max(n, 1<<16)
+}
 
 // mapped is what a Group knows of the mappings of its processes. Used by Group.run alone.
 type mapped struct {
@@ -99,9 +107,7 @@ func (m *mapped) each(id string) int64 {
 // mostOf returns the most bytes that the mappings of a process can take.
 func (m *mapped) mostOf(id string, s seen) int64 {
 	if m.most == 0 {
-		text, _ := os.ReadFile("/proc/sys/vm/max_map_count")
-		m.most, _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		m.most = max(m.most, 1<<16)
+		m.most = mostMappings()
 	}
 	return min(s.reserved/int64(os.Getpagesize()), m.most) * m.each(id)
 }
@@ -168,22 +174,19 @@ func (w *Group) countMappings(now map[string]seen, used time.Duration, room int6
 
 // mappingsOf returns how many mappings a process has, by its path in /proc. It may be called concurrently.
 func (w *Group) mappingsOf(outside bool, path string) (n int64) {
-	dir := unix.AT_FDCWD
-	if path += "/maps"; outside {
-		path = "/proc/" + path
-	} else {
-		dir = w.slot.Dirs[jail.DirProc]
+	if outside {
+		return mappingsIn(unix.AT_FDCWD, "/proc/"+path)
 	}
-	fd, err := unix.Openat(dir, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return mappingsIn(w.slot.Dirs[jail.DirProc], path)
+}
+
+// mappingsIn returns how many mappings a process has, by its path in a directory.
+func mappingsIn(dir int, path string) (n int64) {
+	fd, err := unix.Openat(dir, path+"/maps", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return countLines(fd)
-}
-
-// countLines counts the lines of a file from its position on.
-func countLines(fd int) (n int64) {
 	buf := make([]byte, 8<<10) // the kernel shows some 4 KiB at a time
 	for {
 		got, err := unix.Read(fd, buf)
@@ -192,4 +195,55 @@ func countLines(fd int) (n int64) {
 		}
 		n += int64(bytes.Count(buf[:got], []byte{'\n'}))
 	}
+}
+
+// maxMappings is how many mappings the processes of a sandbox may have together. To end them, the kernel needs some 0.6 µs
+// for each.
+const maxMappings = 1 << 20
+
+// mostMappings returns how many mappings a process may have, if its address space has so many pages.
+func (s *Target) mostMappings(pages int64) int64 {
+	if s.mappingsEach == 0 {
+		s.mappingsEach = mostMappings()
+	}
+	return min(pages, s.mappingsEach)
+}
+
+// overMappings returns a description if the processes have too many mappings, and "" otherwise. It counts them only if they
+// may have so many. That can take longer than one look, because programs can let such a look wait; a later look then gets
+// the result.
+func (s *Target) overMappings(o *Objects, processes []string, possible int64) string {
+	if s.mappings.idle() && (possible <= maxMappings || time.Now().Before(s.mappingsFrom)) {
+		return ""
+	}
+	count, done := ask(o, s, &s.mappings, "mappings", func() int64 { return countMappings(processes, maxMappings) })
+	if !done {
+		s.counted = -idleCPU // count it again
+		return ""
+	}
+	s.mappingsFrom = time.Now().Add(max(s.restAfter(count.took), tablesRest*count.took))
+	if count.value <= maxMappings {
+		return ""
+	}
+	return fmt.Sprintf("more than %d mappings", maxMappings)
+}
+
+// countMappings counts the mappings of processes, until they are more than limit. If the first thread of one has ended, the
+// kernel shows them at the others.
+func countMappings(processes []string, limit int64) (sum int64) {
+	for _, p := range processes {
+		n := mappingsIn(unix.AT_FDCWD, "/proc/"+p)
+		if n == 0 {
+			tasks, _ := readNames("/proc/" + p + "/task")
+			for _, t := range tasks {
+				if n = mappingsIn(unix.AT_FDCWD, "/proc/"+p+"/task/"+t); n > 0 {
+					break
+				}
+			}
+		}
+		if sum += n; sum > limit {
+			break
+		}
+	}
+	return sum
 }

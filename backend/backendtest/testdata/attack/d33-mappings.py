@@ -1,5 +1,5 @@
 # id: D33
-# tries: to hold kernel memory in mappings without pages, or in the links of forks to the memory of their ancestors; it stops at some 150 MiB
+# tries: to hold kernel memory in mappings without pages, or in the links of forks to the memory of their ancestors; it stops at some 150 MiB, or at 1.4 million mappings
 # kind: a Go test runs it
 import ctypes, mmap, os, time
 
@@ -9,7 +9,7 @@ libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_i
 libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 page, kind = mmap.PAGESIZE, os.environ["KIND"]
-mappings, processes = {"few": (30000, 1), "many": (60000, 12), "links": (6000, 40)}[kind]
+mappings, processes = {"few": (30000, 1), "many": (60000, 12), "most": (60000, 24), "links": (6000, 40)}[kind]
 
 base = libc.mmap(None, mappings * page, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)
 for at in range(base, base + mappings * page, 2 * page):
