@@ -212,6 +212,8 @@ var laws = []law{
 	{"TextsAreCounted", textsAreCounted},
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
+	{"MappingsAreMemory", mappingsAreMemory},
+	{"MappingsAreCounted", mappingsAreCounted},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},
 	{"ConnectionBuffersAreSmall", connectionBuffersAreSmall},
 	{"ProgramsGoOnWithoutWhatIsRefused", programsGoOn},

@@ -180,6 +180,35 @@ func pageTablesAreMemory(t *testing.T, s *suite) {
 	}
 }
 
+// mappingsAreMemory: the kernel's records of mappings, and links to the memory of ancestors, count as memory of a program. One
+// with some mappings may have them (D33).
+func mappingsAreMemory(t *testing.T, s *suite) {
+	for kind, ends := range map[string]bool{"few": false, "many": true, "links": true} {
+		t.Run(kind, func(t *testing.T) {
+			x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 96 * mib })
+			s.interlock(t, x)
+			p := x.python(t, "d33-mappings.py")
+			p.Env = x.environment(map[string]string{"KIND": kind})
+			e := x.run(t, p)
+			u := x.usage(t)
+			t.Logf("%+v %q, kills %d, peak %d MiB", e.Exit, e.Out, u.OOMKills, u.PeakMemory/mib)
+			if ends != (u.OOMKills > 0) || !ends && e.Out != "held\n" {
+				t.Errorf("got %d kills, exit %+v, %q, want it ended within 96 MiB: %t; stderr %q", u.OOMKills, e.Exit, e.Out, ends, e.Err)
+			}
+		})
+	}
+}
+
+// mappingsAreCounted: the kernel visits each mapping to end a process, so a sandbox with very many is ended, whatever memory it
+// may have (D33).
+func mappingsAreCounted(t *testing.T, s *suite) {
+	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 1024 * mib })
+	s.interlock(t, x)
+	p := x.python(t, "d33-mappings.py")
+	p.Env = x.environment(map[string]string{"KIND": "most"})
+	s.endedFor(t, x, p, "mappings")
+}
+
 // tablesWithoutMemoryAreCounted: page tables that name pages without memory take long to visit when their
 // process ends, and in calls that no signal ends. A sandbox that has many is ended before it has so many that
 // its end takes long. It may have fewer if it has more tasks (D25).

@@ -123,6 +123,7 @@ var lacksElsewhere = map[string]string{
 	"TimeThatNobodyWaitsForIsUsed":        "the relay sees the time of processes that it or a program has waited for",
 	"LocksAreCounted":                     "the objects are of the engine's machine, which the server does not see",
 	"TablesWithoutMemoryAreCounted":       "the objects are of the engine's machine, which the server does not see",
+	"MappingsAreCounted":                  "as before",
 	"ConnectionsAreCounted":               "as before",
 	"PortsAreCounted":                     "as before",
 	"WaitingSendersAreCounted":            "as before",

@@ -90,6 +90,8 @@ var lacksOfGVisor = map[string]string{
 	"ConnectionBuffersAreSmall":           "gVisor has no such parameters; buffers are memory of its kernel, which is limited as a whole",
 	"LocksAreCounted":                     "as before",
 	"TablesWithoutMemoryAreCounted":       "as before",
+	"MappingsAreCounted":                  "as before",
+	"MappingsAreMemory":                   "as before",
 	"ConnectionsAreCounted":               "as before",
 	"PortsAreCounted":                     "as before",
 	"WaitingSendersAreCounted":            "as before",

@@ -30,6 +30,7 @@ var lacks = map[string]string{
 	"UsageIsThatOfThePrograms":          "a kernel with cgroup v1 keeps no peak of tasks",
 	"LocksAreCounted":                   "nothing counts kernel objects in a pod, and weak says so",
 	"TablesWithoutMemoryAreCounted":     "nothing counts kernel objects in a pod, and weak says so",
+	"MappingsAreCounted":                "as before",
 	"ConnectionsAreCounted":             "as before",
 	"PortsAreCounted":                   "as before",
 	"WaitingSendersAreCounted":          "as before",

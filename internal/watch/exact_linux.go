@@ -32,16 +32,19 @@ const (
 	leastPatience = 5 * time.Millisecond
 )
 
-// sum adds up the memory of all processes exactly. sure is false if it counts a process with all of its
-// resident memory because that does not answer.
-func (w *Group) sum() (sum int64, sure bool) {
-	return w.exact.sum(w.apart(w.processes()), func(p string) (resident int64, size func() (int64, bool)) {
+// sum adds up the memory of all processes exactly, and that of their mappings. sure is false if it counts a process with all
+// of its resident memory, and the most mappings that it may have, because that does not answer. A sum that is surely above
+// limit may lack processes.
+func (w *Group) sum(limit int64) (sum int64, sure bool) {
+	return w.exact.sum(w.apart(w.processes()), limit, func(p string) (resident int64, size func() (int64, bool)) {
 		seen, _ := w.see(p)
-		outside, path := w.outside, seen.path
-		return seen.resident, func() (int64, bool) {
+		outside, path, id := w.outside, seen.path, p+" "+seen.start
+		each := w.mapped.each(id)
+		return seen.resident + w.mapped.mostOf(id, seen), func() (int64, bool) {
 			before := w.readFrom(outside, path, "status")
 			rollup := w.readFrom(outside, path, "smaps_rollup")
-			return sizeOf(before, rollup, w.readFrom(outside, path, "status"))
+			size, ok := sizeOf(before, rollup, w.readFrom(outside, path, "status"))
+			return size + each*w.mappingsOf(outside, path), ok
 		}
 	})
 }
@@ -85,8 +88,8 @@ var inexact = sync.OnceValue(func() int64 {
 })
 
 // sum adds up the memory of processes. open returns the resident memory of one and a function that reads
-// its exact size, which may block. sure is false if that of one was not read.
-func (e *exact) sum(processes []string, open func(p string) (resident int64, size func() (int64, bool))) (sum int64, sure bool) {
+// its exact size, which may block. sure is false if that of one was not read. sum stops once it is surely above limit.
+func (e *exact) sum(processes []string, limit int64, open func(p string) (resident int64, size func() (int64, bool))) (sum int64, sure bool) {
 	sure = true
 	patience := mostPatience
 	for _, p := range processes {
@@ -99,6 +102,9 @@ func (e *exact) sum(processes []string, open func(p string) (resident int64, siz
 			size = resident
 		}
 		sum, sure = sum+size, sure && (how == exactly || how == nothing)
+		if sure && sum > limit {
+			break
+		}
 	}
 	return sum, sure
 }

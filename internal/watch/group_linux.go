@@ -43,6 +43,7 @@ type Group struct {
 
 	exact    exact          // used by run alone
 	outlived outlived       // used by run alone
+	mapped   mapped         // used by run alone
 	blind    map[string]int // looks in a row in which a process with threads showed no memory; used by run alone
 
 	sharing sync.Mutex
@@ -146,7 +147,12 @@ func (w *Group) look() bool {
 		}
 	}
 	w.blind = blind
+	reaped := w.slot.CPU()
+	cpu := w.spent.look(used, reaped)
+	w.mapped.look(now)
 	files, rest := w.files(), w.outlived.look(now, &family{w: w})
+	kernel := w.mappings(now, cpu+reaped, w.limits.MemoryBytes-rss-files-rest)
+	rest += kernel
 	if rss+files+rest+reserved/tableShare > w.limits.MemoryBytes {
 		rest += w.pageTables(processes)
 	}
@@ -156,15 +162,14 @@ func (w *Group) look() bool {
 		}
 		began := time.Now()
 		var judged bool
-		if rss, judged = w.exactly(w.limits.MemoryBytes - files - rest); !judged { // pages that several processes share are counted once
+		if rss, judged = w.exactly(w.limits.MemoryBytes - files - rest + kernel); !judged { // pages that several processes share are counted once
 			return true
 		}
+		rest -= kernel
 		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this expensive gets it less often
 	}
 	memory := rss + files + rest
 	over := memory > w.limits.MemoryBytes || (w.plain && tasks > w.limits.MaxTasks+1)
-	reaped := w.slot.CPU()
-	cpu := w.spent.look(used, reaped)
 	w.mu.Lock()
 	w.peak, w.tasks, w.cpu, w.lost = max(w.peak, memory), max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost
 	if memory > w.limits.MemoryBytes {

@@ -68,6 +68,10 @@ type Target struct {
 
 	tablesFrom time.Time // earliest time of the next count of its page tables; used by Objects.run alone
 
+	mappings     beside[int64]
+	mappingsFrom time.Time // earliest time of the next count of mappings; used by Objects.run alone
+	mappingsEach int64     // most mappings of a process; 0: not read yet; likewise
+
 	texts      beside[texts]
 	textsFrom  time.Time // earliest time of the next count of texts; used by Objects.run alone
 	readsTexts bool      // its programs have had one open; used by Objects.run alone

@@ -32,7 +32,7 @@ type outlived struct {
 type held struct {
 	pagemap  int    // descriptor
 	layout   string // see seen.layout
-	resident int64  // bytes, when it was last seen
+	resident int64  // bytes, when it was last seen; those of its mappings, when they were last counted, included
 }
 
 // there reports whether the memory is still there. The kernel answers an unaligned read of a pagemap with EINVAL if
@@ -67,7 +67,7 @@ func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 			}
 		case s.reserved == 0: // it has ended
 		case h != nil && h.layout == s.layout:
-			h.resident = s.resident
+			h.resident = s.resident + s.mapped
 			next[id] = h
 		default:
 			fresh = append(fresh, id)
@@ -163,7 +163,7 @@ func open(s seen, k kin) *held {
 		_ = unix.Close(fd)
 		return nil
 	}
-	return &held{pagemap: fd, layout: s.layout, resident: s.resident}
+	return &held{pagemap: fd, layout: s.layout, resident: s.resident + s.mapped}
 }
 
 // forget forgets the living processes, whose numbers will be others.

@@ -24,6 +24,7 @@ type seen struct {
 	threads  int
 	resident int64 // bytes
 	reserved int64 // bytes of address space
+	mapped   int64 // bytes of its mappings, when they were last counted; set by mapped.look
 	blind    bool  // it has threads, and none of them showed its memory
 	parent   string
 	layout   string // where the kernel has put its program, stack and arguments: at random for each program, and the same for a fork

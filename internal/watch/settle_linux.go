@@ -17,11 +17,11 @@ const (
 
 // exactly is sum, for programs that may have up to limit. It returns false if they are being ended.
 func (w *Group) exactly(limit int64) (sum int64, ok bool) {
-	sum, sure := w.sum()
+	sum, sure := w.sum(limit)
 	if sure || sum <= limit {
 		return sum, true
 	}
-	sum, ok = settle(limit, settling{w.halt, w.taken, w.sum, w.quit})
+	sum, ok = settle(limit, settling{w.halt, w.taken, func() (int64, bool) { return w.sum(limit) }, w.quit})
 	if !ok || sum <= limit { // otherwise they are ended
 		w.goOn()
 	}

@@ -1,21 +1,24 @@
 package watch
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 func TestPageTablesAreComparedWithMemory(t *testing.T) {
 	for _, c := range []struct {
-		text            string
-		tables, threads int64
-		ok              bool
+		text                   string
+		tables, threads, pages int64
+		ok                     bool
 	}{
-		{"Name:\ta\nVmPTE:\t    1024 kB\nRssAnon:\t  262144 kB\nThreads:\t3\n", 0, 3, true}, // dense memory
-		{"Name:\ta\nVmPTE:\t  102400 kB\nRssAnon:\t    2560 kB\nThreads:\t3\n", 102390 << 10, 3, true},
-		{"Name:\ta\nThreads:\t3\n", 0, 3, false}, // its first thread has ended
-		{"", 0, 0, false},
+		{"Name:\ta\nVmPTE:\t    1024 kB\nRssAnon:\t  262144 kB\nThreads:\t3\nVmSize:\t 262144 kB\n", 0, 3, 256 << 20 / int64(os.Getpagesize()), true}, // dense memory
+		{"Name:\ta\nVmPTE:\t  102400 kB\nRssAnon:\t    2560 kB\nThreads:\t3\n", 102390 << 10, 3, 0, true},
+		{"Name:\ta\nThreads:\t3\n", 0, 3, 0, false}, // its first thread has ended
+		{"", 0, 0, 0, false},
 	} {
-		tables, threads, ok := tablesIn(c.text)
-		if tables != c.tables || threads != c.threads || ok != c.ok {
-			t.Errorf("%q: got %d, %d, %t, want %d, %d, %t", c.text, tables, threads, ok, c.tables, c.threads, c.ok)
+		got, ok := tablesIn(c.text)
+		if want := (sizes{c.tables, c.threads, c.pages}); got != want || ok != c.ok {
+			t.Errorf("%q: got %+v, %t, want %+v, %t", c.text, got, ok, want, c.ok)
 		}
 	}
 }

@@ -54,12 +54,15 @@ func (s *Target) restAfter(took time.Duration) time.Duration {
 // countTables is overTables now.
 func (s *Target) countTables(o *Objects) string {
 	processes := s.processes()
-	var sum, most, tasks int64
+	var sum, most, tasks, mappings int64
 	for _, p := range processes {
-		n, threads := tablesOf(p)
-		sum, most, tasks = sum+n, max(most, n), tasks+threads
+		n := tablesOf(p)
+		sum, most, tasks, mappings = sum+n.tables, max(most, n.tables), tasks+n.threads, mappings+s.mostMappings(n.pages)
 	}
 	excess := excessOfTables(sum, most, tasks)
+	if excess == "" {
+		excess = s.overMappings(o, processes, mappings)
+	}
 	if excess == "" {
 		excess = s.overDirectories(o, processes, int(tasks))
 	}
@@ -88,38 +91,47 @@ func excessOfTables(sum, most, tasks int64) string {
 	return ""
 }
 
-// tablesOf returns the page tables of a process that its memory does not explain, in bytes, and its
-// number of threads. If its first thread has ended, the kernel shows them only at the others.
-func tablesOf(p string) (tables, threads int64) {
+// sizes are those of a process in /proc/PID/status.
+type sizes struct {
+	tables  int64 // bytes of page tables that its memory does not explain
+	threads int64
+	pages   int64 // of address space
+}
+
+// tablesOf returns the sizes of a process. If its first thread has ended, the kernel shows them only at the others.
+func tablesOf(p string) sizes {
 	text, err := os.ReadFile("/proc/" + p + "/status")
 	if err != nil {
-		return 0, 0
+		return sizes{}
 	}
-	tables, threads, ok := tablesIn(string(text))
-	if ok || threads < 2 {
-		return tables, threads
+	found, ok := tablesIn(string(text))
+	if ok || found.threads < 2 {
+		return found
 	}
 	names, _ := readNames("/proc/" + p + "/task")
 	for _, t := range names {
 		if text, err := os.ReadFile("/proc/" + p + "/task/" + t + "/status"); err == nil {
-			if tables, _, ok := tablesIn(string(text)); ok {
-				return tables, threads
+			if other, ok := tablesIn(string(text)); ok {
+				other.threads = found.threads
+				return other
 			}
 		}
 	}
-	return 0, threads
+	return found
 }
 
 // tablesIn is tablesOf for a text in the form of /proc/PID/status. ok reports whether the text shows
 // memory.
-func tablesIn(text string) (tables, threads int64, ok bool) {
+func tablesIn(text string) (found sizes, ok bool) {
 	number := func(name string) (n int64, ok bool) {
 		word, ok := inStatus(text, name)
 		n, _ = strconv.ParseInt(word, 10, 64)
 		return n, ok
 	}
-	threads, _ = number("Threads")
+	found.threads, _ = number("Threads")
 	kib, ok := number("VmPTE")
 	memory, _ := number("RssAnon")
-	return max(kib-memory/explained, 0) << 10, threads, ok
+	size, _ := number("VmSize")
+	found.tables, found.pages = max(kib-memory/explained, 0)<<10, size<<10/int64(os.Getpagesize())
+	return found, ok
 }

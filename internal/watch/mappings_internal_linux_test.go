@@ -1,0 +1,156 @@
+package watch
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMappingsAreCounted: the count grows by the mappings that a process makes.
+func TestMappingsAreCounted(t *testing.T) {
+	const more = 500
+	w, self := &Group{outside: true}, strconv.Itoa(os.Getpid())
+	before := w.mappingsOf(true, self)
+	m, err := unix.Mmap(-1, 0, 2*more*os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(m) }()
+	for at := range more {
+		if err := unix.Mprotect(m[2*at*os.Getpagesize():][:os.Getpagesize()], unix.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.mappingsOf(true, self) - before; before < 10 || got < more || got > 3*more {
+		t.Errorf("got %d and then %d more mappings, want some and then some %d more", before, got, 2*more)
+	}
+	if got := w.mappingsOf(true, "0"); got != 0 {
+		t.Errorf("of no process: got %d mappings, want none", got)
+	}
+}
+
+// TestMappingsHaveLinksToAncestors: those of a fork take more for each ancestor, also if its parent has ended. Those of
+// a program that was executed do not, and those of a long row of forks that end do not either.
+func TestMappingsHaveLinksToAncestors(t *testing.T) {
+	process := func(parent, layout string) seen { return seen{parent: parent, layout: layout, reserved: 1 << 20} }
+	shell := process("1", "s")
+	type look map[string]seen
+	row := make([]look, 50)
+	for i := range row {
+		row[i] = look{strconv.Itoa(i+10) + " 0": process("1", "a"), strconv.Itoa(i+11) + " 0": process(strconv.Itoa(i+10), "a")}
+	}
+	for name, c := range map[string]struct {
+		looks []look
+		of    string
+		want  int64
+	}{
+		"Executed":        {[]look{{"2 0": shell, "3 0": process("2", "a")}}, "3 0", 0},
+		"Fork":            {[]look{{"2 0": shell, "3 0": process("2", "a"), "4 0": process("3", "a")}}, "4 0", 1},
+		"ForkOfFork":      {[]look{{"5 0": process("3", "a"), "3 0": process("2", "a"), "7 0": process("5", "a")}}, "7 0", 2},
+		"ForksBesideIt":   {[]look{{"3 0": process("2", "a"), "4 0": process("3", "a"), "5 0": process("3", "a"), "6 0": process("3", "a")}}, "6 0", 1},
+		"ParentHasEnded":  {[]look{{"3 0": process("2", "a"), "4 0": process("3", "a")}, {"4 0": process("3", "a"), "5 0": process("1", "a"), "6 0": process("5", "a")}}, "6 0", 3},
+		"ExecutesAnother": {[]look{{"3 0": process("2", "a"), "4 0": process("3", "a")}, {"3 0": process("2", "a"), "4 0": process("3", "b")}}, "4 0", 0},
+		"ManyHaveEnded":   {row, "60 0", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m mapped
+			for _, l := range c.looks {
+				m.look(l)
+			}
+			if got := (m.each(c.of) - mappingBytes) / linkBytes; got != c.want {
+				t.Errorf("got %d ancestors, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// TestMostMappingsOfAProcess: it has no more than pages, nor than the kernel allows.
+func TestMostMappingsOfAProcess(t *testing.T) {
+	m := mapped{most: 100}
+	page := int64(os.Getpagesize())
+	for reserved, want := range map[int64]int64{0: 0, 5 * page: 5, 1000 * page: 100} {
+		if got := m.mostOf("2 0", seen{reserved: reserved}) / mappingBytes; got != want {
+			t.Errorf("%d bytes of address space: got %d mappings, want %d", reserved, got, want)
+		}
+	}
+}
+
+// TestMappingsAreCountedAsProgramsRun: a sandbox that does not run is not counted, and one whose count is dear is counted
+// after it has used more.
+func TestMappingsAreCountedAsProgramsRun(t *testing.T) {
+	now := time.Now()
+	m := mapped{}
+	if !m.due(0, now) {
+		t.Error("at first: got no count")
+	}
+	m.counted, m.at, m.rest = time.Second, now, idleCPU
+	for _, c := range []struct {
+		used, after time.Duration
+		want        bool
+	}{
+		{0, time.Hour, false},
+		{idleCPU / 2, 0, false},
+		{idleCPU, 0, true},
+		{idleCPU / 2, idleLong, true},
+		{-idleCPU, 0, true}, // the kernel has dropped the time of a process
+	} {
+		if got := m.due(time.Second+c.used, now.Add(c.after)); got != c.want {
+			t.Errorf("%v used within %v: got a count %t, want %t", c.used, c.after, got, c.want)
+		}
+	}
+}
+
+// TestASumAboveTheLimitReadsNoMore: reading the sizes of all processes may take long.
+func TestASumAboveTheLimitReadsNoMore(t *testing.T) {
+	for limit, want := range map[int64]int{100: 3, math.MaxInt64: 5} {
+		var e exact
+		var read []string
+		sum, sure := e.sum(strings.Fields("1 2 3 4 5"), limit, func(p string) (int64, func() (int64, bool)) {
+			return 90, func() (int64, bool) { read = append(read, p); return 40, true }
+		})
+		if len(read) != want || sum != int64(want)*40 || !sure {
+			t.Errorf("limit %d: got %d, sure %t, of %v, want that of %d processes", limit, sum, sure, read, want)
+		}
+	}
+}
+
+// TestAProcessThatDoesNotAnswerCountsWithItsMost mappings, and is counted again soon.
+func TestAProcessThatDoesNotAnswerCountsWithItsMost(t *testing.T) {
+	w := &Group{outside: true}
+	held := waits(t, "maps")
+	now := map[string]seen{"2 0": {path: held, layout: "a", reserved: 1 << 30}, fmt.Sprint(os.Getpid(), " 0"): {path: strconv.Itoa(os.Getpid()), layout: "b", reserved: 1 << 30}}
+	w.mapped.most = 1 << 16
+	w.mapped.look(now)
+	got := w.mappings(now, time.Second, 0)
+	if most := w.mapped.mostOf("2 0", now["2 0"]); got < most || got > 2*most {
+		t.Errorf("got %d bytes, want %d and some more", got, most)
+	}
+	if !w.mapped.due(time.Second, w.mapped.at) {
+		t.Error("got no count at the next look")
+	}
+}
+
+// TestManyMappingsAreFound: processes whose address space has room for few are not counted, and those with more than they may
+// have are ended.
+func TestManyMappingsAreFound(t *testing.T) {
+	s, o := &Target{Spend: func(time.Duration) time.Duration { return 0 }}, NewObjects(0)
+	self := []string{strconv.Itoa(os.Getpid())}
+	if got := s.overMappings(o, self, maxMappings); got != "" || !s.mappings.idle() || !s.mappingsFrom.IsZero() {
+		t.Errorf("with little address space: got %q and a count, want neither", got)
+	}
+	if got := s.overMappings(o, self, maxMappings+1); got != "" || s.mappingsFrom.IsZero() {
+		t.Errorf("with much address space: got %q, want a count that finds few mappings", got)
+	}
+	if got := countMappings([]string{self[0], self[0]}, 10); got <= 10 {
+		t.Errorf("got %d mappings, want more than 10", got)
+	}
+	if got, want := s.mostMappings(7), int64(7); got != want {
+		t.Errorf("seven pages: got %d mappings, want %d", got, want)
+	}
+}
