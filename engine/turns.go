@@ -27,7 +27,7 @@ func newTurns(n int) *queue.Queue {
 	return queue.New(queue.Config{MaxConcurrent: n, MaxWaiting: maxInTurn})
 }
 
-// setKnown tells every queue which namespaces are in use. Each leaves a place for those that have none.
+// setKnown tells every queue which namespaces are in use. Each queue leaves a place for namespaces that have none.
 func (e *Engine) setKnown(known []sandboxmcp.Namespace) {
 	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls, e.scans, e.outputs} {
 		q.SetKnown(known)

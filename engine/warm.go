@@ -21,7 +21,7 @@ import (
 const headStart = 20 * time.Millisecond
 
 // warm prepares in the background for Config.Warm and Config.First. With Config.First it returns when the
-// interpreter starts, because the store opens while that starts and takes less time. If there is nothing to
+// interpreter starts: the store opens while the interpreter starts, and takes less time. If there is nothing to
 // prepare, or if the state directory cannot be used, which openRecords reports, warm does nothing.
 func (e *Engine) warm(ctx context.Context) {
 	w, ok := e.backends[e.cfg.DefaultBackend].(backend.Warmer)
@@ -65,8 +65,8 @@ func (e *Engine) warm(ctx context.Context) {
 }
 
 // expect tells the default backend which sandbox and which process the request will need. The channel is
-// closed when the process starts, or when none will. The store is not open yet: if its limits for the
-// namespace are others, the sandbox may not fit and is not used.
+// closed when the process starts, or when none will. The store is not open yet: if it has other limits
+// for the namespace, the sandbox may not fit and is not used.
 func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan struct{}, err error) {
 	b := e.backends[e.cfg.DefaultBackend]
 	if r.Backend != "" && r.Backend != b.Name() || r.SessionID != "" || len(r.Packages) > 0 {

@@ -6,9 +6,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
 
-// lift lifts the processor limit of a container while its programs are killed, and returns what restores it. With a
+// lift lifts the processor limit of a container while its programs are killed. restore sets the limit again. With a
 // small share, hundreds of killed tasks and the relay, which kills them, would take minutes. If the limit cannot be
-// lifted, the end only takes longer. The engine takes no limit above the processors of its machine.
+// lifted, the end only takes longer. The engine accepts no limit above the number of its machine's processors.
 func (x *box) lift(api *dockerapi.Client) (restore func() error) {
 	own := int64(x.spec.CPUCores * 1e9)
 	change := func(nano int64) error {

@@ -38,11 +38,11 @@ type access struct {
 	changes  bool // it needs a live sandbox
 }
 
-// maxAccesses bounds the calls of a sandbox's files that go on at once. Each that waits for a lock takes a thread of the
-// server, and Go ends a program that has too many.
+// maxAccesses bounds the calls for a sandbox's files that go on at once. A call that waits for a lock takes a thread of
+// the server, and Go ends a program that has too many threads.
 const maxAccesses = 16
 
-// hold keeps the descriptors of the sandbox open, and waits for a place among its calls.
+// hold keeps the descriptors of the sandbox open. It waits while maxAccesses calls go on.
 func (a access) hold(ctx context.Context) (release func(), err error) {
 	select {
 	case a.s.accesses <- struct{}{}:
@@ -221,7 +221,7 @@ func (f files) List(name string, limit int) ([]backend.FileInfo, bool, error) {
 	defer func() { _ = unix.Close(fd) }()
 	names, err := namesIn(fd, max(limit+1, maxSorted))
 	more := len(names) > limit
-	if more { // the first by name: a caller that shows some shows those that a person expects
+	if more { // the first by name, as a person expects
 		slices.Sort(names)
 		names = names[:limit]
 	}
@@ -509,15 +509,15 @@ func (s *sandbox) putProgram(program []backend.ProgramFile) error {
 	return s.orKill(func() error { return putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), program) })
 }
 
-// orKill calls do, which programs can keep from its end as within says. If do takes longer than heldLimit, the sandbox
-// is killed, so that do returns.
+// orKill calls do, which programs can delay as within says. If do takes longer than heldLimit, orKill kills the sandbox,
+// so that do returns.
 func (s *sandbox) orKill(do func() error) error {
 	kill := time.AfterFunc(heldLimit, func() { _ = s.killAll() })
 	defer kill.Stop()
 	return do()
 }
 
-// heldLimit is how long a call that takes no time may wait for programs.
+// heldLimit is how long a call that otherwise takes no time may wait for programs.
 const heldLimit = 5 * time.Second
 
 // putProgram writes the files that a program needs at its start into dir, where the program itself

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// uses counts the uses of a sandbox's descriptors from outside. Unlike with a lock that many may hold, no new use waits
-// while the end of the sandbox waits for others: it fails.
+// uses counts the uses of a sandbox's descriptors by the server. A new use never waits, as it would for a sync.RWMutex
+// while the end of the sandbox waits for other uses: it fails.
 type uses struct {
 	mu   sync.Mutex
 	now  int           // uses that go on; guarded by mu
-	none chan struct{} // is closed when shut was called and no use goes on; nil before; guarded by mu
+	none chan struct{} // nil before shut; then closed when no use goes on; guarded by mu
 }
 
 // take begins a use, which ends when release is called. It fails after shut. It does not wait.

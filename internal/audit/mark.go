@@ -11,15 +11,15 @@ import (
 // removed without a trace in the database: the next entry takes their place in the chain. That looks
 // like an undone transaction, but the store tells the mark which ones were undone.
 //
-// Transactions use it, and the store between them, one at a time. A nil mark does nothing.
+// Transactions use it, and the store uses it between transactions, one at a time. A nil mark does nothing.
 type mark struct {
 	open func(signed string) (text string, err error) // checks a signed note
 
-	update entryPlace // the last entry of the steps that run
-	batch  entryPlace // that of the earlier steps of the transaction
-	sure   entryPlace // that of committed transactions
+	update entryPlace // last entry of the steps that run
+	batch  entryPlace // last entry of the earlier steps of the transaction
+	sure   entryPlace // last entry of committed transactions
 
-	lost atomic.Pointer[tamperedError] // an entry was removed; nil: none was found to be
+	lost atomic.Pointer[tamperedError] // set when an entry was found to be removed
 }
 
 // entryPlace is an entry's place in the record. The zero value is no entry.

@@ -21,13 +21,13 @@ const (
 )
 
 // inMemory are the types of file systems that have nothing on a disk. Their files are memory, which the sandbox's
-// limit holds, or the kernel's own. The last is gVisor's devtmpfs.
+// limit holds, or the kernel's own. "dev" is gVisor's devtmpfs.
 var inMemory = []string{"tmpfs", "devtmpfs", "proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "dev"}
 
 // disks returns the mounts of disks besides the root and the known places that programs may write to, such as a
 // volume that an image declares. Every directory counts that is not mounted read-only, whatever its mode: programs may
-// be able to write to what lies below. A file counts if it can be opened for writing. A table of mounts that cannot be
-// read, or is longer than a container's, has an unknown one.
+// be able to write to what lies below. A file counts if it can be opened for writing. If the table of mounts cannot be
+// read, or is longer than that of a container, disks returns an unknown mount.
 func (c *conn) disks() []string {
 	table, ok := c.mounts(usualParts)
 	if !ok {
@@ -62,7 +62,7 @@ func (c *conn) disks() []string {
 	return disks
 }
 
-// mounts reads the table of mounts. It fails if the table has more than so many parts.
+// mounts reads the table of mounts. It returns false if the table has more than the given number of parts.
 func (c *conn) mounts(parts int) (table string, ok bool) {
 	l := c.list()
 	l.size = tablePart * parts
@@ -92,7 +92,7 @@ func (c *conn) mounts(parts int) (table string, ok bool) {
 // writable returns the mounts of a table, see proc_pid_mountinfo(5), that are on a disk and not read-only, but for the
 // root and the known places, whose sizes are observed. A line that cannot be read is an unknown mount.
 func writable(table string) []string {
-	known := []string{"/"} // look tries to write to it
+	known := []string{"/"} // look tries to write to the root
 	for _, p := range places(backend.Spec{}) {
 		known = append(known, p.Path)
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// patience is how long processes may take to end, and the relay to send a signal or to close, before the container's processor limit
-// is lifted. Mostly they do not take as long, and lifting a limit may take a call of an engine.
+// patience is how long processes may take to end, and the relay may take to send a signal or to close, before the
+// container's processor limit is lifted. Usually they take less, and lifting a limit may need a call of an engine.
 const patience = 100 * time.Millisecond
 
 // quota is the processor limit of a container, which several callers may have lifted.
@@ -15,7 +15,7 @@ type quota struct {
 	raise func() (restore func() error) // Config.Lift
 
 	mu     sync.Mutex // held while the limit is changed
-	lifted int        // how many have lifted it and not restored it
+	lifted int        // how many callers have lifted it and not restored it
 	lower  func() error
 }
 
@@ -32,7 +32,7 @@ func (q *quota) lift() bool {
 	return true
 }
 
-// restore sets the limit again, unless others have lifted it as well.
+// restore sets the limit again, unless other callers have lifted it as well.
 func (q *quota) restore() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -42,8 +42,8 @@ func (q *quota) restore() error {
 	return q.lower()
 }
 
-// hurry lifts the limit if what the caller does takes longer than patience, until done is called. done reports whether
-// the limit is lifted, which it stays.
+// hurry lifts the limit if the caller does not call done within patience. done reports whether the limit was lifted. It
+// does not restore the limit.
 func (s *Sandbox) hurry() (done func() (lifted bool)) {
 	var mu sync.Mutex
 	lifted, over := false, false // guarded by mu
@@ -63,9 +63,9 @@ func (s *Sandbox) hurry() (done func() (lifted bool)) {
 	}
 }
 
-// urgent carries out a list that ends or interrupts a program. Many tasks with a small share can keep the relay from it
-// for longer than a minute, so the limit is lifted while it is late. If the limit cannot be set again, the sandbox is
-// given up.
+// urgent carries out a list that ends or interrupts a program. Many tasks with a small share can delay the relay for
+// longer than a minute, so the limit is lifted until the relay has answered. If the limit cannot be set again, the
+// sandbox is given up.
 func (s *Sandbox) urgent(l *list) (reply, error) {
 	done := s.hurry()
 	r, err := s.c.run(l)

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// lookAgain is how often those that wait look for a place that takes too long.
+// lookAgain is how often a waiting request looks for a place that takes too long.
 const lookAgain = time.Second
 
-// Bound is a bound on what all callers hold together. Its methods, and those of its places, may be
-// called concurrently.
+// Bound is a bound on what all callers hold together. Its methods, and those of Place, may be called
+// concurrently.
 type Bound struct {
 	most     int64
 	patience time.Duration
@@ -26,10 +26,10 @@ type Bound struct {
 	mu    sync.Mutex // guards the fields below, and those of all places
 	held  int64
 	of    map[string]*usage   // callers that have places
-	list  map[*Place]struct{} // held
+	list  map[*Place]struct{} // places that are held
 	count int64               // places that were held so far
 	queue []*Place            // waiting, oldest first
-	freed chan struct{}       // closed when there is more room
+	freed chan struct{}       // closed and replaced when there is more room
 }
 
 // usage is what one caller has.
@@ -49,17 +49,17 @@ type Ask struct {
 	Caller string
 	Size   int64
 	Alone  bool            // there are no other callers, so the caller leaves no room for them
-	End    func()          // ends what is held, so that Leave is called soon; may be called again; nil: that cannot be ended
-	Gone   <-chan struct{} // closed when the client has gone, which then waits behind all others; nil: that is not known
+	End    func()          // ends the work that needs the place, so that Leave is called soon; may be called again; nil: it cannot be ended
+	Gone   <-chan struct{} // closed when the client has disconnected; the request then waits behind all others; nil: not known
 }
 
 // Full says why something was refused.
 type Full struct {
-	Held int64 // by all callers, or by the one
+	Held int64 // by all callers; if Own is set, what the caller has claimed
 	Own  bool  // the caller would hold more than it leaves to others
 }
 
-// Place is what is held, or waits for that.
+// Place is the part of a Bound that a request holds or waits for.
 type Place struct {
 	Ask
 
@@ -67,13 +67,13 @@ type Place struct {
 	claimed int64
 	held    int64
 	fits    chan struct{} // closed when the place is held; nil: it never waits
-	since   time.Time     // when it was held, or began its latest part
-	number  int64         // the order of those since the same time
+	since   time.Time     // when it was first held, or when Begin was last called
+	number  int64         // order of places with the same since
 	ended   bool
 }
 
 // Enter returns a place that is held at once or waits. The caller calls Leave, and Wait if Fits
-// returns false. A place that is larger than the bound is held alone. One without a size never waits.
+// returns false. A place that is larger than the bound is held alone. A place of size 0 never waits.
 func (b *Bound) Enter(a Ask) *Place {
 	p := &Place{Ask: a, all: b, fits: make(chan struct{})}
 	if a.Size == 0 {
@@ -94,8 +94,8 @@ func (b *Bound) Try(a Ask) (*Place, *Full) {
 	return b.tryLocked(a, a.Size)
 }
 
-// Claim returns a place that holds nothing yet, or says why there is none. What others have only
-// claimed keeps none from being made. The caller calls Leave, and Hold with what has arrived.
+// Claim returns a place that holds nothing yet, or says why there is none. Against it counts what other
+// callers hold, not what they claim. The caller calls Leave, and Hold with what has arrived.
 func (b *Bound) Claim(a Ask) (*Place, *Full) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,8 +111,8 @@ func (b *Bound) tryLocked(a Ask, hold int64) (*Place, *Full) {
 	return p, nil
 }
 
-// fullLocked says why a caller who has other places cannot have one more. besides is what the caller
-// has claimed for this one already.
+// fullLocked says why the caller cannot claim a place of a.Size, or returns nil. besides is what the
+// caller has already claimed for this place.
 func (b *Bound) fullLocked(a Ask, besides int64) *Full {
 	var mine usage
 	if u := b.of[a.Caller]; u != nil {
@@ -159,7 +159,7 @@ func (b *Bound) holdsLocked(caller string) int64 {
 	return 0
 }
 
-// admitLocked admits those that wait and fit.
+// admitLocked admits waiting places, in the order of beforeLocked, as long as they fit.
 func (b *Bound) admitLocked() {
 	for len(b.queue) > 0 {
 		next := 0
@@ -186,7 +186,7 @@ func (b *Bound) beforeLocked(p, q *Place) bool {
 	return b.holdsLocked(p.Caller) < b.holdsLocked(q.Caller)
 }
 
-// gone reports whether the client has gone.
+// gone reports whether the client has disconnected.
 func (p *Place) gone() bool {
 	select {
 	case <-p.Gone:
@@ -222,8 +222,8 @@ func (p *Place) Wait(ctx context.Context) error {
 	}
 }
 
-// hurry ends the place that is held for longest by the caller who holds most, if that is more than the
-// caller of p holds. It ends none for a client that has gone.
+// hurry ends the oldest place of the caller who holds most, if that caller holds more than the caller of
+// p and the place is older than patience. It ends none for a client that has disconnected.
 func (b *Bound) hurry(p *Place) {
 	if p.gone() {
 		return
@@ -239,7 +239,7 @@ func (b *Bound) hurry(p *Place) {
 	}
 	if slow != nil && time.Since(slow.since) >= b.patience {
 		slow.ended = true
-		slow.End() // again in a while if that was too early
+		slow.End() // a later hurry calls it again if that was too early
 	}
 }
 
@@ -254,8 +254,8 @@ func (b *Bound) slowerLocked(p, q *Place) bool {
 	return p.number < q.number
 }
 
-// Hold adds what has arrived. If it does not fit, Hold waits until it does, and at most so long. It
-// returns false if it never does, or if the caller may not claim so much.
+// Hold adds what has arrived. If it does not fit, Hold waits until it does, for at most atMost. It
+// returns false if nothing was added: it did not fit in time, or the caller may not claim so much.
 func (p *Place) Hold(ctx context.Context, more int64, atMost time.Duration) bool {
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
@@ -278,7 +278,7 @@ func (p *Place) Hold(ctx context.Context, more int64, atMost time.Duration) bool
 	}
 }
 
-// hold adds what has arrived. If it does not fit now, it returns what to wait for.
+// hold adds what has arrived. If it does not fit now, freed is closed when there is more room.
 func (p *Place) hold(more int64) (held bool, freed <-chan struct{}) {
 	b := p.all
 	b.mu.Lock()
@@ -287,7 +287,7 @@ func (p *Place) hold(more int64) (held bool, freed <-chan struct{}) {
 	if u == nil || p.ended {
 		return false, nil
 	}
-	if further := p.held + more - p.claimed; further > 0 { // its size was not known
+	if further := p.held + more - p.claimed; further > 0 { // more has arrived than was claimed
 		a := p.Ask
 		a.Size = p.held + more
 		if full := b.fullLocked(a, p.claimed); full != nil && (full.Own || a.Alone) {
@@ -305,8 +305,8 @@ func (p *Place) hold(more int64) (held bool, freed <-chan struct{}) {
 	return true, nil
 }
 
-// Begin begins another part of what is done with the place, which is ended in another way. Nil: it
-// cannot be ended from now on.
+// Begin begins the next part of the work that needs the place, such as sending an answer. end replaces
+// Ask.End; nil: the work cannot be ended from now on.
 func (p *Place) Begin(end func()) {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()

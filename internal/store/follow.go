@@ -8,10 +8,10 @@ import (
 // Follower is told what becomes of the steps of Updates and notes. Its methods are called between
 // steps, never while one runs, and one at a time. They must not block.
 type Follower interface {
-	// Ran follows the steps of an Update, or all steps of notes. If kept is false, what they have done in the
-	// transaction is undone.
+	// Ran is called after the steps of an Update, or after all steps of notes. If kept is false, what they
+	// have done in the transaction is undone.
 	Ran(kept bool)
-	// Ended follows each transaction. If committed is false, it was undone, or nobody knows.
+	// Ended is called after each transaction. If committed is false, it was undone, or its outcome is unknown.
 	Ended(committed bool)
 }
 

@@ -14,12 +14,13 @@ import (
 	"time"
 )
 
-// A row says how many bytes of a file are carried out, so a writer of the database could pass off
-// notes as carried out that are not. If the processes have a key, the row therefore has a MAC over the
-// file's name and the number. The transaction that carries notes out stores it. So a row with a right MAC
-// says that so many bytes have been in the database once.
+// A row of table notes says how many bytes of a file are carried out, so a writer of the database could
+// pass off notes as carried out that are not. If the processes have a key, the row therefore has a MAC over
+// the file's name and the number. The transaction that carries notes out stores it. A valid MAC proves that
+// the database once had that many bytes of the file.
 //
-// The name of a file tells whether its row must have a MAC. A writer of the database cannot change it.
+// The name of a file tells whether its row must have a MAC. A writer of the database cannot change
+// that name.
 
 // markMAC ends the names of files whose row has a MAC.
 const markMAC = "-M"

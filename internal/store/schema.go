@@ -12,8 +12,8 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// A writer of the database can also change what its tables are: a trigger can remove rows, and a
-// view can show others. So the schema is compared with one that the migrations make anew.
+// A writer of the database can also change the schema: a trigger can remove rows, and a view can show
+// other rows. So the schema is compared with one that the migrations make anew.
 
 const (
 	maxObjects    = 1000    // objects of a schema that are compared
@@ -23,7 +23,7 @@ const (
 // Difference is an object of the schema that the migrations do not make, or make otherwise.
 type Difference struct {
 	Reason string
-	Table  bool // it is in the place of a table, whose rows may be anything
+	Table  bool // it is a table, or stands in place of one, so its rows prove nothing
 }
 
 // object is a row of sqlite_schema.
@@ -31,7 +31,7 @@ type object struct{ kind, name, table, sql string }
 
 // made returns the objects that the migrations make. It takes milliseconds, so only checks call it.
 var made = sync.OnceValues(func() (map[string]object, error) {
-	ctx := context.Background() //nolint:forbidigo // the answer is that of all callers
+	ctx := context.Background() //nolint:forbidigo // all callers share the answer
 	d, err := newDatabase(MemoryPath, SynchronousNormal, 0)
 	if err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func objects(ctx context.Context, db Querier) (map[string]object, error) {
 }
 
 // Differences compares the tables and indexes of the audit and of notes, and all triggers and views, with what
-// the migrations make. If they are the same, it checks that the audit's indexes have all of its rows. db is
-// of this store. In PostgreSQL nothing is compared.
+// the migrations make. If they are the same, it checks that the audit's indexes have all rows of the
+// audit. db is of this store. In PostgreSQL nothing is compared.
 func (s *Store) Differences(ctx context.Context, db Querier) ([]Difference, error) {
 	if s.pg != nil {
 		return nil, nil

@@ -16,8 +16,8 @@ import (
 const maxDirectories = 4096
 
 // overDirectories returns a description if the processes, which have so many tasks, have too many directories open, and ""
-// otherwise. It looks at calls and at single descriptors only if there may be so many. That can take longer than one look,
-// because programs can let such a look wait; a later look then gets the result.
+// otherwise. It reads calls and single descriptors only if there may be so many. That can take longer than one look, because
+// programs can make such a read wait; a later look then gets the result.
 func (s *Target) overDirectories(o *Objects, processes []string, tasks int) string {
 	files := 0
 	for _, p := range processes {
@@ -62,7 +62,7 @@ func excessOfDirectories(processes []string, most int) string {
 			}
 		}
 		for _, name := range names {
-			var st unix.Statx_t // without asking a server for it
+			var st unix.Statx_t // without asking the server of a network file system
 			if unix.Statx(unix.AT_FDCWD, dir+"/"+name, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 				found++
 			}

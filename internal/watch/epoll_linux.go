@@ -58,8 +58,8 @@ const (
 	holdLimit = 300 * time.Millisecond // how long the search for pipes may delay the end of a sandbox
 
 	// A program can hold the lock of an epoll set, for example while the kernel copies events to memory whose
-	// mappings other threads change. Reading the set then waits. The counts of other sandboxes do so for
-	// mostPatience. A sandbox is ended if its count waits for so many sets, or so long for one.
+	// mappings other threads change. Reading the set then waits. The counts of other sandboxes wait at
+	// most mostPatience. A sandbox is ended if its count waits for more than mostSlow sets, or for mostStill for one.
 	mostSlow  = 16
 	mostStill = 2 * time.Second
 

@@ -29,7 +29,7 @@ type epollCount struct {
 	closed  int           // most wakes by closing all files of a pipe
 	opened  int           // how often one pipe is open
 	transit bool          // a descriptor is on its way in a Unix socket
-	unsure  bool          // a process has ended meanwhile, so too much may count, or cannot be read, as while it starts
+	unsure  bool          // a process ended during the count, so it may be too high, or could not be read, as while it starts
 	took    time.Duration // processor time of the count
 
 	processes int

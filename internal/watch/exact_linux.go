@@ -49,8 +49,9 @@ func (w *Group) sum(limit int64) (sum int64, sure bool) {
 	})
 }
 
-// sizeOf returns the PSS that a rollup shows, and the pages that the process has besides. before and after are what its
-// status was then: a process that has taken memory, freed some or executed a program meanwhile has no such pages by that.
+// sizeOf returns the PSS that a rollup shows, plus the anonymous pages that no mapping shows. before and after are the
+// process's status before and after the rollup was read. The lower count of the two is used, so memory that the process
+// took or freed meanwhile does not count as such pages.
 func sizeOf(before, rollup, after string) (size int64, ok bool) {
 	size, ok = field(rollup, "Pss")
 	if mapped, shown := field(rollup, "Anonymous"); ok && shown {
@@ -88,7 +89,8 @@ var inexact = sync.OnceValue(func() int64 {
 })
 
 // sum adds up the memory of processes. open returns the resident memory of one and a function that reads
-// its exact size, which may block. sure is false if that of one was not read. sum stops once it is surely above limit.
+// its exact size, which may block. sure is false if the size of a process was not read. sum stops once it is surely above
+// limit.
 func (e *exact) sum(processes []string, limit int64, open func(p string) (resident int64, size func() (int64, bool))) (sum int64, sure bool) {
 	sure = true
 	patience := mostPatience

@@ -108,7 +108,8 @@ func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int
 }
 
 // addUnowned counts the locks of whole files of sandboxes by descriptor, if processes that are of no sandbox have taken
-// too many elsewhere: they may have been of a sandbox that still has the open files. sure is false if that goes on.
+// too many elsewhere: they may have been of a sandbox that still has the open files. sure is false if such a count
+// goes on.
 func (o *Objects) addUnowned(l *locks, all []*Target) (sure bool) {
 	sure = true
 	if l.unowned <= maxLocks {
@@ -121,7 +122,8 @@ func (o *Objects) addUnowned(l *locks, all []*Target) (sure bool) {
 	return sure
 }
 
-// addRecords counts the record locks of sandboxes by process, for a list that is too long. sure is false if that goes on.
+// addRecords counts the record locks of sandboxes by process, for a list that is too long. sure is false if such a count
+// goes on.
 func (o *Objects) addRecords(l *locks, all []*Target) (sure bool) {
 	sure = true
 	for _, s := range all {

@@ -74,14 +74,14 @@ type Target struct {
 
 	texts      beside[texts]
 	textsFrom  time.Time // earliest time of the next count of texts; used by Objects.run alone
-	readsTexts bool      // its programs have had one open; used by Objects.run alone
+	readsTexts bool      // its programs have had such a file open; used by Objects.run alone
 
 	epoll       beside[epollCount]
 	progress    progress // of epoll
 	directories beside[string]
 	records     beside[int] // its record locks
 	wholes      beside[int] // its locks of whole files
-	mapped      beside[int] // its descriptors, and its mappings of files that have such a lock
+	mapped      beside[int] // its descriptors, and its mappings of files that have a lock of a whole file
 	files       beside[int] // its open files
 	devices     []uint64    // of its own file systems; used by Objects.run alone
 	ending      atomic.Bool // its programs are being ended

@@ -55,7 +55,8 @@ type kin interface {
 	shares(one, other string) (shares, known bool)
 }
 
-// look takes the living processes, by number and start time. It returns how much memory of others is still there.
+// look takes the living processes, by number and start time. It returns how much memory that
+// processes have left behind is still there.
 func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 	next, fresh := make(map[string]*held, len(now)), make([]string, 0, len(now))
 	for id, s := range now {
@@ -166,7 +167,7 @@ func open(s seen, k kin) *held {
 	return &held{pagemap: fd, layout: s.layout, resident: s.resident + s.mapped}
 }
 
-// forget forgets the living processes, whose numbers will be others.
+// forget drops the living processes, because they will have other numbers.
 func (o *outlived) forget() {
 	for _, h := range o.kept {
 		h.close()
@@ -208,7 +209,7 @@ func (f *family) open(s seen) (fd int, same bool, err error) {
 	return fd, layout == s.layout, nil
 }
 
-// shares is not known where the kernel does not compare processes.
+// shares returns false for known where the kernel does not compare processes.
 func (f *family) shares(one, other string) (shares, known bool) {
 	a, b := f.hostNumber(one), f.hostNumber(other)
 	if a == 0 || b == 0 {

@@ -31,13 +31,13 @@ func (w *Group) exactly(limit int64) (sum int64, ok bool) {
 // settling is what settle does with programs.
 type settling struct {
 	halt  func() (halted, ended bool) // stops the programs, unless they are being ended
-	taken func() int64                // what they have taken, also shared memory, several times
+	taken func() int64                // their memory, in which shared memory counts for each process
 	sum   func() (sum int64, sure bool)
 	quit  <-chan struct{}
 }
 
-// settle stops programs until each of them has answered. It counts those that do not with all of their resident
-// memory, if the time is over or if one takes memory although it was stopped.
+// settle stops programs until each of them has answered. After settleLimit, or if a program takes memory
+// although it was stopped, it counts those that have not answered with all of their resident memory.
 func settle(limit int64, s settling) (sum int64, ok bool) {
 	most, end := s.taken()+settleGrowth, time.Now().Add(settleLimit)
 	t := time.NewTicker(settleEvery)

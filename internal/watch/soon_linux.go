@@ -10,7 +10,7 @@ import (
 // This file keeps one sandbox from delaying the counts of others. Many files of /proc/PID wait for locks of the process,
 // which a program can hold: stat, syscall, maps, and the links in fd, while an execve waits for other threads that change
 // the mappings, and fdinfo of an epoll set. So Objects.run reads none of them itself. It reads files of init, and of other
-// processes only status, children, and the lists in task and fd, and how long the latter is. Every other read is part of a
+// processes only status, children, the lists in task and fd, and the number of descriptors. Every other read is part of a
 // count that is made beside it. Such a count does not keep the sandbox open (Target.Hold) while it reads.
 
 // beside makes a count in a goroutine of its own, because it may wait for what a program holds. Its methods are
@@ -22,7 +22,7 @@ type beside[T any] struct {
 	stood  bool          // stands has returned true for the count
 }
 
-// outcome is that of a count.
+// outcome is what a count has found, and its cost.
 type outcome[T any] struct {
 	value T
 	took  time.Duration // processor time
@@ -31,8 +31,8 @@ type outcome[T any] struct {
 // idle reports whether the next call of ask begins a count.
 func (b *beside[T]) idle() bool { return b.result == nil }
 
-// ask begins a count, unless one is under way, and waits for it at most for what is left of patience. For one that began
-// before it does not wait. done is false if the count has not ended. The next call then asks for its result.
+// ask begins a count, unless one is under way, and waits for it at most for what is left of patience. It does not wait for a
+// count that began before. done is false if the count has not ended. The next call then asks for its result.
 func (b *beside[T]) ask(patience *patience, count func() T) (result outcome[T], done bool) {
 	began, wait := time.Now(), time.Duration(0)
 	if b.idle() {
@@ -57,8 +57,8 @@ func (b *beside[T]) ask(patience *patience, count func() T) (result outcome[T], 
 // mostBetween is how much of the time between two looks counts as waiting: the server may have been stopped meanwhile.
 const mostBetween = 2 * objectsEvery
 
-// stands reports whether the count goes on for longer than mostStill. It returns true at most once for each count: the
-// programs that it is true of are ended, and others may run when the count ends.
+// stands reports whether the count goes on for longer than mostStill. It returns true at most once for each count,
+// because the caller then ends the programs, and others may run when the count ends.
 func (b *beside[T]) stands() bool {
 	if b.idle() || b.stood || b.waited <= mostStill {
 		return false
@@ -82,9 +82,9 @@ type patience struct{ waited time.Duration }
 
 func (p *patience) left() time.Duration { return max(mostPatience-p.waited, leastPatience) }
 
-// ask is beside.ask for a count of a sandbox, of what its programs hold. It ends the programs if they keep the count from
-// its end. What such a count has found then is not used, because other programs may run when it ends: the next call begins
-// another.
+// ask is beside.ask for a count of what the programs of a sandbox hold. It ends programs that keep the count waiting for
+// too long. It drops the result of that count, because other programs may run when the count ends. The next call begins
+// another count.
 func ask[T any](o *Objects, s *Target, b *beside[T], what string, count func() T) (result outcome[T], done bool) {
 	if result, done = b.ask(&o.patience, count); b.stands() {
 		o.end(s, what+" that its programs keep from being counted")
@@ -110,7 +110,7 @@ func (s *Target) processes() []string {
 	return found
 }
 
-// progress is that of the counts of a sandbox's epoll watches. seen and since are used by Objects.run alone.
+// progress tracks the counts of a sandbox's epoll watches. seen and since are used by Objects.run alone.
 type progress struct {
 	steps atomic.Int64 // descriptors that were read
 	slow  atomic.Int64 // epoll sets that took long to read, since the count has begun
@@ -134,7 +134,7 @@ func (p *progress) begin(now time.Time) {
 
 // stalls reports whether programs keep the count from going on: it waits for many sets, or has read nothing for
 // mostStill. counted says that it has ended, so it does not stand still. stalls returns true at most once for each
-// count: the programs that it is true of are ended, and others may run when the count ends.
+// count, because the caller then ends the programs, and others may run when the count ends.
 func (p *progress) stalls(now time.Time, counted bool) bool {
 	if n := p.steps.Load(); n != p.seen {
 		p.seen, p.since = n, now

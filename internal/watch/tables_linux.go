@@ -21,8 +21,8 @@ const (
 	explained = 256
 )
 
-// mostRest is how long a sandbox that is ahead of its share of the server's time is not counted at most, unless a count
-// is dear. tablesRest is how many times as long as a count took that may be.
+// A sandbox that is ahead of its share of the server's time is not counted for at most mostRest, or for tablesRest times
+// the processor time of its last count if that is longer.
 const (
 	mostRest   = 500 * time.Millisecond
 	tablesRest = 9
@@ -51,7 +51,7 @@ func (s *Target) restAfter(took time.Duration) time.Duration {
 	return min(s.Spend(took), max(mostRest, tablesRest*took))
 }
 
-// countTables is overTables now.
+// countTables is overTables without a rest.
 func (s *Target) countTables(o *Objects) string {
 	processes := s.processes()
 	var sum, most, tasks, mappings int64

@@ -10,18 +10,18 @@ import (
 // maxTexts is how many files of /proc/PID/fdinfo the programs of a sandbox without a cgroup may have open. The kernel
 // keeps the text of such a file from its first read until it is closed. The text names all locks that the process has
 // of a file, and all watches of an epoll set: with maxLocks locks it has 512 KiB, and with 16 384 watches 2 MiB. Only
-// the memory limit of a cgroup counts it. Programs that read these files open one at a time.
+// the memory limit of a cgroup counts it. Ordinary programs have one open at a time.
 const maxTexts = 64
 
-// texts is what the processes of a sandbox have of such files.
+// texts counts such files of the processes of a sandbox.
 type texts struct {
 	open int // descriptors
-	sent int // what calls may keep that wait to send files
+	sent int // the most that calls may keep that wait to send files
 }
 
 // overTexts returns a description if the processes have too many such files open, and "" otherwise. Once they have had
-// one, what a call may keep that waits to send files counts, too. While the sandbox is ahead of its share of the
-// server's time, it does nothing, as overTables.
+// one open, calls that wait to send files count with the most files that they may keep. While the sandbox is ahead of its
+// share of the server's time, overTexts does nothing, as overTables.
 func (s *Target) overTexts(o *Objects) string {
 	if s.Group != nil || time.Now().Before(s.textsFrom) {
 		return ""

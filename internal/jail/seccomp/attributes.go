@@ -3,7 +3,7 @@ package seccomp
 import "strings"
 
 // Calls that change what belongs to a file beside its contents, by a path or by a descriptor that was opened for
-// reading. Landlock governs none of them, up to its ABI 7. Where it is the only wall around the host's files, a
+// reading. Landlock governs none of them, up to its ABI 7. Where Landlock is the only wall around the host's files, a
 // program could make the keys of the host's user readable for others, or a file of that user a set-user-ID
 // program.
 const (
@@ -29,7 +29,7 @@ var timePlaces = map[string]struct{ path, times uint8 }{
 // wideRules are the rules of Variant.NoAttributes and Variant.NoModes.
 //
 // A filter cannot tell which file a path or a descriptor names. Modes and times are set with success and without
-// effect, because programs that copy or unpack files stop otherwise. Only to set times to now by a path is
+// effect, because programs that copy or unpack files stop otherwise. Only a call that sets the times to now by a path is
 // refused: Python's Path.touch would take success for the proof that the file is there. Owners are refused with
 // EPERM, as for every user without rights. Extended attributes, also access lists, fail as in a file system that
 // has none, and cannot be read either.
@@ -66,7 +66,7 @@ func (p Policy) wideRules(rules map[string]rule, a Arch) {
 	first("fcntl", clause{[]test{equal(1, fcntlSetHint)}, Refuse(errEINVAL)})
 }
 
-// openTruncate is O_TRUNC, and openFor the part of the flags that says what for (fcntl.h); in it, openNothing is for
+// openTruncate is O_TRUNC, and openFor masks the access mode (O_ACCMODE, fcntl.h). openNothing is the access mode for
 // neither reading nor writing.
 const (
 	openTruncate = 0o1000
@@ -74,8 +74,8 @@ const (
 	openNothing  = 3
 )
 
-// truncateRules are the rules of Variant.NoTruncate. To open a file for writing is governed by Landlock; to empty it
-// without that is not, before ABI 3.
+// truncateRules are the rules of Variant.NoTruncate. Landlock governs opening a file for writing. Before ABI 3 it does
+// not govern emptying a file that is not opened for writing.
 func truncateRules(rules map[string]rule) {
 	rules["truncate"] = rule{otherwise: Refuse(errEPERM)}
 	for name, flags := range map[string]uint8{"open": 1, "openat": 2} {
