@@ -102,7 +102,7 @@ type AuditSecond struct {
 
 // AuditFault is an entry or checkpoint that is not as the server wrote it.
 type AuditFault struct {
-	Kind      string    `json:"kind"` // edited, deleted, repeated, reordered, truncated, rewritten, unsigned, checkpoint, key, unreadable, schema or forged
+	Kind      string    `json:"kind"` // edited, deleted, repeated, reordered, truncated, rewritten, unsigned, checkpoint, key, unreadable, schema, forged or found
 	Namespace Namespace `json:"namespace"`
 	Seq       int64     `json:"seq"` // as in the row; 0: the fault does not concern a single row
 	Row       int64     `json:"row"` // position in the record, from 1

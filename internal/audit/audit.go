@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -59,9 +60,11 @@ func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	if err = errors.Join(err, err2); err != nil {
 		return nil, err
 	}
-	l.ends.mark = &mark{open: c.Signer.OpenNote}
+	at := places{head: c.HeadFile, second: c.CheckpointFile, seen: &atomic.Pointer[string]{}}
+	found := &findings{places: at, signer: c.Signer, now: c.Now, log: c.Logger}
+	l.ends.mark = &mark{open: c.Signer.OpenNote, found: found}
 	s.Follow(l.ends.mark)
-	l.sealer = newSealer(ctx, s, c, &l.ends)
+	l.sealer = newSealer(ctx, s, c, &l.ends, found)
 	return l, nil
 }
 

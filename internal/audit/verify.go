@@ -70,9 +70,10 @@ type verifier struct {
 	chains   map[string]*chain
 	order    []string // names of the chains in the order of their first entries
 	tree     edge
-	unopened bool // a checkpoint exists, but no key to check it
-	unread   bool // the tables are others, and were not read
-	broken   bool // the entries do not match a checkpoint, so later checkpoints cannot match
+	findings map[finding]bool // those that were reported
+	unopened bool             // a checkpoint exists, but no key to check it
+	unread   bool             // the tables are others, and were not read
+	broken   bool             // the entries do not match a checkpoint, so later checkpoints cannot match
 
 	from   int64     // the first position whose entry must have a MAC; 0: not known yet
 	last   int64     // position of the last row that was read
@@ -145,6 +146,9 @@ func (v *verifier) outside() error {
 			}
 		}
 	}
+	if err := v.outsideFault(); err != nil {
+		return err
+	}
 	if v.with.CheckpointFile == "" {
 		return nil
 	}
@@ -165,6 +169,10 @@ func (v *verifier) outside() error {
 		}
 		seen[text] = true
 		where := fmt.Sprintf("note %d of the second place", i+1)
+		if isFinding(text) {
+			v.finding(where, text)
+			continue
+		}
 		if s, ok := v.note(originCheckpoint, where, text); ok {
 			v.expect(signed{s, where, false})
 			v.report.Second.Size = max(v.report.Second.Size, s.size)
@@ -408,6 +416,7 @@ const (
 	kindKey        = "key"        // the key is missing
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 	kindSchema     = "schema"     // a table, an index or a trigger is not as a server makes it
+	kindFound      = "found"      // a server has found a fault while it ran, of which the database may show nothing
 	kindForged     = "forged"     // a row was not appended there by a server with the key
 )
 
