@@ -198,7 +198,23 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 		return nil, fmt.Errorf("metadata of the entry: %w", err)
 	}
 	r.prepare()
+	if n := r.size(); n > maxEntry {
+		return nil, fmt.Errorf("the entry has %d bytes; it may have %d", n, maxEntry)
+	}
 	return r, nil
+}
+
+// maxEntry bounds an entry, in bytes of its texts. No server comes near it.
+const maxEntry = maxRow / 2
+
+// size returns the bytes of the texts of a row.
+func (r *row) size() (n int) {
+	for _, v := range r.values {
+		if text, ok := v.(string); ok {
+			n += len(text)
+		}
+	}
+	return n
 }
 
 func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }

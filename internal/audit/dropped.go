@@ -136,6 +136,13 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 	if err != nil {
 		return nil, &tamperedError{reason: err.Error()}
 	}
+	var large int64
+	if err = tx.QueryRowContext(ctx, selectLarge, st.size, maxRow).Scan(&large); err == nil {
+		return nil, &tamperedError{reason: fmt.Sprintf("row %d has more than %d MiB", large, maxRow>>20)}
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return nil, err
+	}
 	rows, err := tx.QueryContext(ctx, selectFirstEntries, st.size)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
+// maxRow bounds what is read of a row, in bytes. An entry is smaller; see maxEntry.
+const maxRow = 16 << 20
+
 // maxFaults is the largest number of faults in a report.
 const maxFaults = 50
 
@@ -72,7 +75,7 @@ type verifier struct {
 	tree     edge
 	findings map[finding]bool // those that were reported
 	unopened bool             // a checkpoint exists, but no key to check it
-	unread   bool             // the tables are others, and were not read
+	unread   bool             // tables are others, or have too large rows, and were not read to their end
 	broken   bool             // the entries do not match a checkpoint, so later checkpoints cannot match
 
 	from   int64     // the first position whose entry must have a MAC; 0: not known yet
@@ -183,7 +186,17 @@ func (v *verifier) outside() error {
 
 // inside reads the database in one transaction.
 func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	restore, err := store.Bound(conn, maxRow)
+	if err != nil {
+		return err
+	}
+	defer restore()
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return err
 	}
@@ -192,14 +205,28 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	if err := v.dropped(ctx, tx); err != nil {
-		return err
+		return v.tooLarge(err, kindCheckpoint, place{}, "a statement about dropped entries")
 	}
 	if err := v.checkpoints(ctx, tx); err != nil {
-		return err
+		return v.tooLarge(err, kindCheckpoint, place{}, fmt.Sprintf("a checkpoint after the one over %d entries", v.most.size))
 	}
 	v.from = v.most.macs
 	v.compare()
-	return v.entries(ctx, tx)
+	if err := v.entries(ctx, tx); err != nil {
+		last := max(v.last, v.droppedSize())
+		return v.tooLarge(err, kindUnreadable, place{row: last + 1}, fmt.Sprintf("the row after row %d", last))
+	}
+	return nil
+}
+
+// tooLarge makes a fault of an error because a row is too large. Nothing is read after that.
+func (v *verifier) tooLarge(err error, kind string, at place, what string) error {
+	if !store.TooLarge(err) {
+		return err
+	}
+	v.unread = true
+	v.fault(kind, at, fmt.Sprintf("%s has more than %d MiB and was not read, nor was what follows it", what, maxRow>>20))
+	return nil
 }
 
 // schema compares the schema. It reports whether the tables can be read: what is in their place may
@@ -209,6 +236,10 @@ func (v *verifier) schema(ctx context.Context, tx *sql.Tx) (readable bool, err e
 		return true, nil
 	}
 	all, err := v.with.Schema(ctx, tx)
+	if store.TooLarge(err) { // in SQLite the transaction goes on, and the rows tell which one it is
+		v.fault(kindSchema, place{}, fmt.Sprintf("the indexes of the audit could not be checked: a row has more than %d MiB", maxRow>>20))
+		err = nil
+	}
 	readable = true
 	for _, d := range all {
 		v.fault(kindSchema, place{}, d.Reason)
