@@ -60,7 +60,7 @@ type AuditHead struct {
 // AuditSigning says whether a server signs the record as it grows. A server finds a fault of the record
 // when it signs the entries that follow, so an idle server does not know of one.
 type AuditSigning struct {
-	Signed bool       `json:"signed"`           // new entries get checkpoints, which are written to the files outside the database, too
+	Signed bool       `json:"signed"`           // new entries get checkpoints, which are written to the files outside the database, too, and the tables are those of a server
 	Reason string     `json:"reason,omitempty"` // why not
 	Since  *time.Time `json:"since,omitempty"`  // when the server found that
 }

@@ -136,12 +136,27 @@ func (l *Log) Signing() sandboxmcp.AuditSigning {
 		since = since.UTC().Round(0)
 		return sandboxmcp.AuditSigning{Reason: "the newest records cannot be brought into the database; the server's log has the cause", Since: &since}
 	}
-	f := cmp.Or(l.sealer.fault.Load(), l.sealer.unwritten.Load())
+	f := cmp.Or(l.sealer.fault.Load(), l.sealer.schema.Load(), l.sealer.unwritten.Load())
 	if f == nil {
 		return sandboxmcp.AuditSigning{Signed: true}
 	}
 	since := f.since.UTC().Round(0)
 	return sandboxmcp.AuditSigning{Reason: f.reason, Since: &since}
+}
+
+// CheckSchema compares the tables of the database with those that a server makes, and keeps the first difference for
+// [Log.Signing]. The server signs on: what the tables have is checked anyway. It reads no rows.
+func (l *Log) CheckSchema(ctx context.Context) error {
+	if l.sealer == nil {
+		return nil
+	}
+	all, err := l.store.Changed(ctx)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	l.sealer.schema.Store(&fault{reason: "the tables of the audit were changed: " + all[0].Reason, since: l.now()})
+	l.sealer.log.Error("the tables of the audit were changed; run `sandboxmcp audit verify`", "differences", len(all), "first", all[0].Reason)
+	return nil
 }
 
 // Publish writes the newest checkpoint to the head file and the checkpoint file. Call it
