@@ -67,7 +67,7 @@ func changedPostgres(ctx context.Context, db Querier) (all []Difference, err err
 	seen := map[string]bool{}
 	for rows.Next() {
 		var table, name, definition, state, function, body string
-		if err := rows.Scan(&table, &name, &definition, &state, &function, &body); err != nil {
+		if err = rows.Scan(&table, &name, &definition, &state, &function, &body); err != nil {
 			return nil, err
 		}
 		made, known := want.triggers[name]
