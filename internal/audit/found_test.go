@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
@@ -208,5 +209,47 @@ func TestServerWithAnotherKeyKeepsNoFinding(t *testing.T) {
 	r.close(t)
 	if _, err := os.Stat(faultOf(r)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want no statement", err)
+	}
+}
+
+// A row that no server has appended stops the signing. Removed together with all that follows, it is still known.
+func TestFindingOfARemovedForgery(t *testing.T) {
+	dir := t.TempDir()
+	filled(t, dir)
+	r := openSealed(t, dir)
+	r.append(t, "a", 1)
+	alter(t, dir, `UPDATE audit SET mac = 'x' WHERE position = 31`)
+	testkit.Until(t, "the server tells", func() bool { return !r.l.Signing().Signed })
+	r.append(t, "a", 3)
+	r.close(t)
+	alter(t, dir, `DELETE FROM audit WHERE position > 30`)
+	r = openSealed(t, dir)
+	if s := r.l.Signing(); s.Signed || !strings.Contains(s.Reason, "row 31 was not appended by a server") {
+		t.Errorf("after a restart: got %+v, want the fault of row 31", s)
+	}
+	r.close(t)
+	if rep := check(t, dir); rep.OK || len(found(rep)) != 1 {
+		t.Errorf("got %+v, want what the server has found", rep.Faults)
+	}
+}
+
+// A fault that the dropping of old entries finds ends the signing. Nothing is dropped after a fault.
+func TestFindingOfDrop(t *testing.T) {
+	dir := t.TempDir()
+	filled(t, dir)
+	alter(t, dir, `UPDATE audit SET detail = 'x' WHERE position = 4`)
+	r := openSealed(t, dir)
+	if n, err := r.l.Drop(t.Context(), time.Nanosecond); n != 0 || err == nil {
+		t.Errorf("got %d and %v, want an error", n, err)
+	}
+	if s := r.l.Signing(); s.Signed || !strings.Contains(s.Reason, "row 4 ") {
+		t.Errorf("got %+v, want the fault of row 4", s)
+	}
+	if n, err := r.l.Drop(t.Context(), time.Nanosecond); n != 0 || err != nil {
+		t.Errorf("after that: got %d and %v, want nothing", n, err)
+	}
+	r.close(t)
+	if rep := check(t, dir); rep.OK || rep.Entries != 30 || len(found(rep)) != 1 {
+		t.Errorf("got %d entries and %+v, want 30 and what the server has found", rep.Entries, rep.Faults)
 	}
 }

@@ -15,11 +15,11 @@ const columns = `id, namespace, seq, timestamp, action, phase, request_id, sessi
 	exit_code, duration_ms, success, detail, actor, resource_usage, metadata, prev, hash`
 
 // Short forms of columns. A server reads these columns of rows that a writer of the database may have made. A value that
-// is longer than those of servers becomes an empty text, which no signature and no chain fits. The length is in the row's
+// is far longer than those of servers becomes a text that no signature, MAC or chain fits. The length is in the row's
 // head, so the value itself is not read.
 const (
-	shortHash = `CASE WHEN octet_length(hash) <= 64 THEN hash ELSE '' END`
-	shortMAC  = `CASE WHEN octet_length(mac) <= 64 THEN mac ELSE '' END`
+	shortHash = `CASE WHEN octet_length(hash) <= 1024 THEN hash ELSE '' END`
+	shortMAC  = `CASE WHEN mac IS NULL THEN '' WHEN octet_length(mac) <= 1024 THEN mac ELSE '-' END`
 	shortNote = `CASE WHEN octet_length(note) <= 1024 THEN note ELSE '' END`
 	shortEdge = `CASE WHEN octet_length(edge) <= 2048 THEN edge END`
 
