@@ -60,7 +60,7 @@ type AuditHead struct {
 // AuditSigning says whether a server signs the record as it grows. A server finds a fault of the record
 // when it signs the entries that follow, so an idle server does not know of one.
 type AuditSigning struct {
-	Signed bool       `json:"signed"`           // new entries get checkpoints, which are written to the files outside the database, too
+	Signed bool       `json:"signed"`           // new entries get checkpoints, which are written to the files outside the database, too, and the tables are those of a server
 	Reason string     `json:"reason,omitempty"` // why not
 	Since  *time.Time `json:"since,omitempty"`  // when the server found that
 }
@@ -102,7 +102,7 @@ type AuditSecond struct {
 
 // AuditFault is an entry or checkpoint that is not as the server wrote it.
 type AuditFault struct {
-	Kind      string    `json:"kind"` // edited, deleted, repeated, reordered, truncated, rewritten, unsigned, checkpoint, key, unreadable, schema or forged
+	Kind      string    `json:"kind"` // edited, deleted, repeated, reordered, truncated, rewritten, unsigned, checkpoint, key, unreadable, schema, forged or found
 	Namespace Namespace `json:"namespace"`
 	Seq       int64     `json:"seq"` // as in the row; 0: the fault does not concern a single row
 	Row       int64     `json:"row"` // position in the record, from 1

@@ -16,18 +16,33 @@ const (
 	sweepDue   = time.Hour        // a command that ends sweeps if the last sweep is older
 )
 
-// sweepLoop sweeps regularly while the engine is open.
+// schemaTimeout bounds the comparison of the tables, which takes milliseconds.
+const schemaTimeout = 10 * time.Second
+
+// sweepLoop compares the tables of the record once, and sweeps regularly while the engine is open.
 func (e *Engine) sweepLoop() {
 	t := time.NewTimer(sweepFirst)
 	defer t.Stop()
-	for {
+	for first := true; ; first = false {
 		select {
 		case <-e.ctx.Done():
 			return
 		case <-t.C:
 		}
+		if first {
+			e.checkSchema()
+		}
 		e.sweep(e.ctx, 0)
 		t.Reset(sweepEvery)
+	}
+}
+
+// checkSchema lets the record compare its tables.
+func (e *Engine) checkSchema() {
+	ctx, cancel := context.WithTimeout(e.ctx, schemaTimeout)
+	defer cancel()
+	if err := e.audit.CheckSchema(ctx); err != nil && e.ctx.Err() == nil {
+		e.log.Warn("the tables of the audit could not be compared", "error", err)
 	}
 }
 

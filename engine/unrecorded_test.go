@@ -210,8 +210,8 @@ func TestAuditFindsForgedEntries(t *testing.T) {
 	}
 	e = open(t, &fake{}, at(dir))
 	rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{})
-	if err != nil || rep.Head.Size != 2 || rep.Entries != 5 || len(rep.Faults) != 1 || rep.Faults[0].Kind != "forged" || rep.Faults[0].Row != 3 {
-		t.Errorf("got a checkpoint over %d of %d entries, %+v and %v, want 2 of 5 and row 3 to be forged", rep.Head.Size, rep.Entries, rep.Faults, err)
+	if err != nil || rep.Head.Size != 2 || rep.Entries != 5 || len(rep.Faults) != 2 || rep.Faults[0].Kind != "found" || rep.Faults[1].Kind != "forged" || rep.Faults[1].Row != 3 {
+		t.Errorf("got a checkpoint over %d of %d entries, %+v and %v, want 2 of 5, row 3 to be forged, and that the server has found it", rep.Head.Size, rep.Entries, rep.Faults, err)
 	}
 }
 

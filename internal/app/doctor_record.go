@@ -2,13 +2,17 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // unsignedAfter is the age from which an entry without a checkpoint is worth a word. A running server signs an
@@ -34,6 +38,9 @@ func (a *App) checkRecord(ctx context.Context, cfg *config.Config) sandboxmcp.Ch
 		}
 	}
 	if cfg.Audit != "memory" {
+		if err := foundHere(cfg); err != nil && len(faults) == 0 { // a server has it
+			faults = append(faults, err.Error())
+		}
 		if fault, err := unsignedHere(ctx, cfg); err != nil {
 			faults = append(faults, err.Error())
 		} else if fault != "" {
@@ -53,6 +60,19 @@ func sinceOf(s *sandboxmcp.AuditSigning) string {
 		return ""
 	}
 	return " since " + s.Since.UTC().Format(time.RFC3339)
+}
+
+// foundHere returns what a server has found and kept in the state directory, also if none runs now.
+func foundHere(cfg *config.Config) error {
+	public, err := sign.PublicKey(cfg.StateDir)
+	if errors.Is(err, fs.ErrNotExist) { // no record is signed here
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	open := func(note string) (string, error) { return sign.OpenNote(public, note) }
+	return audit.Found(open, audit.HeadFile(cfg.StateDir, store.Path(storeOf(cfg))), cfg.AuditCheckpointFile)
 }
 
 // unsignedHere says which old entries of the state directory have no checkpoint, or returns an empty text. The last

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/ed25519"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -13,7 +14,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // signing is a server that says how it signs the record.
@@ -104,5 +107,42 @@ func TestDoctorFindsOldUnsignedEntries(t *testing.T) {
 		if got.OK != c.want || got.Needed || !c.want && !strings.Contains(got.Detail, " have no checkpoint: 1.") {
 			t.Errorf("%s: got %+v, want OK to be %v", name, got, c.want)
 		}
+	}
+}
+
+// TestDoctorTellsWhatAnEndedServerHasFound: the statement in the state directory is enough.
+func TestDoctorTellsWhatAnEndedServerHasFound(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	a, cfg := doctorOf(t, dir)
+	s, err := store.Open(t.Context(), storeOf(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := sign.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := audit.Open(t.Context(), s, audit.Config{Signer: key, HeadFile: audit.HeadFile(dir, s.Path())})
+	if err == nil {
+		_, err = l.Append(t.Context(), sandboxmcp.AuditEntry{Namespace: "default", Action: "execute", Phase: sandboxmcp.PhaseOutcome})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Tamper(t, dir, `DELETE FROM audit`)
+	l.Close(t.Context())
+	if err = s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c := checkOf(t, a, cfg); c.OK || c.Needed || !strings.Contains(c.Detail, "row 1, which a server has appended, is missing") {
+		t.Errorf("got %+v, want what the server has found", c)
+	}
+	public, err := sign.PublicKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := verifyHere(t.Context(), cfg, func() (ed25519.PublicKey, error) { return public, nil })
+	if err != nil || rep.OK || len(rep.Faults) == 0 || rep.Faults[0].Kind != "found" || rep.Faults[0].Row != 1 {
+		t.Errorf("got %+v and %v, want what the server has found", rep.Faults, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -59,9 +60,11 @@ func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	if err = errors.Join(err, err2); err != nil {
 		return nil, err
 	}
-	l.ends.mark = &mark{open: c.Signer.OpenNote}
+	at := places{head: c.HeadFile, second: c.CheckpointFile, seen: &atomic.Pointer[string]{}}
+	found := &findings{places: at, signer: c.Signer, now: c.Now, log: c.Logger}
+	l.ends.mark = &mark{open: c.Signer.OpenNote, found: found}
 	s.Follow(l.ends.mark)
-	l.sealer = newSealer(ctx, s, c, &l.ends)
+	l.sealer = newSealer(ctx, s, c, &l.ends, found)
 	return l, nil
 }
 
@@ -133,12 +136,27 @@ func (l *Log) Signing() sandboxmcp.AuditSigning {
 		since = since.UTC().Round(0)
 		return sandboxmcp.AuditSigning{Reason: "the newest records cannot be brought into the database; the server's log has the cause", Since: &since}
 	}
-	f := cmp.Or(l.sealer.fault.Load(), l.sealer.unwritten.Load())
+	f := cmp.Or(l.sealer.fault.Load(), l.sealer.schema.Load(), l.sealer.unwritten.Load())
 	if f == nil {
 		return sandboxmcp.AuditSigning{Signed: true}
 	}
 	since := f.since.UTC().Round(0)
 	return sandboxmcp.AuditSigning{Reason: f.reason, Since: &since}
+}
+
+// CheckSchema compares the tables of the database with those that a server makes, and keeps the first difference for
+// [Log.Signing]. The server signs on: what the tables have is checked anyway. It reads no rows.
+func (l *Log) CheckSchema(ctx context.Context) error {
+	if l.sealer == nil {
+		return nil
+	}
+	all, err := l.store.Changed(ctx)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	l.sealer.schema.Store(&fault{reason: "the tables of the audit were changed: " + all[0].Reason, since: l.now()})
+	l.sealer.log.Error("the tables of the audit were changed; run `sandboxmcp audit verify`", "differences", len(all), "first", all[0].Reason)
+	return nil
 }
 
 // Publish writes the newest checkpoint to the head file and the checkpoint file. Call it
@@ -195,7 +213,23 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 		return nil, fmt.Errorf("metadata of the entry: %w", err)
 	}
 	r.prepare()
+	if n := r.size(); n > maxEntry {
+		return nil, fmt.Errorf("the entry has %d bytes; it may have %d", n, maxEntry)
+	}
 	return r, nil
+}
+
+// maxEntry bounds an entry, in bytes of its texts. No server comes near it.
+const maxEntry = maxRow / 2
+
+// size returns the bytes of the texts of a row.
+func (r *row) size() (n int) {
+	for _, v := range r.values {
+		if text, ok := v.(string); ok {
+			n += len(text)
+		}
+	}
+	return n
 }
 
 func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }

@@ -20,21 +20,25 @@ const dropAtOnce = sealAtOnce
 // Drop drops entries that are older than keep, the oldest first, and returns their number.
 // It drops only entries under a checkpoint, and never the last entry. A signed statement
 // replaces them, with their number, their root and the end of each chain. [Verify] starts
-// from that statement.
+// from that statement. Once this process has found a fault, nothing is dropped, because it may be evidence.
 func (l *Log) Drop(ctx context.Context, keep time.Duration) (n int64, err error) {
 	if l.sealer == nil || keep <= 0 {
 		return 0, nil
 	}
-	for {
+	for !l.sealer.broken.Load() {
 		var some int64
 		err := l.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 			some, err = l.drop(ctx, tx, formatTime(l.now().Add(-keep)))
 			return err
 		})
+		if errors.As(err, new(*tamperedError)) {
+			_ = l.sealer.failed(err)
+		}
 		if n += some; err != nil || some == 0 {
 			return n, err
 		}
 	}
+	return n, nil
 }
 
 // drop drops at most dropAtOnce entries. It drops up to the newest checkpoint whose entries
@@ -50,11 +54,11 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 		err = errors.New("it was signed for another number of entries")
 	}
 	if err != nil {
-		return 0, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
+		return 0, &tamperedError{reason: fmt.Sprintf("checkpoint %d: %v", c.size, err)}
 	}
 	e, err := parseEdge(c.size, c.edge)
 	if err != nil || e.root() != st.root {
-		return 0, &tamperedError{fmt.Sprintf("checkpoint %d does not have the edge that was signed", c.size)}
+		return 0, &tamperedError{reason: fmt.Sprintf("checkpoint %d does not have the edge that was signed", c.size)}
 	}
 	ends, err := checkSpan(ctx, tx, was, st)
 	if err != nil {
@@ -130,7 +134,14 @@ func lastDropped(ctx context.Context, db store.Querier) (c checkpoint, err error
 func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (map[string]chain, error) {
 	tree, err := parseEdge(was.size, was.edge)
 	if err != nil {
-		return nil, &tamperedError{err.Error()}
+		return nil, &tamperedError{reason: err.Error()}
+	}
+	var large int64
+	if err = tx.QueryRowContext(ctx, selectLarge, st.size, maxRow).Scan(&large); err == nil {
+		return nil, &tamperedError{reason: fmt.Sprintf("row %d has more than %d MiB", large, maxRow>>20)}
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return nil, err
 	}
 	rows, err := tx.QueryContext(ctx, selectFirstEntries, st.size)
 	if err != nil {
@@ -142,12 +153,12 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 		var r row
 		var position int64
 		if err := r.scan(placeFirst{rows, &position, new(string)}); err != nil {
-			return nil, &tamperedError{err.Error()}
+			return nil, &tamperedError{reason: err.Error()}
 		}
 		hash := r.hash()
 		leaf, err := leafOf(hash)
 		if err != nil || position != tree.size+1 || hash != r.Hash {
-			return nil, &tamperedError{fmt.Sprintf("row %d is not what was signed", position)}
+			return nil, &tamperedError{reason: fmt.Sprintf("row %d is not what was signed", position)}
 		}
 		tree.add(leaf)
 		ends[r.Namespace] = chain{seq: r.Seq, hash: hash}
@@ -156,7 +167,7 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 		return nil, err
 	}
 	if tree.size != st.size || tree.root() != st.root {
-		return nil, &tamperedError{fmt.Sprintf("the first %d rows are not what was signed", st.size)}
+		return nil, &tamperedError{reason: fmt.Sprintf("the first %d rows are not what was signed", st.size)}
 	}
 	return ends, nil
 }

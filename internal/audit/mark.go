@@ -13,7 +13,8 @@ import (
 //
 // Transactions use it, and the store uses it between transactions, one at a time. A nil mark does nothing.
 type mark struct {
-	open func(signed string) (text string, err error) // checks a signed note
+	open  func(signed string) (text string, err error) // checks a signed note
+	found *findings                                    // keeps what look has found; nil: it is not kept
 
 	update entryPlace // last entry of the steps that run
 	batch  entryPlace // last entry of the earlier steps of the transaction
@@ -83,7 +84,9 @@ func (m *mark) look(ctx context.Context, tx *sql.Tx) error {
 			return nil
 		}
 	}
-	m.lost.Store(&tamperedError{fmt.Sprintf("row %d, which a server has appended, is missing or another one", last.position)})
+	lost := &tamperedError{reason: fmt.Sprintf("row %d, which a server has appended, is missing or another one", last.position), at: last}
+	m.lost.Store(lost)
+	_ = m.found.keep(lost) // at once, because a killed server forgets it; the sealer tries again
 	return nil
 }
 

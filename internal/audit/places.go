@@ -80,10 +80,17 @@ func (p places) writeSecond(c checkpoint) error {
 	if err != nil {
 		return err
 	}
+	if isFinding(last) {
+		return &tamperedError{reason: "the second place " + p.second + " ends with the statement of a server about a fault", kept: true}
+	}
 	if sizeOf(last) >= c.size {
 		return nil
 	}
-	text := c.note
+	return p.appendSecond(c.note, whole)
+}
+
+// appendSecond appends a note to the second place. whole is false if that does not end with a complete line.
+func (p places) appendSecond(text string, whole bool) error {
 	if !whole { // an earlier write was incomplete
 		text = "\n" + text
 	}
@@ -106,14 +113,22 @@ func (p places) writeHead(c checkpoint) error {
 	if err != nil || sizeOf(old) >= c.size {
 		return err
 	}
-	tmp := filepath.Join(filepath.Dir(p.head), ".head-"+rand.Text())
+	return replaceFile(p.head, c.note, false)
+}
+
+// replaceFile gives a file another content at once. sync waits until that is on the disk.
+func replaceFile(path, text string, sync bool) error {
+	tmp := filepath.Join(filepath.Dir(path), ".head-"+rand.Text())
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(c.note)
+	_, err = f.WriteString(text)
+	if err == nil && sync {
+		err = f.Sync()
+	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, p.head)
+		err = os.Rename(tmp, path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp))
@@ -125,6 +140,9 @@ func (p places) writeHead(c checkpoint) error {
 // is c. It runs in a transaction. That sees every checkpoint of a file, because each is
 // committed before it is written to a file.
 func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (string, error), c checkpoint) (err error) {
+	if err := p.found(open); err != nil {
+		return err
+	}
 	var notes []string
 	if p.head != "" {
 		n, err := readHead(p.head)
@@ -143,6 +161,9 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 		if err != nil {
 			return err
 		}
+		if isFinding(n) {
+			return foundIn(p.second, open, n)
+		}
 		notes = append(notes, n)
 	}
 	for _, n := range notes {
@@ -151,17 +172,17 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 		}
 		st, err := openStatement(open, originCheckpoint, n)
 		if err != nil {
-			return &tamperedError{fmt.Sprintf("a checkpoint outside the database is not ours: %v", err)}
+			return &tamperedError{reason: fmt.Sprintf("a checkpoint outside the database is not ours: %v", err)}
 		}
 		if st.size > c.size {
-			return &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", st.size, c.size)}
+			return &tamperedError{reason: fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", st.size, c.size)}
 		}
 		var same bool
 		if err := tx.QueryRowContext(ctx, isCheckpoint, st.size, n, st.size).Scan(&same); err != nil {
 			return fmt.Errorf("look for checkpoint %d: %w", st.size, err)
 		}
 		if !same {
-			return &tamperedError{fmt.Sprintf("the checkpoint over %d entries is not the one that was signed", st.size)}
+			return &tamperedError{reason: fmt.Sprintf("the checkpoint over %d entries is not the one that was signed", st.size)}
 		}
 	}
 	return nil
@@ -241,7 +262,7 @@ func splitNotes(text string) []string {
 		if whole {
 			end++
 		}
-		if line == originCheckpoint && at > start {
+		if (line == originCheckpoint || line == originFault) && at > start {
 			notes, start = append(notes, text[start:at]), at
 		}
 		if strings.HasPrefix(line, "— ") {

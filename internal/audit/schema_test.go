@@ -10,6 +10,17 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
+// checkSchemaOf is checkSchema, also in PostgreSQL.
+func checkSchemaOf(t *testing.T, dir string) sandboxmcp.AuditReport {
+	t.Helper()
+	v, err := store.Look(t.Context(), storetest.On(store.Config{Dir: dir}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = v.Close() }()
+	return check(t, dir, func(e *audit.Evidence) { e.Schema = v.Differences })
+}
+
 // checkSchema is check with the comparison of the schema.
 func checkSchema(t *testing.T, dir string) sandboxmcp.AuditReport {
 	t.Helper()
@@ -74,4 +85,64 @@ func TestChangedSchemaIsFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server compares its tables once, and tells. It signs on.
+func TestServerTellsOfChangedTables(t *testing.T) {
+	cases := map[string]struct{ change, reason string }{
+		"nothing":        {`SELECT 1`, ""},
+		"newer":          {`PRAGMA user_version = 1000`, ""},
+		"a trigger":      {`CREATE TRIGGER another AFTER INSERT ON executions BEGIN SELECT 1; END`, `the trigger "another" of table "executions"`},
+		"no trigger":     {`DROP TRIGGER audit_no_delete`, `the trigger audit_no_delete is missing`},
+		"another table":  {`ALTER TABLE notes ADD COLUMN x TEXT`, `the table notes is not the one`},
+		"an empty table": {`CREATE TABLE audit_more (x TEXT)`, `the table "audit_more" of table "audit_more" is not of this program`},
+	}
+	if storetest.Postgres() {
+		cases = postgresChanges
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			filled(t, dir)
+			r := openSealed(t, dir)
+			storetest.Run(t, dir, c.change)
+			if err := r.l.CheckSchema(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if s := r.l.Signing(); s.Signed != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+				t.Errorf("got %+v, want %q", s, c.reason)
+			}
+			if name != "newer" {
+				if rep := checkSchemaOf(t, dir); rep.OK != (c.reason == "") {
+					t.Errorf("verify: got %+v", rep.Faults)
+				}
+			}
+			r.append(t, "a", 1)
+			if name == "newer" {
+				storetest.Run(t, dir, `PRAGMA user_version = 16`)
+			}
+			r.close(t)
+			if rep := check(t, dir); rep.Head.Size != 31 {
+				t.Errorf("the newest checkpoint is over %d entries, want 31", rep.Head.Size)
+			}
+		})
+	}
+}
+
+// postgresChanges are what a writer of a PostgreSQL database can do to the tables of the record.
+var postgresChanges = map[string]struct{ change, reason string }{
+	"nothing": {`SELECT 1`, ""},
+	"a trigger": {
+		`CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$; CREATE TRIGGER another AFTER INSERT ON executions FOR EACH ROW EXECUTE FUNCTION nothing()`,
+		`the trigger "another" of table "executions"`,
+	},
+	"the trigger on another table": {`CREATE TABLE notices (x TEXT); CREATE TRIGGER audit_no_update BEFORE UPDATE ON notices FOR EACH ROW EXECUTE FUNCTION audit_is_append_only()`, `"audit_no_update" of table "notices"`},
+	"no trigger":                   {`DROP TRIGGER audit_no_delete ON audit`, `the trigger audit_no_delete is missing`},
+	"a trigger that is off":        {`ALTER TABLE audit DISABLE TRIGGER audit_no_delete`, `the trigger audit_no_delete, or the function`},
+	"a trigger with a condition":   {`DROP TRIGGER audit_no_update ON audit; CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit FOR EACH ROW WHEN (OLD.position > 5) EXECUTE FUNCTION audit_is_append_only()`, `the trigger audit_no_update, or the function`},
+	"a function":                   {`CREATE OR REPLACE FUNCTION audit_drop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN OLD; END $$`, `the trigger audit_no_delete, or the function`},
+	"a rule":                       {`CREATE RULE none AS ON DELETE TO audit DO INSTEAD NOTHING`, `the table "audit" has a rule`},
+	"policies":                     {`ALTER TABLE audit ENABLE ROW LEVEL SECURITY`, `the table "audit" has policies for rows`},
+	"a child":                      {`CREATE TABLE more () INHERITS (audit_dropped)`, `the table "audit_dropped" has child tables`},
+	"a view":                       {`ALTER TABLE audit_dropped RENAME TO other; CREATE VIEW audit_dropped AS SELECT * FROM other`, `the table "audit_dropped" is not a table`},
 }

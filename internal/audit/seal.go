@@ -30,6 +30,7 @@ const (
 	hashLength   = 64          // length of a SHA-256 in hex
 	sealAtOnce   = 1024        // most entries that one checkpoint adds; only a record without any checkpoint has more
 	publishEvery = time.Second // shortest interval between two writes to the files
+	keepAgain    = 10 * time.Second
 )
 
 // sealer adds checkpoints over new entries. Several processes may do so for one record:
@@ -43,10 +44,12 @@ type sealer struct {
 	now    func() time.Time
 	log    *slog.Logger
 
-	last   atomic.Int64 // position of the last entry that this process has appended
-	sealed atomic.Int64 // size of the newest checkpoint that this process knows to be committed
-	armed  atomic.Bool  // the goroutine was told that there are new entries
-	broken atomic.Bool  // the record does not match its checkpoints, and the sealer has stopped
+	last   atomic.Int64                  // position of the last entry that this process has appended
+	sealed atomic.Int64                  // size of the newest checkpoint that this process knows to be committed
+	armed  atomic.Bool                   // the goroutine was told that there are new entries
+	broken atomic.Bool                   // the record does not match its checkpoints, and the sealer has stopped
+	found  atomic.Pointer[tamperedError] // why broken is set
+	keep   *findings                     // keeps found outside the database
 
 	// Used in transactions only, which run one at a time.
 	hint     int64  // size of the newest checkpoint; its transaction may have been undone
@@ -55,6 +58,7 @@ type sealer struct {
 
 	fault     atomic.Pointer[fault]      // why new entries get no checkpoint; nil: they get one
 	unwritten atomic.Pointer[fault]      // the newest checkpoint is not in its files; nil: it is, or is to be written
+	schema    atomic.Pointer[fault]      // tables are not as a server makes them; nil: they are, or were not compared
 	fresh     atomic.Pointer[checkpoint] // the newest checkpoint that is committed
 	published int64                      // size of the newest checkpoint that was written to the files
 
@@ -63,11 +67,15 @@ type sealer struct {
 	work       sync.WaitGroup
 }
 
-func newSealer(ctx context.Context, s *store.Store, c Config, e *ends) *sealer {
+// newSealer starts a sealer. If a server has kept a finding about the record before, the sealer signs nothing.
+func newSealer(ctx context.Context, s *store.Store, c Config, e *ends, keep *findings) *sealer {
 	ctx = context.WithoutCancel(ctx)
 	l := &sealer{
-		store: s, signer: c.Signer, macs: e.macs, mark: e.mark, places: places{head: c.HeadFile, second: c.CheckpointFile, seen: &atomic.Pointer[string]{}}, now: c.Now, log: c.Logger,
+		store: s, signer: c.Signer, macs: e.macs, mark: e.mark, places: keep.places, keep: keep, now: c.Now, log: c.Logger,
 		soon: make(chan struct{}, 1), made: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	if err := l.places.foundAnywhere(c.Signer.OpenNote); errors.As(err, new(*tamperedError)) { // each pass reports another error
+		_ = l.failed(err)
 	}
 	l.work.Go(func() { l.loop(ctx) })
 	if !l.places.none() {
@@ -98,7 +106,8 @@ func (s *sealer) appended(ctx context.Context, tx *sql.Tx, position int64, ends 
 		c, _, err = s.seal(ctx, tx, c, ends.since(c.size))
 	}
 	if errors.As(err, new(*tamperedError)) {
-		return nil // the entry is recorded anyway; the goroutine reports the error
+		_ = s.failed(err)
+		return nil // the entry is recorded anyway
 	}
 	s.hint = c.size
 	return err
@@ -119,8 +128,12 @@ func (s *sealer) loop(ctx context.Context) {
 		case <-due.C:
 		}
 		s.armed.Store(false)
-		if s.pass(ctx) != nil && !s.broken.Load() {
-			due.Reset(tailWait) // the cause may pass, such as a full disk
+		switch err := s.pass(ctx); { // the cause may pass, such as a full disk
+		case err == nil:
+		case s.broken.Load():
+			due.Reset(keepAgain)
+		default:
+			due.Reset(tailWait)
 		}
 	}
 }
@@ -139,6 +152,9 @@ func (s *sealer) close(ctx context.Context) {
 
 // pass adds checkpoints over all new entries, unless another process has done so.
 func (s *sealer) pass(ctx context.Context) error {
+	if found := s.found.Load(); found != nil {
+		return s.keep.keep(found)
+	}
 	for more := s.last.Load() > s.sealed.Load() || s.mark.lost.Load() != nil; more && !s.broken.Load(); {
 		var c checkpoint
 		last := s.last.Load()
@@ -150,8 +166,7 @@ func (s *sealer) pass(ctx context.Context) error {
 			return err
 		})
 		if err != nil {
-			s.failed(err)
-			return err
+			return s.failed(err)
 		}
 		s.fault.Store(nil)
 		if last > c.size && !more {
@@ -174,13 +189,18 @@ type fault struct {
 }
 
 // failed logs why new entries have no checkpoint, and keeps that for [Log.Signing]. Only a fault of the record
-// ends the signing.
-func (s *sealer) failed(err error) {
+// ends the signing. That is kept outside the database, too. failed returns nil if nothing is to be tried again.
+func (s *sealer) failed(err error) error {
 	f := &fault{reason: "the newest entries could not be signed, which is tried again; the server's log has the cause", since: s.now()}
-	if errors.As(err, new(*tamperedError)) {
+	if t, ok := errors.AsType[*tamperedError](err); ok {
 		f.reason = err.Error()
+		if !t.since.IsZero() {
+			f.since = t.since
+		}
+		s.found.Store(t)
 		s.broken.Store(true)
 		s.log.Error("the audit is no longer signed; run `sandboxmcp audit verify`", "error", err)
+		err = s.keep.keep(t)
 	} else {
 		s.log.Warn("the audit could not be signed; trying again", "error", err)
 	}
@@ -188,11 +208,17 @@ func (s *sealer) failed(err error) {
 		f.since = had.since
 	}
 	s.fault.Store(f)
+	return err
 }
 
 // tamperedError means that the record does not match its checkpoints. Nothing more may be
 // signed, because a new checkpoint would confirm the change.
-type tamperedError struct{ reason string }
+type tamperedError struct {
+	reason string
+	at     entryPlace // the entry that is missing; the zero value if there is none
+	since  time.Time  // when a server has found that; zero: now
+	kept   bool       // it was read from a file outside the database
+}
 
 func (e *tamperedError) Error() string { return "the audit was changed: " + e.reason }
 
@@ -247,14 +273,14 @@ func (s *sealer) grow(ctx context.Context, tx *sql.Tx, e *edge, from int64) (_ i
 	}
 	rows := strings.Split(all, ",")
 	if last != e.size+n || int64(len(rows)) != n {
-		return from, false, &tamperedError{fmt.Sprintf("a row after row %d is missing or has no hash", e.size)}
+		return from, false, &tamperedError{reason: fmt.Sprintf("a row after row %d is missing or has no hash", e.size)}
 	}
 	for i, text := range rows {
 		hash, mac := text[:min(hashLength, len(text))], text[min(hashLength, len(text)):]
 		position := e.size + 1
 		leaf, err := leafOf(hash)
 		if err != nil {
-			return from, false, &tamperedError{fmt.Sprintf("row %d: %v", position, err)}
+			return from, false, &tamperedError{reason: fmt.Sprintf("row %d: %v", position, err)}
 		}
 		if from == 0 && mac != "" {
 			from = position
@@ -263,7 +289,7 @@ func (s *sealer) grow(ctx context.Context, tx *sql.Tx, e *edge, from int64) (_ i
 			if i > 0 { // the entries before it get their checkpoint
 				return from, true, nil
 			}
-			return from, false, &tamperedError{fmt.Sprintf("row %d %s", position, notOurs(mac))}
+			return from, false, &tamperedError{reason: fmt.Sprintf("row %d %s", position, notOurs(mac))}
 		}
 		e.add(leaf)
 	}
@@ -285,7 +311,7 @@ func notOurs(mac string) string {
 // checkpoint states it. It checks the signature, and that no later checkpoint is missing.
 func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (e edge, macsFrom int64, err error) {
 	if was := s.sealed.Load(); c.size < was {
-		return e, 0, &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
+		return e, 0, &tamperedError{reason: fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
 	}
 	// Each time: another process may have signed entries since, and only the files show that they were removed.
 	if err = s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
@@ -295,7 +321,7 @@ func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (e edge, 
 		return e, 0, nil
 	}
 	if e, err = parseEdge(c.size, c.edge); err != nil {
-		return e, 0, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
+		return e, 0, &tamperedError{reason: fmt.Sprintf("checkpoint %d: %v", c.size, err)}
 	}
 	if c.note == s.known {
 		return e, s.macsFrom, nil
@@ -303,9 +329,9 @@ func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (e edge, 
 	st, err := openStatement(s.signer.OpenNote, originCheckpoint, c.note)
 	switch {
 	case err != nil:
-		return e, 0, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
+		return e, 0, &tamperedError{reason: fmt.Sprintf("checkpoint %d: %v", c.size, err)}
 	case st.size != c.size || st.root != e.root():
-		return e, 0, &tamperedError{fmt.Sprintf("checkpoint %d is not the one that was signed", c.size)}
+		return e, 0, &tamperedError{reason: fmt.Sprintf("checkpoint %d is not the one that was signed", c.size)}
 	}
 	s.known, s.macsFrom = c.note, st.macs
 	return e, st.macs, nil
@@ -365,14 +391,15 @@ func (s *sealer) publish() {
 	if err == nil {
 		to, err = s.recompare(*c)
 	}
-	if errors.As(err, new(*tamperedError)) {
-		s.failed(err)
-		return
-	}
 	if err == nil {
 		if err = to.write(*c); err == nil && to.head != "" {
 			s.places.seen.Store(&c.note)
 		}
+	}
+	if errors.As(err, new(*tamperedError)) {
+		_ = s.failed(err)
+		signal(s.soon) // keeps it, if that failed
+		return
 	}
 	if err != nil {
 		f := &fault{reason: "the newest checkpoint could not be written to the files outside the database, which is tried again; the server's log has the cause", since: s.now()}

@@ -14,6 +14,18 @@ import (
 const columns = `id, namespace, seq, timestamp, action, phase, request_id, session_id, language,
 	exit_code, duration_ms, success, detail, actor, resource_usage, metadata, prev, hash`
 
+// Short forms of columns. A server reads these columns of rows that a writer of the database may have made. A value that
+// is far longer than those of servers becomes a text that no signature, MAC or chain fits. The length is in the row's
+// head, so the value itself is not read.
+const (
+	shortHash = `CASE WHEN octet_length(hash) <= 1024 THEN hash ELSE '' END`
+	shortMAC  = `CASE WHEN mac IS NULL THEN '' WHEN octet_length(mac) <= 1024 THEN mac ELSE '-' END`
+	shortNote = `CASE WHEN octet_length(note) <= 1024 THEN note ELSE '' END`
+	shortEdge = `CASE WHEN octet_length(edge) <= 2048 THEN edge END`
+
+	newestNote = `SELECT size, ` + shortNote + `, ` + shortEdge + ` FROM `
+)
+
 // Statements on entries.
 const (
 	// If ?19 is the hash of the record's last entry, the caller's cached end is current and
@@ -24,7 +36,7 @@ const (
 	insertEntry = `INSERT INTO audit (` + columns + `, mac, position)
 		VALUES (?1,?2,CASE WHEN CAST(?19 AS TEXT) IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN CAST(?3 AS BIGINT) END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?20,?21)`
 
-	selectLastHash = `SELECT hash FROM audit ORDER BY position DESC LIMIT 1`
+	selectLastHash = `SELECT ` + shortHash + ` FROM audit ORDER BY position DESC LIMIT 1`
 
 	// position, hash
 	isEntry = `SELECT EXISTS (SELECT 1 FROM audit WHERE position = ? AND hash = ?)`
@@ -32,7 +44,7 @@ const (
 	selectLastPosition = `SELECT coalesce(max(position), 0) FROM audit`
 
 	// namespace. The third column is the record's last position.
-	selectEnd = `SELECT seq, hash, (SELECT coalesce(max(position), 0) FROM audit) FROM audit WHERE namespace = ? ORDER BY seq DESC LIMIT 1`
+	selectEnd = `SELECT seq, ` + shortHash + `, (SELECT coalesce(max(position), 0) FROM audit) FROM audit WHERE namespace = ? ORDER BY seq DESC LIMIT 1`
 
 	selectEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit ORDER BY position`
 
@@ -40,14 +52,19 @@ const (
 	selectFirstEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
 
 	// after, how many. All hashes and MACs in one row take a third of the time of many rows.
-	selectHashes = `SELECT count(*), coalesce(max(position), 0), coalesce(string_agg(hash || coalesce(mac, ''), ',' ORDER BY position), '')
-		FROM (SELECT position, hash, mac FROM audit WHERE position > ? ORDER BY position LIMIT ?) AS next`
+	selectHashes = `SELECT count(*), coalesce(max(position), 0), coalesce(string_agg(hash || mac, ',' ORDER BY position), '')
+		FROM (SELECT position, ` + shortHash + ` AS hash, ` + shortMAC + ` AS mac FROM audit WHERE position > ? ORDER BY position LIMIT ?) AS next`
 
 	// after, time. The timestamp is empty if there are no such entries.
 	countUnsigned = `SELECT count(*), coalesce(min(timestamp), '') FROM audit WHERE position > ? AND timestamp < ?`
 
 	// after, before, time
 	selectFirstYoung = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
+
+	// last position, bytes. Numbers are not counted, because no column of them has texts.
+	selectLarge = `SELECT position FROM audit WHERE position <= ? AND octet_length(id) + octet_length(namespace) + octet_length(timestamp) + octet_length(action) +
+		octet_length(phase) + octet_length(request_id) + octet_length(session_id) + octet_length(language) + octet_length(detail) + octet_length(actor) +
+		octet_length(coalesce(resource_usage, '')) + octet_length(coalesce(metadata, '')) + octet_length(prev) + octet_length(hash) + octet_length(coalesce(mac, '')) > ? LIMIT 1`
 
 	// last position
 	deleteEntries = `DELETE FROM audit WHERE position <= ?`
@@ -59,10 +76,10 @@ const (
 
 	selectCheckpoints = `SELECT size, note, edge FROM audit_checkpoints ORDER BY size`
 
-	selectNewest = `SELECT size, note, edge FROM audit_checkpoints ORDER BY size DESC LIMIT 1`
+	selectNewest = newestNote + `audit_checkpoints ORDER BY size DESC LIMIT 1`
 
 	// less than, more than
-	selectNewestBetween = `SELECT size, note, edge FROM audit_checkpoints WHERE size < ? AND size > ? ORDER BY size DESC LIMIT 1`
+	selectNewestBetween = newestNote + `audit_checkpoints WHERE size < ? AND size > ? ORDER BY size DESC LIMIT 1`
 
 	// size, note, size
 	isCheckpoint = `SELECT EXISTS (SELECT 1 FROM audit_checkpoints WHERE size = ? AND note = ?)
@@ -76,7 +93,7 @@ const (
 const (
 	insertRotation = `INSERT INTO audit_rotations (size, note, edge) VALUES (?,?,?)`
 
-	selectRotation = `SELECT size, note, edge FROM audit_rotations ORDER BY size DESC LIMIT 1`
+	selectRotation = newestNote + `audit_rotations ORDER BY size DESC LIMIT 1`
 
 	// less than
 	deleteRotations = `DELETE FROM audit_rotations WHERE size < ?`
@@ -86,9 +103,9 @@ const (
 
 	// namespace. There is always a row, as in selectEnd.
 	selectDroppedEnd = `SELECT coalesce((SELECT seq FROM audit_dropped WHERE namespace = ?1), 0),
-		coalesce((SELECT hash FROM audit_dropped WHERE namespace = ?1), '` + zeroHash + `'), coalesce(max(position), 0) FROM audit`
+		coalesce((SELECT ` + shortHash + ` FROM audit_dropped WHERE namespace = ?1), '` + zeroHash + `'), coalesce(max(position), 0) FROM audit`
 
-	selectDroppedEnds = `SELECT namespace, seq, hash FROM audit_dropped ORDER BY namespace`
+	selectDroppedEnds = `SELECT CASE WHEN octet_length(namespace) <= 65536 THEN namespace ELSE '' END, seq, ` + shortHash + ` FROM audit_dropped ORDER BY namespace`
 )
 
 // Execute is the action of a run. Most entries have it, so the index of actions leaves it

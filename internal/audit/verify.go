@@ -14,6 +14,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
+// maxRow bounds what is read of a row, in bytes. An entry is smaller; see maxEntry.
+const maxRow = 16 << 20
+
 // maxFaults is the largest number of faults in a report.
 const maxFaults = 50
 
@@ -70,9 +73,10 @@ type verifier struct {
 	chains   map[string]*chain
 	order    []string // names of the chains in the order of their first entries
 	tree     edge
-	unopened bool // a checkpoint exists, but no key to check it
-	unread   bool // the tables are others, and were not read
-	broken   bool // the entries do not match a checkpoint, so later checkpoints cannot match
+	findings map[finding]bool // those that were reported
+	unopened bool             // a checkpoint exists, but no key to check it
+	unread   bool             // tables are others, or have too large rows, and were not read to their end
+	broken   bool             // the entries do not match a checkpoint, so later checkpoints cannot match
 
 	from   int64     // the first position whose entry must have a MAC; 0: not known yet
 	last   int64     // position of the last row that was read
@@ -145,6 +149,9 @@ func (v *verifier) outside() error {
 			}
 		}
 	}
+	if err := v.outsideFault(); err != nil {
+		return err
+	}
 	if v.with.CheckpointFile == "" {
 		return nil
 	}
@@ -165,6 +172,10 @@ func (v *verifier) outside() error {
 		}
 		seen[text] = true
 		where := fmt.Sprintf("note %d of the second place", i+1)
+		if isFinding(text) {
+			v.finding(where, text)
+			continue
+		}
 		if s, ok := v.note(originCheckpoint, where, text); ok {
 			v.expect(signed{s, where, false})
 			v.report.Second.Size = max(v.report.Second.Size, s.size)
@@ -175,7 +186,17 @@ func (v *verifier) outside() error {
 
 // inside reads the database in one transaction.
 func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	restore, err := store.Bound(conn, maxRow)
+	if err != nil {
+		return err
+	}
+	defer restore()
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return err
 	}
@@ -184,14 +205,28 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	if err := v.dropped(ctx, tx); err != nil {
-		return err
+		return v.tooLarge(err, kindCheckpoint, place{}, "a statement about dropped entries")
 	}
 	if err := v.checkpoints(ctx, tx); err != nil {
-		return err
+		return v.tooLarge(err, kindCheckpoint, place{}, fmt.Sprintf("a checkpoint after the one over %d entries", v.most.size))
 	}
 	v.from = v.most.macs
 	v.compare()
-	return v.entries(ctx, tx)
+	if err := v.entries(ctx, tx); err != nil {
+		last := max(v.last, v.droppedSize())
+		return v.tooLarge(err, kindUnreadable, place{row: last + 1}, fmt.Sprintf("the row after row %d", last))
+	}
+	return nil
+}
+
+// tooLarge makes a fault of an error because a row is too large. Nothing is read after that.
+func (v *verifier) tooLarge(err error, kind string, at place, what string) error {
+	if !store.TooLarge(err) {
+		return err
+	}
+	v.unread = true
+	v.fault(kind, at, fmt.Sprintf("%s has more than %d MiB and was not read, nor was what follows it", what, maxRow>>20))
+	return nil
 }
 
 // schema compares the schema. It reports whether the tables can be read: what is in their place may
@@ -201,6 +236,10 @@ func (v *verifier) schema(ctx context.Context, tx *sql.Tx) (readable bool, err e
 		return true, nil
 	}
 	all, err := v.with.Schema(ctx, tx)
+	if store.TooLarge(err) { // in SQLite the transaction goes on, and the rows tell which one it is
+		v.fault(kindSchema, place{}, fmt.Sprintf("the indexes of the audit could not be checked: a row has more than %d MiB", maxRow>>20))
+		err = nil
+	}
 	readable = true
 	for _, d := range all {
 		v.fault(kindSchema, place{}, d.Reason)
@@ -408,6 +447,7 @@ const (
 	kindKey        = "key"        // the key is missing
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 	kindSchema     = "schema"     // a table, an index or a trigger is not as a server makes it
+	kindFound      = "found"      // a server has found a fault while it ran, of which the database may show nothing
 	kindForged     = "forged"     // a row was not appended there by a server with the key
 )
 

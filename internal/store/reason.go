@@ -38,7 +38,7 @@ func reasonOf(err error) (reason, hint string) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return "another process keeps the database locked", "try again; if it lasts, end the process that holds the database"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return "the database is damaged", "move the database and its .head file away and keep them for examination; the next start makes new ones"
+		return "the database is damaged", "move the database and its .head and .fault files away and keep them for examination; the next start makes new ones"
 	case sqlite3.SQLITE_CANTOPEN:
 		return "the database cannot be opened", hintElsewhere
 	case sqlite3.SQLITE_IOERR:

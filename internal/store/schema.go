@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -80,10 +81,42 @@ func objects(ctx context.Context, db Querier) (map[string]object, error) {
 
 // Differences compares the tables and indexes of the audit and of notes, and all triggers and views, with what
 // the migrations make. If they are the same, it checks that the audit's indexes have all rows of the
-// audit. db is of this store. In PostgreSQL nothing is compared.
+// audit. db is of this store. In PostgreSQL it compares triggers and what they call; see changedPostgres.
 func (s *Store) Differences(ctx context.Context, db Querier) ([]Difference, error) {
-	if s.pg != nil {
+	all, err := s.changed(ctx, db)
+	if err != nil || len(all) > 0 || s.pg != nil {
+		return all, err
+	}
+	return unindexed(ctx, db)
+}
+
+// Changed is Differences without the check of the indexes, which reads the whole audit. If a newer release has migrated
+// the database meanwhile, or it is in memory, nothing is compared.
+func (s *Store) Changed(ctx context.Context) ([]Difference, error) {
+	if s.path == MemoryPath {
 		return nil, nil
+	}
+	var version int
+	var err error
+	want := schemaVersion
+	if s.pg != nil {
+		want = postgresVersion
+		version, err = s.pg.version(ctx, s.reader)
+	} else {
+		err = s.reader.QueryRowContext(ctx, selectUserVersion).Scan(&version)
+	}
+	if _, ok := errors.AsType[*newerError](err); ok || err == nil && version != want {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.changed(ctx, s.reader)
+}
+
+func (s *Store) changed(ctx context.Context, db Querier) ([]Difference, error) {
+	if s.pg != nil {
+		return changedPostgres(ctx, db)
 	}
 	want, err := made()
 	if err != nil {
@@ -93,10 +126,7 @@ func (s *Store) Differences(ctx context.Context, db Querier) ([]Difference, erro
 	if err != nil {
 		return nil, err
 	}
-	if all := compareObjects(want, got); len(all) > 0 {
-		return all, nil
-	}
-	return unindexed(ctx, db)
+	return compareObjects(want, got), nil
 }
 
 // Differences is [Store.Differences].

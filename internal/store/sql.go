@@ -60,7 +60,25 @@ const (
 	selectObjects = `SELECT type, name, tbl_name, coalesce(substr(sql, 1, ?), '') FROM sqlite_schema
 		WHERE type IN ('trigger', 'view') OR tbl_name = 'notes' OR tbl_name LIKE 'audit%' LIMIT ?`
 
+	selectUserVersion = `SELECT user_version FROM pragma_user_version`
+
 	checkAudit = `SELECT substr(integrity_check, 1, 200) FROM pragma_integrity_check('audit') LIMIT 5`
+)
+
+// Used in schema_postgres.go.
+const (
+	// longest definition, longest body, most triggers
+	selectPostgresTriggers = `SELECT CAST(c.relname AS TEXT), CAST(t.tgname AS TEXT), left(pg_get_triggerdef(t.oid, true), ?), CAST(t.tgenabled AS TEXT), CAST(p.proname AS TEXT), left(p.prosrc, ?)
+		FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+		WHERE NOT t.tgisinternal AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) LIMIT ?`
+
+	// most
+	selectPostgresRelations = `WITH mine AS (SELECT * FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind NOT IN ('i', 'I', 'S'))
+		SELECT CAST(relname AS TEXT), 'has a rule', false FROM mine WHERE relkind = 'r' AND oid IN (SELECT ev_class FROM pg_rewrite)
+		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
+		UNION ALL SELECT CAST(relname AS TEXT), 'has child tables', false FROM mine WHERE oid IN (SELECT inhparent FROM pg_inherits)
+		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', true FROM mine WHERE relkind <> 'r' AND relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped')
+		LIMIT ?`
 )
 
 // Used in look.go.

@@ -124,6 +124,12 @@ func Refuse(t testing.TB, dir string) {
 		CREATE TRIGGER refuse BEFORE INSERT ON audit FOR EACH ROW EXECUTE FUNCTION refuse()`)
 }
 
+// Run runs statements on the database of a state directory without the store, and leaves the triggers as they are.
+func Run(t testing.TB, dir, statements string) {
+	t.Helper()
+	run(t, dir, statements)
+}
+
 func run(t testing.TB, dir, statements string, args ...any) {
 	t.Helper()
 	var db *sql.DB

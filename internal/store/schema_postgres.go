@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// madePostgres returns the triggers that the migrations make, as the server describes them, and the bodies of the functions
+// that these call. Both are by name.
+var madePostgres = sync.OnceValues(func() (made postgresObjects, err error) {
+	const dir = "migrations/postgres"
+	files, err := fs.ReadDir(migrations, dir)
+	made = postgresObjects{triggers: map[string]string{}, bodies: map[string]string{}}
+	for _, f := range files {
+		if err == nil {
+			err = made.read(dir + "/" + f.Name())
+		}
+	}
+	return made, err
+})
+
+type postgresObjects struct{ triggers, bodies map[string]string }
+
+var (
+	postgresFunction = regexp.MustCompile(`(?s)FUNCTION (\w+)\(\) RETURNS trigger LANGUAGE plpgsql AS \$\$(.*?)\$\$;`)
+	postgresTrigger  = regexp.MustCompile(`CREATE TRIGGER (\w+) ([A-Z ]+(?: OF \w+)?) ON (\w+)\s+(FOR EACH ROW )?EXECUTE FUNCTION (\w+)\(\);`)
+)
+
+// read adds what a migration makes.
+func (o postgresObjects) read(file string) error {
+	text, err := migrations.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	up, _, _ := strings.Cut(string(text), "-- +goose Down")
+	for _, m := range postgresFunction.FindAllStringSubmatch(up, -1) {
+		o.bodies[m[1]] = m[2]
+	}
+	for _, m := range postgresTrigger.FindAllStringSubmatch(up, -1) {
+		each := "FOR EACH ROW"
+		if m[4] == "" {
+			each = "FOR EACH STATEMENT"
+		}
+		o.triggers[m[1]] = "CREATE TRIGGER " + m[1] + " " + m[2] + " ON " + m[3] + " " + each + " EXECUTE FUNCTION " + m[5] + "()"
+	}
+	return nil
+}
+
+// changedPostgres compares the triggers of all tables in the schema, and the functions that they call, with those that the
+// migrations make. It also looks for rules, for row security, and for tables of the audit that are none. It does not
+// compare columns and indexes.
+func changedPostgres(ctx context.Context, db Querier) (all []Difference, err error) {
+	want, err := madePostgres()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := db.QueryContext(ctx, selectPostgresTriggers, maxDefinition, maxDefinition, maxObjects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	seen := map[string]bool{}
+	for rows.Next() {
+		var table, name, definition, state, function, body string
+		if err = rows.Scan(&table, &name, &definition, &state, &function, &body); err != nil {
+			return nil, err
+		}
+		made, known := want.triggers[name]
+		switch known = known && strings.Contains(made, " ON "+table+" "); {
+		case !known:
+			all = append(all, Difference{fmt.Sprintf("the trigger %.100q of table %.100q is not of this program", name, table), false})
+		case definition != made || state != "O" || body != want.bodies[function]:
+			all = append(all, Difference{fmt.Sprintf("the trigger %s, or the function that it calls, is not the one that this program has made", name), false})
+		}
+		seen[name] = seen[name] || known
+	}
+	if err = rows.Err(); err != nil {
+		return nil, err
+	}
+	for name := range want.triggers {
+		if !seen[name] {
+			all = append(all, Difference{"the trigger " + name + " is missing", false})
+		}
+	}
+	others, err := otherRelations(ctx, db)
+	all = append(all, others...)
+	slices.SortFunc(all, func(x, y Difference) int { return strings.Compare(x.Reason, y.Reason) })
+	return all, err
+}
+
+func otherRelations(ctx context.Context, db Querier) (all []Difference, err error) {
+	rows, err := db.QueryContext(ctx, selectPostgresRelations, maxObjects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name, what string
+		var table bool
+		if err := rows.Scan(&name, &what, &table); err != nil {
+			return nil, err
+		}
+		all = append(all, Difference{fmt.Sprintf("the table %.100q %s", name, what), table})
+	}
+	return all, rows.Err()
+}
