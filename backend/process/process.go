@@ -66,6 +66,12 @@ const (
 	weakUser    = "queued signals and other counts per user are shared with the host's user"
 )
 
+// Limits of a control group that was changed from outside, or that the sandbox was moved out of.
+const (
+	weakMemoryLost = "memory: the limit of the control group is not in force, and nothing watches it"
+	weakTasksLost  = "tasks: the limit of the control group is not in force"
+)
+
 // Kernel objects that no limit counts; docs/kernel-objects.md has the whole list.
 const (
 	weakKernelMemory = "memory of sockets, pipes, mappings and descriptors: not counted; bytes in connections are watched every 200 ms"
