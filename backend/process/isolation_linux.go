@@ -32,6 +32,9 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 	walls, mode := seen.Walls, s.hall.Mode()
 	if mode == jail.ModeRoot && seen.InBlock {
 		walls = append(walls, wallUIDs)
+		if !jail.SeesLeases() {
+			iso.Weak = append(iso.Weak, weakUIDs)
+		}
 	}
 	held := []string{}
 	if s.group != nil {

@@ -63,6 +63,7 @@ const (
 	weakIPC     = "IPC: System V and POSIX message queues are those of the host"
 	weakTasks   = "tasks: watched every 10 ms, not held by the kernel"
 	weakSignals = "signals: programs can signal all processes of the server's user"
+	weakUIDs    = "host user ids: a block chosen at random, because the server does not see the leases of servers in other containers"
 	weakUser    = "queued signals and other counts per user are shared with the host's user"
 )
 
