@@ -144,7 +144,13 @@ func fixFor(text string) string {
 		return "parts of /proc are covered here, so that the kernel allows no new one; in a container run it with systempaths=unconfined"
 	case strings.Contains(text, "Landlock"), strings.Contains(text, "landlock"):
 		return "boot a kernel of 5.13 or newer with Landlock: add landlock to the lsm= list of its command line"
-	case strings.Contains(text, "start builder"), strings.Contains(text, "namespace"):
+	case strings.Contains(text, jail.WallUnpriv):
+		return "start it with a user id and a group id other than root's (for docker run: --user UID:GID; without GID the group is root's), and in a user namespace with ids that are not root's outside of it"
+	case strings.Contains(text, "/proc shows"), strings.Contains(text, "/proc is not mounted"):
+		return "mount a /proc of this pid namespace"
+	case strings.Contains(text, "init: connection reset"), strings.Contains(text, "lchown"):
+		return "start it with all capabilities of root and a limit of at least 256 open files, or as an ordinary user"
+	case strings.Contains(text, "start builder"), strings.Contains(text, "namespace"), strings.Contains(text, "clone: no space left"):
 		return "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu an AppArmor profile with `userns,` for this program (or sysctl kernel.apparmor_restrict_unprivileged_userns=0); in a container run it with seccomp=unconfined and systempaths=unconfined; in a chroot the kernel allows none"
 	case strings.Contains(text, "limit "):
 		return "raise the hard limits that this program is started with (ulimit -H, or the service's Limit… settings)"

@@ -63,7 +63,14 @@ const (
 	weakIPC     = "IPC: System V and POSIX message queues are those of the host"
 	weakTasks   = "tasks: watched every 10 ms, not held by the kernel"
 	weakSignals = "signals: programs can signal all processes of the server's user"
+	weakUIDs    = "host user ids: a block chosen at random, because the server does not see the leases of servers in other containers"
 	weakUser    = "queued signals and other counts per user are shared with the host's user"
+)
+
+// Limits of a control group that was changed from outside, or that the sandbox was moved out of.
+const (
+	weakMemoryLost = "memory: the limit of the control group is not in force, and nothing watches it"
+	weakTasksLost  = "tasks: the limit of the control group is not in force"
 )
 
 // Kernel objects that no limit counts; docs/kernel-objects.md has the whole list.

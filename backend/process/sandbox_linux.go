@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -386,104 +385,6 @@ const clearLimit = 10 * time.Second
 
 // Files gives access to the working directory.
 func (s *sandbox) Files() backend.Files { return heldFiles{s} }
-
-// Isolation reads the sandbox's walls from the kernel.
-func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
-	if err := ctx.Err(); err != nil {
-		return sandboxmcp.Isolation{}, err
-	}
-	s.quota.RLock()
-	defer s.quota.RUnlock()
-	iso := sandboxmcp.Isolation{Backend: s.b.Name(), Kernel: s.b.kernel, PolicySHA256: s.hall.policy, Weak: []string{}}
-	hold := jail.LookHold
-	if s.spec.Stays { // the caller keeps the observation
-		hold = 0
-	}
-	seen, err := s.slot.Observe(hold)
-	if err != nil {
-		return iso, err
-	}
-	walls, mode := seen.Walls, s.hall.Mode()
-	if mode == jail.ModeRoot && seen.InBlock {
-		walls = append(walls, wallUIDs)
-	}
-	held := []string{}
-	if s.group != nil {
-		if held, err = s.held(seen.Cgroup); err != nil {
-			return iso, err
-		}
-		walls = append(walls, held...)
-		s.b.mu.Lock()
-		if s.b.tree != nil {
-			iso.Weak = append(iso.Weak, s.b.tree.Weak()...)
-		}
-		s.b.mu.Unlock()
-	}
-	iso.Walls = walls
-	iso.Tier = tier(mode, walls, held)
-	iso.Weak = append(iso.Weak, weakObjects)
-	if s.group == nil {
-		iso.Weak = append(iso.Weak, weakMemory, weakKernelMemory, weakCPU(s.spec.CPUCores))
-	}
-	if s.container != nil {
-		iso.Weak = append(iso.Weak, s.container.Weak...)
-	}
-	if s.sharesUser() {
-		iso.Weak = append(iso.Weak, weakEpoll)
-	}
-	if slices.Contains(walls, jail.WallRootBut) {
-		iso.Weak = append(iso.Weak, weakShared)
-	}
-	if mode == jail.ModePlain {
-		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakTasks, weakUser)
-		if s.hall.LandlockABI() < 6 && s.sharesUser() {
-			iso.Weak = append(iso.Weak, weakSignals)
-		}
-	}
-	return iso, nil
-}
-
-// held returns the limits that the kernel confirms. It returns none unless init is in the sandbox's
-// group in every hierarchy. seen is the observed /proc/PID/cgroup of init; "": it was not read.
-func (s *sandbox) held(seen string) ([]string, error) {
-	if seen == "" {
-		b, err := os.ReadFile("/proc/" + strconv.Itoa(s.slot.PID()) + "/cgroup")
-		if err != nil {
-			return nil, fmt.Errorf("observe control group: %w", err)
-		}
-		seen = string(b)
-	}
-	held := s.group.Walls()
-	for _, controller := range []string{"memory", "pids", "cpu"} {
-		inside := false
-		for line := range strings.Lines(seen) {
-			f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-			inside = inside || len(f) == 3 && (f[1] == "" || slices.Contains(strings.Split(f[1], ","), controller)) && strings.HasSuffix(f[2], "/"+s.group.Name())
-		}
-		if !inside {
-			return []string{}, nil
-		}
-	}
-	return held, nil
-}
-
-// tier returns the tier of a set of walls.
-func tier(mode jail.Mode, walls, held []string) sandboxmcp.Tier {
-	switch {
-	case mode == jail.ModePlain:
-		return sandboxmcp.TierL1
-	case mode == jail.ModeContainer && len(held) < 3:
-		return sandboxmcp.TierL1
-	case mode == jail.ModeRoot && len(held) >= 3 && contains(walls, wallUIDs):
-		return sandboxmcp.TierL3
-	default:
-		return sandboxmcp.TierL2
-	}
-}
-
-func contains(list []string, v string) bool {
-	return slices.Contains(list, v)
-}
 
 // Usage returns what the sandbox has used.
 func (s *sandbox) Usage(ctx context.Context) (backend.Usage, error) {

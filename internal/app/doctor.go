@@ -29,8 +29,11 @@ func diagnose(ctx context.Context, o Options) []sandboxmcp.Check {
 		if !r.Available {
 			c.Detail, c.Fix = "no interpreter on the PATH", r.Hint
 		}
-		checks = append(checks, c)
 		if r.Available {
+			startable(ctx, o, b, &c, r.Language)
+		}
+		checks = append(checks, c)
+		if c.OK {
 			checks = append(checks, checkAhead(ctx, o, b, r.Language))
 		}
 		if r.Language == sandboxmcp.Python && r.Available {

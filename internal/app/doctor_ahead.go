@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,41 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
+
+// startLimit bounds the trial of an interpreter.
+const startLimit = 30 * time.Second
+
+// startable checks whether a program of the language starts in a sandbox that shows what one of a run shows. The trial
+// sandbox of the walls has no interpreter.
+func startable(ctx context.Context, o Options, b backend.Backend, c *sandboxmcp.Check, l sandboxmcp.Language) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	finder := interpreter.New(ctx, interpreter.Config{StateDir: o.Config.StateDir, MinTier: o.Config.IsolationMin, Logger: o.Logger})
+	in, err := finder.Find(ctx, b, l)
+	if err == nil {
+		err = starts(ctx, b, in, l)
+	}
+	cancel()
+	finder.Wait()
+	if err == nil {
+		return
+	}
+	why := err.Error()
+	if e, ok := errors.AsType[*sandboxmcp.Error](err); ok {
+		why = e.Message
+	}
+	c.OK, c.Detail = false, c.Detail+", but no program could be started: "+why
+	c.Needed = sandboxmcp.CodeOf(err) == sandboxmcp.CodeIsolationUnavailable // it concerns programs of every language
+	c.Fix = "look at what else is missing; if nothing is, put an interpreter that every user can execute, such as one below /usr, first on the PATH"
+}
+
+// starts runs a program that does nothing.
+func starts(ctx context.Context, b backend.Backend, in interpreter.Interpreter, l sandboxmcp.Language) error {
+	proc, err := kernel.Plan(in.Program(sandboxmcp.Request{Language: l, Code: "\n"}, nil))
+	if err != nil {
+		return err
+	}
+	return small(ctx, b, in, proc)
+}
 
 // aheadLimit bounds the trial of interpreters that are started ahead.
 const aheadLimit = 5 * time.Second

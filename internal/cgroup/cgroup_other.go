@@ -47,6 +47,9 @@ func (*Group) Entry() (Entry, error) { return Entry{}, errors.ErrUnsupported }
 // Set fails.
 func (*Group) Set(Limits) error { return errors.ErrUnsupported }
 
+// Has returns false.
+func (*Group) Has(string) bool { return false }
+
 // Clear fails.
 func (*Group) Clear() error { return errors.ErrUnsupported }
 

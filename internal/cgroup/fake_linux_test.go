@@ -422,3 +422,41 @@ func TestNewLeavesNothing(t *testing.T) {
 		t.Errorf("the name, used again: got %v, want a group", err)
 	}
 }
+
+// TestAGroupIsReusedWithoutAProcessorController: version 1 without the controller cpu holds memory and tasks, also in
+// a group that is used again.
+func TestAGroupIsReusedWithoutAProcessorController(t *testing.T) {
+	f := newFake(t, "4:memory:/\n3:pids:/\n", "31 30 0:9 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"+
+		"32 30 0:10 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n")
+	for _, dir := range []string{"memory", "pids"} {
+		f.write("sys/fs/cgroup/"+dir+"/tasks", "")
+	}
+	f.files = map[string]string{
+		"tasks": "", "pids.max": "max", "pids.peak": "1", "pids.current": "0", "memory.limit_in_bytes": "-1",
+		"memory.usage_in_bytes": "0", "memory.max_usage_in_bytes": "0", "memory.oom_control": "oom_kill 0\n",
+	}
+	tree, err := f.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	limits := cgroup.Limits{MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 64}
+	g, err := tree.New("s", limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := g.Clear(); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Set(limits); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"memory limit (cgroup v1)", "task limit (cgroup v1)"}, g.Walls()); diff != "" {
+			t.Errorf("walls (-want +got):\n%s", diff)
+		}
+	}
+	if g.Has("cpu") || !g.Has("memory") || !g.Has("pids") {
+		t.Errorf("controllers: cpu %t, memory %t, pids %t, want only the last two", g.Has("cpu"), g.Has("memory"), g.Has("pids"))
+	}
+}

@@ -137,10 +137,11 @@ func (g *Group) setLocked(l Limits) error {
 	if err := g.setTasksLocked(l.MaxTasks); err != nil {
 		return err
 	}
-	if g.tree.of("cpu") == nil || g.tree.noQuota {
+	quota := g.tree.of("cpu") != nil && !g.tree.noQuota
+	if !quota {
 		l.CPUCores = 0
 	}
-	if l.CPUCores != g.limits.CPUCores {
+	if quota && l.CPUCores != g.limits.CPUCores {
 		if err := g.setCPULocked(l.CPUCores); err != nil {
 			return err
 		}
@@ -285,6 +286,9 @@ func (g *Group) Walls() []string {
 	}
 	return walls
 }
+
+// Has reports whether the group is one of a controller, such as "memory".
+func (g *Group) Has(controller string) bool { return g.tree.of(controller) != nil }
 
 func (g *Group) says(h *hierarchy, file, want string) bool {
 	got, err := g.files.read(h, g.path(file))

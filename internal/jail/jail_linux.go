@@ -69,9 +69,9 @@ type Tree struct {
 // Jail makes sandboxes of one mode with one view of the host's files. Its
 // methods may be called concurrently.
 type Jail struct {
-	cfg          Config
-	abi          int
-	zeroIsNobody bool // the user that the server sees as uid 0 is an ordinary user outside of the server's user namespace
+	cfg  Config
+	abi  int
+	root hostRoot // of the host, as the server sees its ids
 
 	foreign  map[string]bool // namespaces of the server and the builder
 	control  int             // the builder's socket
@@ -142,6 +142,9 @@ func Open(cfg Config) (*Jail, error) {
 			Drop: func(fd int) error { closeAll(fd); return nil },
 			Cost: func(_ int, counts map[string]int) { counts["network_namespaces"]++ },
 		})
+	}
+	if err := checkProc(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if j.abi == 0 {
 		return nil, fmt.Errorf("%w: the kernel has no Landlock, or it is not enabled (boot with lsm=landlock,…)", ErrUnavailable)

@@ -175,10 +175,7 @@ func (s *Slot) wallsOf(l *look, results []int32, pr probes, plain bool) []string
 			walls = append(walls, n.wall)
 		}
 	}
-	walls = append(walls, statusWalls(l.status, plain)...)
-	if s.jail.zeroIsNobody && !slices.Contains(walls, WallUnpriv) {
-		walls = append(walls, WallUnpriv) // uid 0 in the server's user namespace is an ordinary user outside
-	}
+	walls = append(walls, statusWalls(l.status, s.jail.root, plain)...)
 	probed := probeWalls(results, pr, s.jail.abi)
 	if !slices.Contains(probed, WallNoVsock) { // the process has a filter, but not that of this package
 		walls = slices.DeleteFunc(walls, func(w string) bool { return w == WallSeccomp })

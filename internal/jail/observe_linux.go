@@ -1,7 +1,6 @@
 package jail
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -120,23 +119,23 @@ func (s *Slot) Observe(hold time.Duration) (Observed, error) {
 	return Observed{walls, l.inBlock(s.jail.cfg.FirstUID), l.cgroup}, nil
 }
 
-// lookAround records the namespaces of the server and of the builder. A namespace that
-// a sandbox shares with either of them is not a wall.
+// lookAround records the ids of the host's root, and the namespaces of the server and of the builder. A
+// namespace that a sandbox shares with either of them is not a wall.
 func (j *Jail) lookAround() error {
 	j.foreign = map[string]bool{}
+	root, err := findHostRoot()
+	if err != nil {
+		return err
+	}
+	j.root = root
 	if j.cfg.Mode == ModePlain {
 		return nil
 	}
-	ids := strings.Fields(string(readLine("/proc/self/uid_map")))
-	if len(ids) == 0 {
-		return errors.New("look at ids: there is no map")
-	}
-	j.zeroIsNobody = len(ids) == 3 && ids[0] == "0" && ids[1] != "0"
 	for _, n := range namespaceWalls {
 		for _, process := range []string{"self", strconv.Itoa(j.pid)} {
-			l, err := os.Readlink("/proc/" + process + "/ns/" + n.file)
-			if err != nil {
-				return fmt.Errorf("look at namespaces: %w", err)
+			l, bad := os.Readlink("/proc/" + process + "/ns/" + n.file)
+			if bad != nil {
+				return fmt.Errorf("look at namespaces: %w", bad)
 			}
 			j.foreign[l] = true
 		}
@@ -228,7 +227,7 @@ func fields(text string, names ...string) map[string]string {
 	return m
 }
 
-func statusWalls(status map[string]string, plain bool) []string {
+func statusWalls(status map[string]string, root hostRoot, plain bool) []string {
 	var walls []string
 	if status["Seccomp"] == "2" {
 		walls = append(walls, WallSeccomp)
@@ -247,8 +246,8 @@ func statusWalls(status map[string]string, plain bool) []string {
 	if !slices.ContainsFunc(sets, func(set string) bool { return !none(set) }) {
 		walls = append(walls, WallNoCaps)
 	}
-	ids := append(strings.Fields(status["Uid"]), strings.Fields(status["Gid"])...) // ids in the server's user namespace
-	if len(ids) == 8 && !slices.Contains(ids, "0") {
+	uids, gids := strings.Fields(status["Uid"]), strings.Fields(status["Gid"]) // in the server's user namespace
+	if len(uids) == 4 && len(gids) == 4 && !root.among(uids, gids) {
 		walls = append(walls, WallUnpriv)
 	}
 	return walls

@@ -55,6 +55,7 @@ const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_AT
 // files. It always returns the gallery last.
 func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg) *script {
 	s := &script{}
+	s.do("umask", unix.SYS_UMASK, num(0o022)) // the server's own may keep the sandbox's user from the root
 	if cfg.Mode == ModeUser {
 		s.give(s.keep("open the host's view", unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ownMounts), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0)))
 		s.do("unshare", unix.SYS_UNSHARE, num(unix.CLONE_NEWNS))

@@ -1,6 +1,8 @@
 package jail
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -27,11 +29,29 @@ func (u *UIDs) First() int { return u.first }
 // Plain returns the n-th id for sandboxes without namespaces. The ids are used in turn.
 func (u *UIDs) Plain(n int) int { return u.first + 1 + n%(idsPerBlock-2) }
 
-// LeaseUIDs takes the first free block of ids between first and last. Only root can. The
-// caller calls Release.
-func LeaseUIDs(first, last int) (*UIDs, error) { return leaseUIDs(first, last, uidsDir) }
+// LeaseUIDs takes a free block of ids between first and last. Only root can. The caller calls Release.
+// Servers in containers usually do not see each other's leases, see SeesLeases. They look for a free block from
+// a random one on, so that they seldom take the same.
+func LeaseUIDs(first, last int) (*UIDs, error) {
+	from := 0
+	if !SeesLeases() {
+		var number [4]byte
+		_, _ = rand.Read(number[:]) // does not fail
+		from = int(binary.NativeEndian.Uint32(number[:]) >> 1)
+	}
+	return leaseUIDs(first, last, from, uidsDir)
+}
 
-func leaseUIDs(first, last int, dir string) (*UIDs, error) {
+// SeesLeases reports whether this process is in the machine's first pid namespace, and so not in a container that may have
+// a /run of its own.
+func SeesLeases() bool {
+	const first = "pid:[4026531836]" // PROC_PID_INIT_INO
+	l, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && l == first
+}
+
+// leaseUIDs takes the first free block, counted from block number from on and around.
+func leaseUIDs(first, last, from int, dir string) (*UIDs, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lease user ids: %w", err)
 	}
@@ -40,7 +60,8 @@ func leaseUIDs(first, last int, dir string) (*UIDs, error) {
 		return nil, fmt.Errorf("lease user ids: %w", err)
 	}
 	blocks := (last - first + 1) / idsPerBlock
-	for i := range blocks {
+	for n := range blocks {
+		i := (from + n) % blocks
 		l := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(first/idsPerBlock + i), Len: 1}
 		err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
 		if err == nil {

@@ -243,19 +243,19 @@ func TestReadings(t *testing.T) {
 		}
 	}
 	good := map[string]string{"Seccomp": "2", "NoNewPrivs": "1", "CapInh": "0", "CapPrm": "0", "CapEff": "0", "CapBnd": "0", "CapAmb": "0", "Uid": "5 5 5 5", "Gid": "5 5 5 5"}
-	if got := statusWalls(good, false); len(got) != 4 {
+	if got := statusWalls(good, hostRoot{"0", "0"}, false); len(got) != 4 {
 		t.Errorf("a good status: %q", got)
 	}
 	for key, value := range map[string]string{"Seccomp": "1", "NoNewPrivs": "0", "CapBnd": "0000000000000001", "CapEff": "", "Uid": "5 0 5 5", "Gid": "5 5 5 0"} {
 		bad := maps.Clone(good)
 		bad[key] = value
-		if got := statusWalls(bad, false); len(got) != 3 {
+		if got := statusWalls(bad, hostRoot{"0", "0"}, false); len(got) != 3 {
 			t.Errorf("%s %q: still %q", key, value, got)
 		}
 	}
 	bad := maps.Clone(good)
 	bad["CapBnd"], bad["NoNewPrivs"] = "1", "0"
-	if got := statusWalls(bad, true); len(got) != 2 {
+	if got := statusWalls(bad, hostRoot{"0", "0"}, true); len(got) != 2 {
 		t.Errorf("a full bounding set without no_new_privs: %q", got)
 	}
 }

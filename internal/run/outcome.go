@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strconv"
 	"time"
 
@@ -120,6 +121,15 @@ func StartError(ctx context.Context, err error) error {
 	default:
 		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started: %s", err).WithCause(err)
 	}
+}
+
+// notExecuted is the error of a program whose interpreter was not executed.
+func notExecuted(err error) error {
+	e := sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started").WithCause(err)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) { // asking again does not help
+		return e.WithHint("run `sandboxmcp doctor`: sandboxes cannot execute the interpreter")
+	}
+	return e
 }
 
 // OutputLost is the error of a program whose output could not be read to its end.

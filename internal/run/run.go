@@ -155,7 +155,7 @@ func (r *Run) Program(request, ctx context.Context, p Program) (o Outcome, err e
 	o.Exit, err = running.Wait(ctx)
 	o.Cause = context.Cause(ctx)
 	if err != nil && o.Cause == nil {
-		return o, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started").WithCause(err)
+		return o, notExecuted(err)
 	}
 	o.Stopped = err != nil
 	o.Isolation, err = (<-walls).Isolation(r.MinTier)
