@@ -39,6 +39,25 @@ func TestACountThatWaitsDelaysNoOther(t *testing.T) {
 	}
 }
 
+// TestACountThatHasEndedIsSeen by the next look, also if that has no time to wait. On a busy machine looks are seconds apart,
+// and a count that one of them does not see counts as one that stands still.
+func TestACountThatHasEndedIsSeen(t *testing.T) {
+	none := patience{waited: time.Hour}
+	for range 100 {
+		var b beside[int]
+		free := make(chan struct{})
+		count := func() int { <-free; return 7 }
+		if _, done := b.ask(&none, count); done {
+			t.Fatal("a count that waits: got it done")
+		}
+		close(free)
+		testkit.Until(t, "the count ends", func() bool { return len(b.result) == 1 })
+		if got, done := b.ask(&none, count); !done || got.value != 7 {
+			t.Fatalf("a count that has ended: got %d, %v, want 7, true", got.value, done)
+		}
+	}
+}
+
 // TestLooksWaitForAllCountsTogether: many sandboxes whose counts wait delay a look little more than one does.
 func TestLooksWaitForAllCountsTogether(t *testing.T) {
 	p := patience{}

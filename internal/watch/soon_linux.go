@@ -43,15 +43,29 @@ func (b *beside[T]) ask(patience *patience, count func() T) (result outcome[T], 
 	}
 	b.waited += min(began.Sub(b.asked), mostBetween)
 	b.asked = began
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case result = <-b.result:
-		b.result, done = nil, true
-	case <-t.C:
+	if result, done = await(b.result, wait); done {
+		b.result = nil
 	}
 	patience.waited += time.Since(began)
 	return result, done
+}
+
+// await receives a result, and waits for it at most so long. A result that is there is received in any case: of several
+// cases that are ready, select takes one at random.
+func await[T any](from <-chan T, most time.Duration) (result T, done bool) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case result = <-from:
+		return result, true
+	case <-t.C:
+	}
+	select {
+	case result = <-from:
+		return result, true
+	default:
+		return result, false
+	}
 }
 
 // mostBetween is how much of the time between two looks counts as waiting: the server may have been stopped meanwhile.
