@@ -435,7 +435,7 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 		iso.Weak = append(iso.Weak, weakShared)
 	}
 	if mode == jail.ModePlain {
-		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakTasks, weakUser)
+		iso.Weak = append(iso.Weak, weakPlain, weakTasks, weakUser)
 		if s.hall.LandlockABI() < 6 && s.sharesUser() {
 			iso.Weak = append(iso.Weak, weakSignals)
 		}
