@@ -189,6 +189,9 @@ func TestWaitsCostNoShare(t *testing.T) {
 		if s.restFrom(now, took); s.tablesFrom.Sub(now) != want {
 			t.Errorf("ahead of its share, after a count that took %v: got a rest of %v, want %v", took, s.tablesFrom.Sub(now), want)
 		}
+		if s.restFrom(now, 0); s.tablesFrom.Sub(now) != want {
+			t.Errorf("after a count that took %v and one that took nothing: got a rest of %v, want %v", took, s.tablesFrom.Sub(now), want)
+		}
 	}
 }
 
