@@ -58,6 +58,11 @@ func TestSocketsAreRead(t *testing.T) {
 	if tcp, udp := inUse(v6, "TCP6"), inUse(v6, "UDP6"); tcp != 12 || udp != 3 {
 		t.Errorf("got %d and %d sockets of IPv6, want 12 and 3", tcp, udp)
 	}
+	for udp, want := range map[string]string{"4093": "", "4094": "more than 4096 UDP sockets"} {
+		if got := overConnections([]byte("UDP: inuse "+udp+" mem 0\n"), v6); got != want {
+			t.Errorf("%s UDP sockets and 3 of IPv6: got %q, want %q", udp, got, want)
+		}
+	}
 	list := `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000010:00000020 00:00000000 00000000  1000        0 12 1 0000000000000000
    1: 0100007F:1F91 00000000:0000 01 00001000:00000000 00:00000000 00000000  1000        0 13 1 0000000000000000

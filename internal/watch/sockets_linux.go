@@ -43,10 +43,13 @@ func (s *Target) readNet(name string) []byte {
 	return text
 }
 
-// overConnections returns a description if the sandbox has too many TCP sockets, or "".
+// overConnections returns a description if the sandbox has too many TCP or UDP sockets, or "".
 func overConnections(v4, v6 []byte) string {
-	if inUse(v4, "TCP")+inUse(v6, "TCP6") > maxConnections {
+	switch {
+	case inUse(v4, "TCP")+inUse(v6, "TCP6") > maxConnections:
 		return fmt.Sprintf("more than %d TCP connections", maxConnections)
+	case inUse(v4, "UDP")+inUse(v6, "UDP6") > maxDatagrams:
+		return fmt.Sprintf("more than %d UDP sockets", maxDatagrams)
 	}
 	return ""
 }

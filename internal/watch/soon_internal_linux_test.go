@@ -111,6 +111,36 @@ func TestACountThatStandsEndsItsSandbox(t *testing.T) {
 	})
 }
 
+// TestACountThatRunsEndsNoSandbox: on a busy machine a count of many objects takes longer than one may wait.
+func TestACountThatRunsEndsNoSandbox(t *testing.T) {
+	o, stop, ended := NewObjects(0), make(chan struct{}), make(chan struct{})
+	s := &Target{End: func(excess string) { t.Errorf("its programs are ended for %q", excess) }}
+	count := func() string {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return ""
+			default:
+			}
+		}
+	}
+	for range 2 * mostStill / mostBetween {
+		if b := &s.directories; b.thread != nil {
+			testkit.Until(t, "the count runs", func() bool {
+				return b.thread.Load() != 0 && timeOf(b.thread.Load()) >= b.used+mostBetween/leastRunning
+			})
+		}
+		s.directories.asked = s.directories.asked.Add(-mostBetween)
+		if _, done := ask(o, s, &s.directories, "open directories", count); done {
+			t.Fatal("a count that goes on: got it done")
+		}
+	}
+	o.Wait()
+	close(stop)
+	<-ended
+}
+
 // waits makes a directory like that of a process in /proc, in which the given files cannot be read to their end, as if a
 // program held a lock that the kernel takes for that. It returns its name in /proc.
 func waits(t *testing.T, files ...string) (process string) {
