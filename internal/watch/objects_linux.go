@@ -270,9 +270,9 @@ func (o *Objects) lookAtLocks() (others bool) {
 			devices[d] = s
 		}
 	}
-	locks := countLocks(f, devices)
+	list := countLocks(f, devices)
 	_ = f.Close()
-	if locks.lines <= maxLocks {
+	if list.lines <= maxLocks {
 		return false
 	}
 	all, inits := o.all(), map[int]*Target{} // also those that were added while the locks were read
@@ -280,22 +280,22 @@ func (o *Objects) lookAtLocks() (others bool) {
 		inits[s.Slot.PID()] = s
 	}
 	known := true
-	locks.add(func(pid int) *Target { return ownerOf(pid, inits) }, func(s *Target) int {
+	list.add(func(pid int) *Target { return ownerOf(pid, inits) }, func(s *Target) int {
 		n, done := ask(o, s, &s.mapped, "file locks", func() int {
 			n := s.descriptors()
 			if n <= maxLocks {
-				n += s.countMapped(locks.files)
+				n += s.countMapped(list.files)
 			}
 			return n
 		})
 		known = known && done
 		return n.value
 	})
-	sure := o.addUnowned(&locks, all) && known
-	sure = (locks.lines < lockLines || o.addRecords(&locks, all)) && sure
+	sure := o.addUnowned(&list, all) && known
+	sure = (list.lines < lockLines || o.addRecords(&list, all)) && sure
 	o.locksDue = !sure
 	others = sure
-	for s, excess := range locks.over() {
+	for s, excess := range list.over() {
 		o.end(s, excess)
 		o.locksDue = true
 		others = false

@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,17 +115,15 @@ func TestACountThatStandsEndsItsSandbox(t *testing.T) {
 
 // TestACountThatRunsEndsNoSandbox: on a busy machine a count of many objects takes longer than one may wait.
 func TestACountThatRunsEndsNoSandbox(t *testing.T) {
-	o, stop, ended := NewObjects(0), make(chan struct{}), make(chan struct{})
+	o, ended := NewObjects(0), make(chan struct{})
+	var stop atomic.Bool
 	s := &Target{End: func(excess string) { t.Errorf("its programs are ended for %q", excess) }}
 	count := func() string {
 		defer close(ended)
-		for {
-			select {
-			case <-stop:
-				return ""
-			default:
-			}
+		for !stop.Load() {
+			runtime.Gosched()
 		}
+		return ""
 	}
 	for range 2 * mostStill / mostBetween {
 		if b := &s.directories; b.thread != nil {
@@ -137,7 +137,7 @@ func TestACountThatRunsEndsNoSandbox(t *testing.T) {
 		}
 	}
 	o.Wait()
-	close(stop)
+	stop.Store(true)
 	<-ended
 }
 
