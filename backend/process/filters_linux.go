@@ -44,6 +44,7 @@ func (b *Backend) variantOf(mode jail.Mode, limited bool) seccomp.Variant {
 		NoSharedMemory: !limited && mode != jail.ModeContainer,
 		Watched:        !limited && mode != jail.ModeContainer,
 		NoSockets:      mode == jail.ModePlain,
+		NoIPC:          mode == jail.ModePlain,
 		NoIPv6:         !jail.HaveV6(),
 		SelfOnly:       mode == jail.ModePlain,
 		HostFiles:      b.cfg.Writable,

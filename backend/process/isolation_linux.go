@@ -65,7 +65,7 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 		iso.Weak = append(iso.Weak, weakShared)
 	}
 	if mode == jail.ModePlain {
-		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakUser)
+		iso.Weak = append(iso.Weak, weakPlain, weakUser)
 		if s.group == nil {
 			iso.Weak = append(iso.Weak, weakTasks)
 		}

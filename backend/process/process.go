@@ -60,7 +60,6 @@ const (
 	weakMemory  = "memory: watched every 10 ms and ended, not held by the kernel (no delegated cgroup)"
 	weakPlain   = "files: no namespaces, the host's system files can be read, names, sizes, modes and times of hidden files can be looked up, the working directory is not at /mnt/data and has no disk quota; programs cannot set times and attributes of files, nor modes unless the server is root"
 	weakShared  = "/workspace: a directory of the host that all programs may change, without a quota"
-	weakIPC     = "IPC: System V and POSIX message queues are those of the host"
 	weakTasks   = "tasks: watched every 10 ms, not held by the kernel"
 	weakSignals = "signals: programs can signal all processes of the server's user"
 	weakUIDs    = "host user ids: a block chosen at random, because the server does not see the leases of servers in other containers"

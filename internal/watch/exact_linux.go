@@ -135,16 +135,13 @@ func (e *exact) read(p string, exactSize func() (int64, bool), patience time.Dur
 			answer <- -1
 		}
 	})
-	t := time.NewTimer(patience)
-	defer t.Stop()
-	select {
-	case n := <-answer:
-		if n < 0 {
-			return 0, nothing
-		}
-		return n, exactly
-	case <-t.C:
+	switch n, done := await(answer, patience); {
+	case !done:
 		return 0, late
+	case n < 0:
+		return 0, nothing
+	default:
+		return n, exactly
 	}
 }
 

@@ -45,6 +45,34 @@ func TestLocksBelongToAFileSystem(t *testing.T) {
 	}
 }
 
+// TestLocksOfAllSandboxesAreBounded: with many locks the kernel takes long to list them, and one more sandbox could take any
+// number until they are listed again.
+func TestLocksOfAllSandboxesAreBounded(t *testing.T) {
+	few, many, most, over := &Target{}, &Target{}, &Target{}, &Target{}
+	l := locks{held: map[*Target]int{few: allLocks - 8000, many: 3900, most: 4000, over: maxLocks + 1}}
+	if got := l.over(); len(got) != 1 || got[over] != "more than 4096 file locks" {
+		t.Errorf("at the bound: got %v, want only what is over its own bound", got)
+	}
+	l.held[many] = 4000 - 1
+	l.held[few] += 2
+	got := l.over()
+	if want := "4000 file locks, where all sandboxes together have more than 8192"; len(got) != 2 || got[most] != want || got[over] == "" {
+		t.Errorf("above the bound: got %v, want %q of the one with most", got, want)
+	}
+}
+
+// TestLocksElsewhereCountIfThereAreMany, also of sandboxes within their own bounds.
+func TestLocksElsewhereCountIfThereAreMany(t *testing.T) {
+	s := &Target{}
+	for lines, want := range map[int]int{allLocks: 0, allLocks + 1: 30} {
+		l := locks{held: map[*Target]int{}, whole: map[int]int{7: 4000}, lines: lines}
+		l.add(func(int) *Target { return s }, func(*Target) int { return 30 })
+		if l.held[s] != want {
+			t.Errorf("in %d lines: got %d locks, want %d", lines, l.held[s], want)
+		}
+	}
+}
+
 // TestLocksAreReadUntilASandboxHasTooMany: reading further ones takes long.
 func TestLocksAreReadUntilASandboxHasTooMany(t *testing.T) {
 	text := strings.Repeat("1: FLOCK  ADVISORY  READ 7 00:1b:5 0 EOF\n", 2*maxLocks)

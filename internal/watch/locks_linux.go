@@ -3,6 +3,7 @@ package watch
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"hash/maphash"
 	"io"
 	"os"
@@ -101,10 +102,34 @@ func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int
 		}
 	}
 	for s, n := range whole {
-		if l.held[s]+n > maxLocks {
+		if l.held[s]+n > maxLocks || l.lines > allLocks {
 			l.held[s] += min(n, descriptors(s))
 		}
 	}
+}
+
+// over returns the sandboxes that hold too many locks, with a description. If all others together hold more than
+// allLocks, those with most of them are among these.
+func (l *locks) over() map[*Target]string {
+	found, sum := map[*Target]string{}, 0
+	for s, n := range l.held {
+		if n > maxLocks {
+			found[s] = fmt.Sprintf("more than %d file locks", maxLocks)
+			continue
+		}
+		sum += n
+	}
+	for sum > allLocks {
+		var most *Target
+		for s, n := range l.held {
+			if found[s] == "" && (most == nil || n > l.held[most]) {
+				most = s
+			}
+		}
+		found[most] = fmt.Sprintf("%d file locks, where all sandboxes together have more than %d", l.held[most], allLocks)
+		sum -= l.held[most]
+	}
+	return found
 }
 
 // addUnowned counts the locks of whole files of sandboxes by descriptor, if processes that are of no sandbox have taken

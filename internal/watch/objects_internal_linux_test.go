@@ -58,17 +58,41 @@ func TestSocketsAreRead(t *testing.T) {
 	if tcp, udp := inUse(v6, "TCP6"), inUse(v6, "UDP6"); tcp != 12 || udp != 3 {
 		t.Errorf("got %d and %d sockets of IPv6, want 12 and 3", tcp, udp)
 	}
-	list := []byte(`  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+	for udp, want := range map[string]string{"4093": "", "4094": "more than 4096 UDP sockets"} {
+		if got := overConnections([]byte("UDP: inuse "+udp+" mem 0\n"), v6); got != want {
+			t.Errorf("%s UDP sockets and 3 of IPv6: got %q, want %q", udp, got, want)
+		}
+	}
+	list := `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000010:00000020 00:00000000 00000000  1000        0 12 1 0000000000000000
    1: 0100007F:1F91 00000000:0000 01 00001000:00000000 00:00000000 00000000  1000        0 13 1 0000000000000000
-`)
-	if got := queued(list); got != 0x1030 {
+`
+	if got := queued(strings.NewReader(list), nil); got != 0x1030 {
 		t.Errorf("got %d bytes, want %d", got, 0x1030)
 	}
-	v6List := []byte("  sl  local_address                         remote_address st tx_queue rx_queue\n" +
-		"   9: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 07 00000000:00000000\n")
-	if got := mostOnePort(list, v6List); got != 2 {
+	v6List := "  sl  local_address                         remote_address st tx_queue rx_queue\n" +
+		"   9: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 07 00000000:00000000\n"
+	ports := map[string]int{}
+	queued(strings.NewReader(list), ports)
+	if queued(strings.NewReader(v6List), ports); mostOf(ports) != 2 {
+		got := mostOf(ports)
 		t.Errorf("got %d sockets of one port, want 2", got)
+	}
+}
+
+// TestListsOfSocketsTakeNoMoreThanTheirShare: the kernel takes long to list thousands of sockets. But it is asked if much is
+// queued.
+func TestListsOfSocketsTakeNoMoreThanTheirShare(t *testing.T) {
+	s := &Target{}
+	if s.lists(maxOnePort, fewSockets-1, 1<<40) || !s.lists(maxOnePort+1, 0, 0) || !s.lists(0, fewSockets, 0) {
+		t.Error("few sockets are listed, or many are not")
+	}
+	s.socketsFrom = time.Now().Add(time.Hour)
+	if s.lists(9000, 9000, maxQueued-1) || s.counted >= 0 {
+		t.Errorf("during a rest: sockets are listed, or not counted at the next look (%v)", s.counted)
+	}
+	if !s.lists(9000, 9000, maxQueued) {
+		t.Error("during a rest, while much is queued: sockets are not listed")
 	}
 }
 

@@ -1,10 +1,7 @@
 package watch
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -22,7 +19,9 @@ import (
 // lists all of them.
 const (
 	maxLocks       = 4096 // record locks and flock
+	allLocks       = 8192 // likewise, of all sandboxes together
 	maxConnections = 8192 // TCP sockets of its network namespace, including those not accepted yet
+	maxDatagrams   = 4096 // UDP sockets likewise: listing 9500 takes 0.1 s, and the time grows with the square
 
 	maxQueued  = 32 << 20  // bytes in all TCP and UDP sockets without a cgroup; with one, twice that in UDP sockets only
 	fewSockets = 64        // fewer sockets than this cannot hold maxQueued bytes
@@ -40,7 +39,9 @@ const (
 	idleCPU      = 50 * time.Millisecond
 	idleLong     = time.Second
 
-	// lockLines bounds a reading of /proc/locks: the kernel takes longer for each further line.
+	// lockLines bounds a reading of /proc/locks: the kernel takes longer for each further line. 8000 lines take 12 ms of
+	// processor time, and 27 000 take 0.2 s. So all sandboxes together hold few: as long as the watch rests after a
+	// reading, a sandbox can take any number.
 	lockLines = 1 << 16
 	// lockRest bounds the cost on a host with many locks of its own. After it has read
 	// them, the watch waits this many times as long as the reading took.
@@ -79,6 +80,8 @@ type Target struct {
 	epoll       beside[epollCount]
 	progress    progress // of epoll
 	directories beside[string]
+	sockets     beside[string]
+	socketsFrom time.Time   // earliest time of the next count of sockets; used by Objects.run alone
 	records     beside[int] // its record locks
 	wholes      beside[int] // its locks of whole files
 	mapped      beside[int] // its descriptors, and its mappings of files that have a lock of a whole file
@@ -203,7 +206,7 @@ func (o *Objects) look(live []*Target, short bool) {
 			continue
 		}
 		o.locksDue, s.epollDue = true, true
-		for _, over := range []func() string{s.overSockets, s.overUnix, s.overKills, func() string { return s.overTables(o) }, func() string { return s.overTexts(o) }, s.Over} {
+		for _, over := range []func() string{func() string { return s.overSockets(o) }, s.overUnix, s.overKills, func() string { return s.overTables(o) }, func() string { return s.overTexts(o) }, s.Over} {
 			if over == nil {
 				continue
 			}
@@ -271,9 +274,9 @@ func (o *Objects) lookAtLocks() (others bool) {
 			devices[d] = s
 		}
 	}
-	locks := countLocks(f, devices)
+	list := countLocks(f, devices)
 	_ = f.Close()
-	if locks.lines <= maxLocks {
+	if list.lines <= maxLocks {
 		return false
 	}
 	all, inits := o.all(), map[int]*Target{} // also those that were added while the locks were read
@@ -281,27 +284,25 @@ func (o *Objects) lookAtLocks() (others bool) {
 		inits[s.Slot.PID()] = s
 	}
 	known := true
-	locks.add(func(pid int) *Target { return ownerOf(pid, inits) }, func(s *Target) int {
+	list.add(func(pid int) *Target { return ownerOf(pid, inits) }, func(s *Target) int {
 		n, done := ask(o, s, &s.mapped, "file locks", func() int {
 			n := s.descriptors()
 			if n <= maxLocks {
-				n += s.countMapped(locks.files)
+				n += s.countMapped(list.files)
 			}
 			return n
 		})
 		known = known && done
 		return n.value
 	})
-	sure := o.addUnowned(&locks, all) && known
-	sure = (locks.lines < lockLines || o.addRecords(&locks, all)) && sure
+	sure := o.addUnowned(&list, all) && known
+	sure = (list.lines < lockLines || o.addRecords(&list, all)) && sure
 	o.locksDue = !sure
 	others = sure
-	for s, n := range locks.held {
-		if n > maxLocks {
-			o.end(s, fmt.Sprintf("more than %d file locks", maxLocks))
-			o.locksDue = true
-			others = false
-		}
+	for s, excess := range list.over() {
+		o.end(s, excess)
+		o.locksDue = true
+		others = false
 	}
 	return others
 }
@@ -353,148 +354,4 @@ func inStatus(text, name string) (word string, ok bool) {
 		return line[0], true
 	}
 	return "", false
-}
-
-// readNet reads a file of the sandbox's network namespace. It returns nil if it cannot.
-func (s *Target) readNet(name string) []byte {
-	release, err := s.Hold()
-	if err != nil {
-		return nil
-	}
-	defer release()
-	f, err := os.Open("/proc/" + strconv.Itoa(s.Slot.PID()) + "/net/" + name)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxNetFile))
-	if err != nil || s.Slot.Ended() { // its pid may belong to another process now
-		return nil
-	}
-	return text
-}
-
-// overSockets returns a description of the sockets of which the sandbox holds too many, or "".
-func (s *Target) overSockets() string {
-	if s.Plain || !s.Slot.MayHaveSockets() { // programs at tier L1 cannot make sockets
-		return ""
-	}
-	v4, v6 := s.readNet("sockstat"), s.readNet("sockstat6")
-	tcp, udp := inUse(v4, "TCP")+inUse(v6, "TCP6"), inUse(v4, "UDP")+inUse(v6, "UDP6")
-	if tcp > maxConnections {
-		return fmt.Sprintf("more than %d TCP connections", maxConnections)
-	}
-	if udp > maxOnePort && mostOnePort(s.readNet("udp"), s.readNet("udp6")) > maxOnePort {
-		return fmt.Sprintf("more than %d UDP sockets of one port", maxOnePort)
-	}
-	hidden := 0
-	if tcp+udp+fewSockets < usedSockets(v4) { // some may be of the Unix family
-		hidden = s.unlisted()
-	}
-	lists, most := []string{"tcp", "tcp6", "udp", "udp6"}, int64(maxQueued)
-	if s.Group != nil { // the cgroup counts what TCP queues, and what UDP queues except errors and timestamps
-		lists, most, tcp = lists[2:], 2*maxQueued, 0
-	}
-	if tcp+udp+hidden < fewSockets {
-		return ""
-	}
-	sum := int64(hidden) * maxCorked
-	if s.Group == nil {
-		sum += min(int64(hidden)*maxEach, allQueued(v4))
-	}
-	for _, name := range lists {
-		sum += queued(s.readNet(name))
-	}
-	if sum > most {
-		return fmt.Sprintf("more than %d MiB in connections", most>>20)
-	}
-	return ""
-}
-
-// unlisted returns how many sockets of the sandbox are in no list of their protocol. A socket
-// leaves the list when its connection ends or is aborted, and keeps its queued bytes.
-func (s *Target) unlisted() int {
-	protocols := s.readNet("protocols")
-	return usedSockets(s.readNet("sockstat")) - listed(protocols)
-}
-
-// listed adds up the sockets of a text in the form of /proc/net/protocols.
-func listed(text []byte) (sum int) {
-	for line := range bytes.Lines(text) {
-		if f := bytes.Fields(line); len(f) > 2 {
-			n, _ := strconv.Atoi(string(f[2])) // the heading of the table is not a number
-			sum += n
-		}
-	}
-	return sum
-}
-
-// usedSockets returns the number of sockets of all families from a text in the form of
-// /proc/net/sockstat.
-func usedSockets(text []byte) int {
-	_, rest, _ := bytes.Cut(text, []byte("sockets: used "))
-	n, _, _ := bytes.Cut(rest, []byte("\n"))
-	used, _ := strconv.Atoi(string(n))
-	return used
-}
-
-// allQueued returns how many bytes wait in the sockets of the whole host from a text in
-// the form of /proc/net/sockstat.
-func allQueued(text []byte) (sum int64) {
-	for line := range bytes.Lines(text) {
-		if _, pages, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" mem ")); ok {
-			n, _ := strconv.ParseInt(string(pages), 10, 64)
-			sum += n * int64(os.Getpagesize())
-		}
-	}
-	return sum
-}
-
-// inUse returns the number of sockets of a protocol from a text in the form of
-// /proc/net/sockstat or sockstat6, which counts those of IPv6.
-func inUse(text []byte, protocol string) int {
-	_, rest, ok := bytes.Cut(append([]byte("\n"), text...), []byte("\n"+protocol+": inuse "))
-	if f := bytes.Fields(rest); ok && len(f) > 0 {
-		n, _ := strconv.Atoi(string(f[0]))
-		return n
-	}
-	return 0
-}
-
-// mostOnePort returns the largest number of sockets that have one local port, from texts in the form of
-// /proc/net/udp. A datagram to a multicast address goes to all of them.
-func mostOnePort(lists ...[]byte) (most int) {
-	ports := map[string]int{}
-	for _, text := range lists {
-		for line := range bytes.Lines(text) {
-			f := bytes.Fields(line)
-			if len(f) < 5 || !bytes.HasSuffix(f[0], []byte(":")) {
-				continue
-			}
-			port := string(f[1][bytes.LastIndexByte(f[1], ':')+1:])
-			ports[port]++
-			most = max(most, ports[port])
-		}
-	}
-	return most
-}
-
-// queued adds up the bytes that wait in the sockets of a text in the form of
-// /proc/net/tcp.
-func queued(text []byte) int64 {
-	var sum int64
-	for line := range bytes.Lines(text) {
-		f := bytes.Fields(line)
-		if len(f) < 5 {
-			continue
-		}
-		if tx, rx, ok := bytes.Cut(f[4], []byte(":")); ok {
-			out, outErr := strconv.ParseInt(string(tx), 16, 64)
-			in, inErr := strconv.ParseInt(string(rx), 16, 64)
-			if outErr == nil && inErr == nil {
-				sum += out + in
-			}
-		}
-	}
-	return sum
 }

@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +37,25 @@ func TestACountThatWaitsDelaysNoOther(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("the count is not done")
+		}
+	}
+}
+
+// TestACountThatHasEndedIsSeen by the next look, also if that has no time to wait. On a busy machine looks are seconds apart,
+// and a count that one of them does not see counts as one that stands still.
+func TestACountThatHasEndedIsSeen(t *testing.T) {
+	none := patience{waited: time.Hour}
+	for range 100 {
+		var b beside[int]
+		free := make(chan struct{})
+		count := func() int { <-free; return 7 }
+		if _, done := b.ask(&none, count); done {
+			t.Fatal("a count that waits: got it done")
+		}
+		close(free)
+		testkit.Until(t, "the count ends", func() bool { return len(b.result) == 1 })
+		if got, done := b.ask(&none, count); !done || got.value != 7 {
+			t.Fatalf("a count that has ended: got %d, %v, want 7, true", got.value, done)
 		}
 	}
 }
@@ -90,6 +111,34 @@ func TestACountThatStandsEndsItsSandbox(t *testing.T) {
 		}
 		return done
 	})
+}
+
+// TestACountThatRunsEndsNoSandbox: on a busy machine a count of many objects takes longer than one may wait.
+func TestACountThatRunsEndsNoSandbox(t *testing.T) {
+	o, ended := NewObjects(0), make(chan struct{})
+	var stop atomic.Bool
+	s := &Target{End: func(excess string) { t.Errorf("its programs are ended for %q", excess) }}
+	count := func() string {
+		defer close(ended)
+		for !stop.Load() {
+			runtime.Gosched()
+		}
+		return ""
+	}
+	for range 2 * mostStill / mostBetween {
+		if b := &s.directories; b.thread != nil {
+			testkit.Until(t, "the count runs", func() bool {
+				return b.thread.Load() != 0 && timeOf(b.thread.Load()) >= b.used+mostBetween/leastRunning
+			})
+		}
+		s.directories.asked = s.directories.asked.Add(-mostBetween)
+		if _, done := ask(o, s, &s.directories, "open directories", count); done {
+			t.Fatal("a count that goes on: got it done")
+		}
+	}
+	o.Wait()
+	stop.Store(true)
+	<-ended
 }
 
 // waits makes a directory like that of a process in /proc, in which the given files cannot be read to their end, as if a
@@ -169,6 +218,9 @@ func TestWaitsCostNoShare(t *testing.T) {
 		s := &Target{Spend: func(time.Duration) time.Duration { return 5 * time.Second }}
 		if s.restFrom(now, took); s.tablesFrom.Sub(now) != want {
 			t.Errorf("ahead of its share, after a count that took %v: got a rest of %v, want %v", took, s.tablesFrom.Sub(now), want)
+		}
+		if s.restFrom(now, 0); s.tablesFrom.Sub(now) != want {
+			t.Errorf("after a count that took %v and one that took nothing: got a rest of %v, want %v", took, s.tablesFrom.Sub(now), want)
 		}
 	}
 }

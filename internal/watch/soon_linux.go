@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // This file keeps one sandbox from delaying the counts of others. Many files of /proc/PID wait for locks of the process,
@@ -18,7 +20,9 @@ import (
 type beside[T any] struct {
 	result chan outcome[T]
 	asked  time.Time     // when a look last asked for the count that is under way
-	waited time.Duration // how long looks have seen it under way
+	waited time.Duration // how long looks have seen it wait
+	used   time.Duration // processor time of its thread at the last look
+	thread *atomic.Int64 // number of the thread that makes the count; 0: it has not begun to run
 	stood  bool          // stands has returned true for the count
 }
 
@@ -37,27 +41,62 @@ func (b *beside[T]) ask(patience *patience, count func() T) (result outcome[T], 
 	began, wait := time.Now(), time.Duration(0)
 	if b.idle() {
 		c := make(chan outcome[T], 1)
-		*b = beside[T]{result: c, asked: began}
+		thread := new(atomic.Int64)
+		*b = beside[T]{result: c, asked: began, thread: thread}
 		wait = patience.left()
-		go func() { c <- timed(count) }()
+		go func() {
+			c <- timed(func() T {
+				thread.Store(int64(unix.Gettid()))
+				return count()
+			})
+		}()
+	} else if thread := b.thread.Load(); thread != 0 {
+		used := timeOf(thread)
+		b.waited += max(min(began.Sub(b.asked), mostBetween)-leastRunning*(used-b.used), 0)
+		b.used = used
 	}
-	b.waited += min(began.Sub(b.asked), mostBetween)
 	b.asked = began
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case result = <-b.result:
-		b.result, done = nil, true
-	case <-t.C:
+	if result, done = await(b.result, wait); done {
+		b.result = nil
 	}
 	patience.waited += time.Since(began)
 	return result, done
 }
 
+// await receives a result, and waits for it at most so long. A result that is there is received in any case: of several
+// cases that are ready, select takes one at random.
+func await[T any](from <-chan T, most time.Duration) (result T, done bool) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case result = <-from:
+		return result, true
+	case <-t.C:
+	}
+	select {
+	case result = <-from:
+		return result, true
+	default:
+		return result, false
+	}
+}
+
 // mostBetween is how much of the time between two looks counts as waiting: the server may have been stopped meanwhile.
 const mostBetween = 2 * objectsEvery
 
-// stands reports whether the count goes on for longer than mostStill. It returns true at most once for each count,
+// leastRunning is the part of a processor, 1/leastRunning, with which a count goes on: on a busy machine one of many objects
+// takes seconds, although no program keeps it from its end.
+const leastRunning = 20
+
+// timeOf returns the processor time of a thread of the server; 0: it has none.
+func timeOf(thread int64) time.Duration {
+	const perThread = 6 // CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED (linux/posix-timers_types.h)
+	var t unix.Timespec
+	_ = unix.ClockGettime(int32(^thread<<3|perThread), &t)
+	return time.Duration(t.Nano())
+}
+
+// stands reports whether the count has waited for longer than mostStill. It returns true at most once for each count,
 // because the caller then ends the programs, and others may run when the count ends.
 func (b *beside[T]) stands() bool {
 	if b.idle() || b.stood || b.waited <= mostStill {

@@ -42,9 +42,12 @@ func (s *Target) overTables(o *Objects) string {
 }
 
 // restFrom charges the sandbox for a count of its page tables or directories. The cost is processor time: how long a count
-// waits is no measure, because it may wait for a program that wants to be counted less often.
+// waits is no measure, because it may wait for a program that wants to be counted less often. A rest after one of them does
+// not end that after the other.
 func (s *Target) restFrom(now time.Time, took time.Duration) {
-	s.tablesFrom = now.Add(s.restAfter(took))
+	if from := now.Add(s.restAfter(took)); from.After(s.tablesFrom) {
+		s.tablesFrom = from
+	}
 }
 
 func (s *Target) restAfter(took time.Duration) time.Duration {

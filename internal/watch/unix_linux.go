@@ -26,7 +26,7 @@ func (s *Target) overUnix() string {
 	switch {
 	case used > maxSockets:
 		// Connections may have become too many since they were counted, which says more.
-		return cmp.Or(s.overSockets(), fmt.Sprintf("more than %d sockets", maxSockets))
+		return cmp.Or(overConnections(s.readNet("sockstat"), s.readNet("sockstat6")), fmt.Sprintf("more than %d sockets", maxSockets))
 	case used > maxWaiting && ofProtocol(s.readNet("protocols"), "UNIX") > maxWaiting:
 		return fmt.Sprintf("more than %d Unix sockets for messages", maxWaiting)
 	}

@@ -118,6 +118,15 @@ func TestNoProgramLooksForHoles(t *testing.T) {
 	}
 }
 
+// TestNoProgramReachesQueuesOfTheHost, nor its System V IPC, without an IPC namespace. Memory files have nothing to do with it.
+func TestNoProgramReachesQueuesOfTheHost(t *testing.T) {
+	none, host, absent := seccomp.Variant{}, seccomp.Variant{NoIPC: true}, seccomp.Refuse(38)
+	for _, name := range []string{"mq_open", "shmget", "semget", "semop"} {
+		checkVerdicts(t, []verdict{{none, name, [6]uint64{}, seccomp.Allow}, {host, name, [6]uint64{}, absent}})
+	}
+	checkVerdicts(t, []verdict{{host, "memfd_create", [6]uint64{}, seccomp.Allow}})
+}
+
 // TestPairsReachNoOtherSocket: without sockets of its own, a program gets no pair that can send to the path of a host's
 // socket.
 func TestPairsReachNoOtherSocket(t *testing.T) {

@@ -55,9 +55,15 @@ const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register list
 // not support the call. Programs then read and write.
 const movedPageNames = `splice sendfile`
 
-// sharedMemoryNames are calls that make memory which belongs to no process: System V IPC
-// and memfd_create.
-const sharedMemoryNames = `memfd_create shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
+// systemVNames are the calls of System V IPC, and queueNames those of POSIX message queues, which stay when all programs
+// that used them have ended.
+const (
+	systemVNames = `shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
+	queueNames   = `mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr`
+)
+
+// sharedMemoryNames are calls that make memory which belongs to no process.
+const sharedMemoryNames = `memfd_create ` + systemVNames
 
 // landlockNames make sets of rules, which the kernel keeps for each descriptor and each process that
 // has restricted itself. No memory limit but that of a cgroup counts them, and a kernel thread frees
@@ -155,6 +161,9 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))
 		set(strings.Fields(shadowStackName), Refuse(errENOSYS))
 		rules["mmap"] = privateMmapRule()
+	}
+	if p.variant.NoIPC {
+		set(strings.Fields(systemVNames+" "+queueNames), Refuse(errENOSYS))
 	}
 	if p.variant.NoSockets {
 		set([]string{"socket"}, Refuse(errEAFNOSUPPORT))

@@ -5,7 +5,6 @@
 # expect processes: none
 # expect[L1] processes: EACCES
 # expect sysv: ENOENT|ENOSYS
-# expect[L1,held] sysv: ok|ENOENT
 # expect abstract: ECONNREFUSED
 # expect[L1] abstract: EAFNOSUPPORT
 # expect datagram: ENOENT
