@@ -62,7 +62,7 @@ func (e *Engine) soFar(ctx context.Context, x *execution) (sandboxmcp.Result, er
 	if r == nil {
 		return e.pending(x), nil
 	}
-	done, err := inTurn(ctx, e.outputs, x.who.Namespace)
+	done, err := inTurn(ctx, e.outputs, x.who)
 	if err == nil {
 		defer done()
 	}

@@ -36,8 +36,8 @@ func (e *Engine) setKnown(known []sandboxmcp.Namespace) {
 
 // inTurn waits for a place in q. The namespaces take turns. The caller calls done when the
 // work has ended.
-func inTurn(ctx context.Context, q *queue.Queue, ns sandboxmcp.Namespace) (done func(), err error) {
-	t, err := q.Enter(ns, 0)
+func inTurn(ctx context.Context, q *queue.Queue, who sandboxmcp.Caller) (done func(), err error) {
+	t, err := q.Enter(who, 0)
 	if err != nil {
 		return nil, err
 	}

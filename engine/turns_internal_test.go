@@ -46,7 +46,7 @@ func TestWorkOfTheServerTakesTurns(t *testing.T) {
 		if got := codeOf(c.call(t.Context())); got != c.free {
 			t.Errorf("%s: got %q, want %q", name, got, c.free)
 		}
-		done, err := inTurn(t.Context(), c.q, "other")
+		done, err := inTurn(t.Context(), c.q, sandboxmcp.Caller{Namespace: "other"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestWorkOfTheServerTakesTurns(t *testing.T) {
 		}
 		var waiting []*queue.Ticket
 		for range maxInTurn {
-			w, err := c.q.Enter(who.Namespace, 0)
+			w, err := c.q.Enter(who, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,14 +94,14 @@ func TestEveryQueueLeavesAPlaceForOthers(t *testing.T) {
 	} {
 		all := q.Stats().MaxConcurrent
 		for range all - 1 {
-			if _, err := inTurn(t.Context(), q, "a"); err != nil {
+			if _, err := inTurn(t.Context(), q, sandboxmcp.Caller{Namespace: "a"}); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		if _, err := inTurn(over, q, "a"); codeOf(err) != sandboxmcp.CodeCancelled {
+		if _, err := inTurn(over, q, sandboxmcp.Caller{Namespace: "a"}); codeOf(err) != sandboxmcp.CodeCancelled {
 			t.Errorf("%s: number %d of a: got %v, want it to wait", name, all, err)
 		}
-		if done, err := inTurn(t.Context(), q, "b"); err != nil {
+		if done, err := inTurn(t.Context(), q, sandboxmcp.Caller{Namespace: "b"}); err != nil {
 			t.Errorf("%s: the first of b: got %v, want it admitted", name, err)
 		} else {
 			done()
@@ -110,7 +110,7 @@ func TestEveryQueueLeavesAPlaceForOthers(t *testing.T) {
 	next := e.cfg
 	next.Namespaces = nil
 	e.apply(next, host.Rules{})
-	if _, err := inTurn(t.Context(), e.cellInstalls, "a"); err != nil {
+	if _, err := inTurn(t.Context(), e.cellInstalls, sandboxmcp.Caller{Namespace: "a"}); err != nil {
 		t.Errorf("the settings name no other namespace anymore: got %v, want every place for a", err)
 	}
 }
@@ -124,7 +124,7 @@ func TestListsOfTheRecordTakeTurns(t *testing.T) {
 	}
 	defer func() { _ = e.Close() }()
 	for range maxScans - 1 {
-		if _, err := inTurn(t.Context(), e.scans, "a"); err != nil {
+		if _, err := inTurn(t.Context(), e.scans, sandboxmcp.Caller{Namespace: "a"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestListsOfTheRecordTakeTurns(t *testing.T) {
 	if _, err := e.Audit(t.Context(), sandboxmcp.Caller{Namespace: "b"}, sandboxmcp.AuditQuery{}); err != nil {
 		t.Errorf("a list of b: got %v, want it", err)
 	}
-	last, err := inTurn(t.Context(), e.scans, "b")
+	last, err := inTurn(t.Context(), e.scans, sandboxmcp.Caller{Namespace: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestLookUpsTakeTurns(t *testing.T) {
 		t.Errorf("a caller that has left: got %v, want cancelled", err)
 	}
 	for range maxOutputs - 1 {
-		if _, err = inTurn(t.Context(), e.outputs, "a"); err != nil {
+		if _, err = inTurn(t.Context(), e.outputs, sandboxmcp.Caller{Namespace: "a"}); err != nil {
 			t.Fatal(err)
 		}
 	}
