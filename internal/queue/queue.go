@@ -41,7 +41,7 @@ type Queue struct {
 	mu        sync.Mutex
 	active    int
 	has       map[holder]holding
-	seen      []sandboxmcp.Namespace       // namespaces that are not in cfg.Known, oldest first
+	seen      []sandboxmcp.Namespace // namespaces that are not in cfg.Known, oldest first
 	waiting   map[sandboxmcp.Namespace][]*Ticket
 	turn      []sandboxmcp.Namespace // namespaces with waiting requests; the first is next
 	short     []*Ticket              // admitted requests that wait for tasks, oldest first
