@@ -90,7 +90,7 @@ func TestFilesOfOneNamespaceLeaveRoom(t *testing.T) {
 		s := newSendings(100)
 		type begun struct {
 			*sending
-			reading context.Context //nolint:containedctx // of the sending
+			reading context.Context
 		}
 		begin := func(ns sandboxmcp.Namespace) begun {
 			d, reading, err := s.begin(t.Context(), ns, 50, httptest.NewRecorder())
