@@ -216,6 +216,7 @@ type Engine struct {
 	cellInstalls *queue.Queue // of those that a cell waits for
 	scans        *queue.Queue // of reads of the whole record
 	outputs      *queue.Queue // of copies of the output so far of a run
+	loads        *queue.Queue // of results that have ended
 	guard        *guard.Guard
 	counts       stats.Counts
 	limits       *limits.Policy
@@ -254,6 +255,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		live:   map[sandboxmcp.RequestID]*execution{},
 		parses: newTurns(maxParses), fetches: newTurns(maxFetches), commands: newTurns(maxCommands), hostFiles: newTurns(maxFiles),
 		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls), scans: newTurns(maxScans), outputs: queue.New(queue.Config{MaxConcurrent: maxOutputs, MaxWaiting: maxAsking}),
+		loads: queue.New(queue.Config{MaxConcurrent: maxLoads, MaxWaiting: maxAsking}),
 	}
 	e.inForce.Store(&cfg)
 	for _, b := range cfg.Backends {

@@ -90,7 +90,7 @@ func TestEveryQueueLeavesAPlaceForOthers(t *testing.T) {
 	cancel()
 	for name, q := range map[string]*queue.Queue{
 		"runs": e.queue, "parses": e.parses, "fetches": e.fetches, "commands": e.commands, "files of the host": e.hostFiles,
-		"installations": e.installs, "installations of cells": e.cellInstalls, "reads of the record": e.scans, "outputs so far": e.outputs,
+		"installations": e.installs, "installations of cells": e.cellInstalls, "reads of the record": e.scans, "outputs so far": e.outputs, "results": e.loads,
 	} {
 		all := q.Stats().MaxConcurrent
 		for range all - 1 {
@@ -200,5 +200,32 @@ func TestLookUpsTakeTurns(t *testing.T) {
 		if err := <-ended; codeOf(err) != sandboxmcp.CodeCancelled {
 			t.Errorf("a look-up of a: got %v, want cancelled", err)
 		}
+	}
+}
+
+// TestLookUpsOfResultsTakeTurns: results are large, and a namespace may ask for many at once. Another one gets its own
+// meanwhile.
+func TestLookUpsOfResultsTakeTurns(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), Namespaces: []sandboxmcp.Namespace{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for range maxLoads - 1 {
+		if _, err = inTurn(t.Context(), e.loads, sandboxmcp.Caller{Namespace: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(ctx context.Context, ns sandboxmcp.Namespace) sandboxmcp.Code {
+		_, err := e.Lookup(ctx, sandboxmcp.Caller{Namespace: ns}, sandboxmcp.Lookup{RequestID: "req-1"})
+		return codeOf(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := look(over, "a"); code != sandboxmcp.CodeCancelled {
+		t.Errorf("a further look-up of a: got %v, want it to wait", code)
+	}
+	if code := look(t.Context(), "b"); code != sandboxmcp.CodeRequestNotFound {
+		t.Errorf("a look-up of b: got %v, want %v", code, sandboxmcp.CodeRequestNotFound)
 	}
 }
