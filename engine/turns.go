@@ -28,6 +28,15 @@ func newTurns(n int) *queue.Queue {
 	return queue.New(queue.Config{MaxConcurrent: n, MaxWaiting: maxInTurn})
 }
 
+// known returns the namespaces for which places are kept. EveryNamespace stands for one that is not known: it has
+// no sessions and no runs, so a place is always kept for it.
+func (c *Config) known() []sandboxmcp.Namespace {
+	if !c.Strangers {
+		return c.Namespaces
+	}
+	return append([]sandboxmcp.Namespace{sandboxmcp.EveryNamespace}, c.Namespaces...)
+}
+
 // setKnown tells every queue which namespaces are in use. Each leaves a place for those that have none.
 func (e *Engine) setKnown(known []sandboxmcp.Namespace) {
 	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls, e.scans, e.outputs, e.loads} {

@@ -229,3 +229,44 @@ func TestLookUpsOfResultsTakeTurns(t *testing.T) {
 		t.Errorf("a look-up of b: got %v, want %v", code, sandboxmcp.CodeRequestNotFound)
 	}
 }
+
+// TestAPlaceIsKeptForStrangers: where tokens name namespaces, one that was not seen before finds a place for a run and for
+// a session.
+func TestAPlaceIsKeptForStrangers(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), Strangers: true, MaxSessions: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for n := 1; ; n++ {
+		over, cancel := context.WithTimeout(t.Context(), 0)
+		_, err = inTurn(over, e.scans, sandboxmcp.Caller{Namespace: "a"})
+		cancel()
+		if err != nil || n > maxScans {
+			break
+		}
+	}
+	if codeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("the last place of reads of the record: got %v for who has the others, want it to wait", err)
+	}
+	done, err := inTurn(t.Context(), e.scans, sandboxmcp.Caller{Namespace: "new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done()
+	claim := func(ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
+		_, _, err := e.sessions.Claim(t.Context(), sandboxmcp.Session{Namespace: ns, ID: id}, time.Hour, false)
+		return err
+	}
+	for _, id := range []sandboxmcp.SessionID{"1", "2", "3"} {
+		if err = claim("a", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err = claim("a", "4"); codeOf(err) != sandboxmcp.CodeMaxSessions {
+		t.Errorf("the last session of a: got %v, want max_sessions", err)
+	}
+	if err = claim("new", "1"); err != nil {
+		t.Errorf("the first session of another namespace: got %v, want it", err)
+	}
+}
