@@ -26,6 +26,9 @@ func (i Identity) Own() Namespace {
 // the name is not a valid namespace.
 func (i Identity) Caller(name string) (Caller, error) {
 	c := Caller{Namespace: i.Own(), Actor: i.Actor}
+	if len(i.Namespaces) > 1 && !i.Every {
+		c.Holder = i.Actor
+	}
 	if name == "" {
 		return c, nil
 	}
@@ -75,4 +78,5 @@ const EveryNamespace Namespace = "*"
 type Caller struct {
 	Namespace Namespace
 	Actor     string // recorded in the audit
+	Holder    string // the peer, if it holds several namespaces and not all: it has no more than others of what callers share
 }

@@ -28,7 +28,7 @@ func (e *Engine) Audit(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.Au
 	if err != nil {
 		return sandboxmcp.AuditPage{}, err
 	}
-	done, err := inTurn(ctx, e.scans, c.Namespace)
+	done, err := inTurn(ctx, e.scans, c)
 	if err != nil {
 		return sandboxmcp.AuditPage{}, err
 	}
@@ -47,7 +47,7 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	if c.Namespace != "" && c.Namespace != sandboxmcp.EveryNamespace {
 		return sandboxmcp.AuditReport{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the audit log of all namespaces may be verified only by a caller that holds them all")
 	}
-	done, err := inTurn(ctx, e.scans, sandboxmcp.EveryNamespace)
+	done, err := inTurn(ctx, e.scans, sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace})
 	if err != nil {
 		return sandboxmcp.AuditReport{}, err
 	}

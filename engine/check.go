@@ -44,7 +44,7 @@ func (e *Engine) check(ctx context.Context, c sandboxmcp.Caller, check sandboxmc
 	}
 	o := e.checkOptions(!check.NoFix)
 	if language != sandboxmcp.Python {
-		done, busy := inTurn(ctx, e.parses, c.Namespace)
+		done, busy := inTurn(ctx, e.parses, c)
 		if busy != nil {
 			return sandboxmcp.CodeReport{}, busy
 		}

@@ -85,6 +85,7 @@ type Config struct {
 	AllowSecretArtifacts bool                   // hand out files that contain a secret
 	RedactPII            bool                   // mask personal data too
 	Namespaces           []sandboxmcp.Namespace // namespaces in use besides Namespace
+	Strangers            bool                   // others than these may come, such as those of tokens: a place is kept for one
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
 	KeepBytes int64         // size of all stored runs of one namespace; 0: 1 GiB
@@ -216,6 +217,7 @@ type Engine struct {
 	cellInstalls *queue.Queue // of those that a cell waits for
 	scans        *queue.Queue // of reads of the whole record
 	outputs      *queue.Queue // of copies of the output so far of a run
+	loads        *queue.Queue // of results that have ended
 	guard        *guard.Guard
 	counts       stats.Counts
 	limits       *limits.Policy
@@ -254,6 +256,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		live:   map[sandboxmcp.RequestID]*execution{},
 		parses: newTurns(maxParses), fetches: newTurns(maxFetches), commands: newTurns(maxCommands), hostFiles: newTurns(maxFiles),
 		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls), scans: newTurns(maxScans), outputs: queue.New(queue.Config{MaxConcurrent: maxOutputs, MaxWaiting: maxAsking}),
+		loads: queue.New(queue.Config{MaxConcurrent: maxLoads, MaxWaiting: maxAsking}),
 	}
 	e.inForce.Store(&cfg)
 	for _, b := range cfg.Backends {
@@ -261,7 +264,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	e.queue = queue.New(queueConfig(cfg))
-	e.setKnown(cfg.Namespaces)
+	e.setKnown(cfg.known())
 	//nolint:contextcheck // work in the background lives as long as the engine
 	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
 	e.warm(ctx)
@@ -346,7 +349,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	//nolint:contextcheck // sessions live as long as the engine
-	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Known: cfg.Namespaces, Now: cfg.Now, Expired: e.expired})
+	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Known: cfg.known(), Now: cfg.Now, Expired: e.expired})
 	e.copies = session.NewCopies(e.copiesConfig())
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
 	return nil

@@ -166,7 +166,7 @@ func (e *Engine) enterLocked(x *execution) error {
 	if x.ticket != nil {
 		return nil
 	}
-	t, err := e.queue.Enter(x.who.Namespace, sizeOf(&x.req))
+	t, err := e.queue.Enter(x.who, sizeOf(&x.req))
 	if err != nil {
 		e.pressed(x.who.Namespace, 0, err)
 		return err

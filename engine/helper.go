@@ -68,7 +68,7 @@ func (e *Engine) runHelper(x *execution, h helper) (res sandboxmcp.Result, err e
 	}
 	if h.beside {
 		e.mu.Lock()
-		x.ticket = e.queue.EnterBeside(x.who.Namespace)
+		x.ticket = e.queue.EnterBeside(x.who)
 		e.mu.Unlock()
 	}
 	if err = e.admit(x); err != nil {

@@ -86,7 +86,7 @@ func (e *Engine) hostTurn(ctx context.Context, c sandboxmcp.Caller, q *queue.Que
 	if c, err = e.caller(c); err != nil {
 		return c, nil, nil, err
 	}
-	if done, err = inTurn(ctx, q, c.Namespace); err != nil {
+	if done, err = inTurn(ctx, q, c); err != nil {
 		return c, nil, nil, err
 	}
 	if masks, err = e.masks(ctx, c.Namespace, ""); err != nil { // only now: secrets may have come while it waited

@@ -18,7 +18,7 @@ func TestSecretsThatCameWhileAHostVerbWaited(t *testing.T) {
 	q := e.commands
 	others := make([]func(), q.Stats().MaxConcurrent)
 	for i := range others {
-		if others[i], err = inTurn(t.Context(), q, "other"); err != nil {
+		if others[i], err = inTurn(t.Context(), q, sandboxmcp.Caller{Namespace: "other"}); err != nil {
 			t.Fatal(err)
 		}
 		defer others[i]()

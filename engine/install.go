@@ -174,7 +174,7 @@ func (e *Engine) obtain(ctx context.Context, i *installation) error {
 		turns = e.cellInstalls
 	}
 	i.say("looking for " + i.short())
-	done, err := inTurn(ctx, turns, i.who.Namespace)
+	done, err := inTurn(ctx, turns, i.who)
 	if err != nil {
 		return err
 	}

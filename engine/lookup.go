@@ -62,7 +62,7 @@ func (e *Engine) soFar(ctx context.Context, x *execution) (sandboxmcp.Result, er
 	if r == nil {
 		return e.pending(x), nil
 	}
-	done, err := inTurn(ctx, e.outputs, x.who.Namespace)
+	done, err := inTurn(ctx, e.outputs, x.who)
 	if err == nil {
 		defer done()
 	}
@@ -89,7 +89,7 @@ func (e *Engine) Lookup(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.L
 	}
 	x := e.find(c.Namespace, q.RequestID)
 	if x == nil {
-		return e.keeper.Load(ctx, c.Namespace, q.RequestID, q.Content)
+		return e.load(ctx, c, q)
 	}
 	if q.Cancel && x.background {
 		x.cancel(errAsked)
@@ -113,6 +113,17 @@ func (e *Engine) Lookup(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.L
 	if x.err != nil {
 		return sandboxmcp.Result{}, x.err
 	}
+	return e.load(ctx, c, q)
+}
+
+// load returns the stored result of a request that has ended. Results are large, and a caller may ask for many
+// at once, so the namespaces take turns.
+func (e *Engine) load(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.Lookup) (sandboxmcp.Result, error) {
+	done, err := inTurn(ctx, e.loads, c)
+	if err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	defer done()
 	return e.keeper.Load(ctx, c.Namespace, q.RequestID, q.Content)
 }
 

@@ -75,7 +75,7 @@ func (e *Engine) claim(x *execution) error {
 	info := sandboxmcp.Session{ID: x.req.SessionID, Namespace: x.who.Namespace, Language: x.req.Language, Backend: x.req.Backend, Limits: x.limits, CreatedAt: e.cfg.Now().UTC().Round(0)}
 	s, newborn, err := e.sessions.Claim(x.ctx, info, x.req.Session.TTL, x.anew)
 	if err == nil && newborn {
-		if x.share, err = e.queue.Reserve(x.limits.MaxTasks()); err != nil {
+		if x.share, err = e.queue.Reserve(x.who, x.limits.MaxTasks()); err != nil {
 			_ = s.Furnish(x.ctx, nil, sandboxmcp.Session{})
 		}
 	}
@@ -289,7 +289,7 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 		return sandboxmcp.Session{}, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is being made by another request", sandboxmcp.Quote(string(x.req.SessionID)))
 	}
 	defer e.unclaim(x)
-	x.ticket = e.queue.EnterBeside(x.who.Namespace)
+	x.ticket = e.queue.EnterBeside(x.who)
 	defer x.ticket.Release()
 	if x.ticket.Wait(ctx, x.tasks()) != nil {
 		return sandboxmcp.Session{}, cancelledError(ctx)

@@ -17,9 +17,10 @@ const (
 	maxInstalls = 4  // installations of packages that are not known; each may take a gigabyte for what indexes list
 	maxScans    = 2  // reads of the whole record; each takes a connection of the store, which has more for what runs read
 	maxOutputs  = 2  // copies of the output so far of a run; each may take some 200 MiB
+	maxLoads    = 2  // results that are read; each may hold two streams and 64 MiB of files
 	maxInTurn   = 64 // further calls of a namespace that wait, of each kind
 
-	maxAsking = 4096 // further look-ups of a namespace that wait to copy an output; they hold nothing
+	maxAsking = 4096 // further look-ups of a namespace that wait to copy an output, or for a result; they hold nothing
 )
 
 // newTurns makes a queue for n calls at once. It knows no namespaces; see setKnown.
@@ -27,17 +28,26 @@ func newTurns(n int) *queue.Queue {
 	return queue.New(queue.Config{MaxConcurrent: n, MaxWaiting: maxInTurn})
 }
 
+// known returns the namespaces for which places are kept. EveryNamespace stands for one that is not known: it has
+// no sessions and no runs, so a place is always kept for it.
+func (c *Config) known() []sandboxmcp.Namespace {
+	if !c.Strangers {
+		return c.Namespaces
+	}
+	return append([]sandboxmcp.Namespace{sandboxmcp.EveryNamespace}, c.Namespaces...)
+}
+
 // setKnown tells every queue which namespaces are in use. Each queue leaves a place for namespaces that have none.
 func (e *Engine) setKnown(known []sandboxmcp.Namespace) {
-	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls, e.scans, e.outputs} {
+	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls, e.scans, e.outputs, e.loads} {
 		q.SetKnown(known)
 	}
 }
 
 // inTurn waits for a place in q. The namespaces take turns. The caller calls done when the
 // work has ended.
-func inTurn(ctx context.Context, q *queue.Queue, ns sandboxmcp.Namespace) (done func(), err error) {
-	t, err := q.Enter(ns, 0)
+func inTurn(ctx context.Context, q *queue.Queue, who sandboxmcp.Caller) (done func(), err error) {
+	t, err := q.Enter(who, 0)
 	if err != nil {
 		return nil, err
 	}

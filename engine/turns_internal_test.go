@@ -46,7 +46,7 @@ func TestWorkOfTheServerTakesTurns(t *testing.T) {
 		if got := codeOf(c.call(t.Context())); got != c.free {
 			t.Errorf("%s: got %q, want %q", name, got, c.free)
 		}
-		done, err := inTurn(t.Context(), c.q, "other")
+		done, err := inTurn(t.Context(), c.q, sandboxmcp.Caller{Namespace: "other"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestWorkOfTheServerTakesTurns(t *testing.T) {
 		}
 		var waiting []*queue.Ticket
 		for range maxInTurn {
-			w, err := c.q.Enter(who.Namespace, 0)
+			w, err := c.q.Enter(who, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,18 +90,18 @@ func TestEveryQueueLeavesAPlaceForOthers(t *testing.T) {
 	cancel()
 	for name, q := range map[string]*queue.Queue{
 		"runs": e.queue, "parses": e.parses, "fetches": e.fetches, "commands": e.commands, "files of the host": e.hostFiles,
-		"installations": e.installs, "installations of cells": e.cellInstalls, "reads of the record": e.scans, "outputs so far": e.outputs,
+		"installations": e.installs, "installations of cells": e.cellInstalls, "reads of the record": e.scans, "outputs so far": e.outputs, "results": e.loads,
 	} {
 		all := q.Stats().MaxConcurrent
 		for range all - 1 {
-			if _, err := inTurn(t.Context(), q, "a"); err != nil {
+			if _, err := inTurn(t.Context(), q, sandboxmcp.Caller{Namespace: "a"}); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		if _, err := inTurn(over, q, "a"); codeOf(err) != sandboxmcp.CodeCancelled {
+		if _, err := inTurn(over, q, sandboxmcp.Caller{Namespace: "a"}); codeOf(err) != sandboxmcp.CodeCancelled {
 			t.Errorf("%s: number %d of a: got %v, want it to wait", name, all, err)
 		}
-		if done, err := inTurn(t.Context(), q, "b"); err != nil {
+		if done, err := inTurn(t.Context(), q, sandboxmcp.Caller{Namespace: "b"}); err != nil {
 			t.Errorf("%s: the first of b: got %v, want it admitted", name, err)
 		} else {
 			done()
@@ -110,7 +110,7 @@ func TestEveryQueueLeavesAPlaceForOthers(t *testing.T) {
 	next := e.cfg
 	next.Namespaces = nil
 	e.apply(next, host.Rules{})
-	if _, err := inTurn(t.Context(), e.cellInstalls, "a"); err != nil {
+	if _, err := inTurn(t.Context(), e.cellInstalls, sandboxmcp.Caller{Namespace: "a"}); err != nil {
 		t.Errorf("the settings name no other namespace anymore: got %v, want every place for a", err)
 	}
 }
@@ -124,7 +124,7 @@ func TestListsOfTheRecordTakeTurns(t *testing.T) {
 	}
 	defer func() { _ = e.Close() }()
 	for range maxScans - 1 {
-		if _, err := inTurn(t.Context(), e.scans, "a"); err != nil {
+		if _, err := inTurn(t.Context(), e.scans, sandboxmcp.Caller{Namespace: "a"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestListsOfTheRecordTakeTurns(t *testing.T) {
 	if _, err := e.Audit(t.Context(), sandboxmcp.Caller{Namespace: "b"}, sandboxmcp.AuditQuery{}); err != nil {
 		t.Errorf("a list of b: got %v, want it", err)
 	}
-	last, err := inTurn(t.Context(), e.scans, "b")
+	last, err := inTurn(t.Context(), e.scans, sandboxmcp.Caller{Namespace: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestLookUpsTakeTurns(t *testing.T) {
 		t.Errorf("a caller that has left: got %v, want cancelled", err)
 	}
 	for range maxOutputs - 1 {
-		if _, err = inTurn(t.Context(), e.outputs, "a"); err != nil {
+		if _, err = inTurn(t.Context(), e.outputs, sandboxmcp.Caller{Namespace: "a"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -200,5 +200,73 @@ func TestLookUpsTakeTurns(t *testing.T) {
 		if err := <-ended; codeOf(err) != sandboxmcp.CodeCancelled {
 			t.Errorf("a look-up of a: got %v, want cancelled", err)
 		}
+	}
+}
+
+// TestLookUpsOfResultsTakeTurns: results are large, and a namespace may ask for many at once. Another one gets its own
+// meanwhile.
+func TestLookUpsOfResultsTakeTurns(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), Namespaces: []sandboxmcp.Namespace{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for range maxLoads - 1 {
+		if _, err = inTurn(t.Context(), e.loads, sandboxmcp.Caller{Namespace: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(ctx context.Context, ns sandboxmcp.Namespace) sandboxmcp.Code {
+		_, err := e.Lookup(ctx, sandboxmcp.Caller{Namespace: ns}, sandboxmcp.Lookup{RequestID: "req-1"})
+		return codeOf(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := look(over, "a"); code != sandboxmcp.CodeCancelled {
+		t.Errorf("a further look-up of a: got %v, want it to wait", code)
+	}
+	if code := look(t.Context(), "b"); code != sandboxmcp.CodeRequestNotFound {
+		t.Errorf("a look-up of b: got %v, want %v", code, sandboxmcp.CodeRequestNotFound)
+	}
+}
+
+// TestAPlaceIsKeptForStrangers: where tokens name namespaces, one that was not seen before finds a place for a run and for
+// a session.
+func TestAPlaceIsKeptForStrangers(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), Strangers: true, MaxSessions: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for n := 1; ; n++ {
+		over, cancel := context.WithTimeout(t.Context(), 0)
+		_, err = inTurn(over, e.scans, sandboxmcp.Caller{Namespace: "a"})
+		cancel()
+		if err != nil || n > maxScans {
+			break
+		}
+	}
+	if codeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("the last place of reads of the record: got %v for who has the others, want it to wait", err)
+	}
+	done, err := inTurn(t.Context(), e.scans, sandboxmcp.Caller{Namespace: "new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done()
+	claim := func(ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
+		_, _, err := e.sessions.Claim(t.Context(), sandboxmcp.Session{Namespace: ns, ID: id}, time.Hour, false)
+		return err
+	}
+	for _, id := range []sandboxmcp.SessionID{"1", "2", "3"} {
+		if err = claim("a", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err = claim("a", "4"); codeOf(err) != sandboxmcp.CodeMaxSessions {
+		t.Errorf("the last session of a: got %v, want max_sessions", err)
+	}
+	if err = claim("new", "1"); err != nil {
+		t.Errorf("the first session of another namespace: got %v, want it", err)
 	}
 }

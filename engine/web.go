@@ -93,7 +93,7 @@ func (e *Engine) FetchPage(ctx context.Context, c sandboxmcp.Caller, ask sandbox
 
 // fetch is FetchPage without its checks and the record.
 func (e *Engine) fetch(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.PageAsk) (sandboxmcp.Page, error) {
-	done, err := inTurn(ctx, e.fetches, c.Namespace)
+	done, err := inTurn(ctx, e.fetches, c)
 	if err != nil {
 		return sandboxmcp.Page{}, err
 	}
@@ -116,7 +116,7 @@ func (e *Engine) readPDF(ctx context.Context, c sandboxmcp.Caller, document []by
 
 // search is SearchWeb without its checks and the record.
 func (e *Engine) search(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.SearchAsk) (sandboxmcp.SearchResults, error) {
-	done, err := inTurn(ctx, e.fetches, c.Namespace)
+	done, err := inTurn(ctx, e.fetches, c)
 	if err != nil {
 		return sandboxmcp.SearchResults{}, err
 	}

@@ -202,7 +202,7 @@ func TestRESTRunsCarryTheirInput(t *testing.T) {
 		if d := diff(list(want), in); d != "" {
 			t.Errorf("%s: got another request (-want +got):\n%s", path, d)
 		}
-		if want := (sandboxmcp.Caller{Namespace: "team", Actor: "http key 1"}); caller != want {
+		if want := (sandboxmcp.Caller{Namespace: "team", Actor: "http key 1", Holder: "http key 1"}); caller != want {
 			t.Errorf("%s: got the caller %+v, want %+v", path, caller, want)
 		}
 	}

@@ -21,7 +21,8 @@ type Config struct {
 	MaxBytes int64 // bytes of the waiting requests of one namespace, if more than one waits; 0: not bounded
 
 	// Known are namespaces in use. The queue also remembers the last ones that have entered it. As long as one
-	// of these has no place, a namespace that has some leaves it one; of a single place none is kept.
+	// of these has no place, a namespace or a caller that has some leaves it one; of a single place none is kept.
+	// If there are several, each of them and each caller leaves tasks for the others.
 	Known []sandboxmcp.Namespace
 }
 
@@ -39,8 +40,8 @@ type Queue struct {
 
 	mu        sync.Mutex
 	active    int
-	places    map[sandboxmcp.Namespace]int // what each namespace has of active
-	seen      []sandboxmcp.Namespace       // namespaces that are not in cfg.Known, oldest first
+	has       map[holder]holding
+	seen      []sandboxmcp.Namespace // namespaces that are not in cfg.Known, oldest first
 	waiting   map[sandboxmcp.Namespace][]*Ticket
 	turn      []sandboxmcp.Namespace // namespaces with waiting requests; the first is next
 	short     []*Ticket              // admitted requests that wait for tasks, oldest first
@@ -52,7 +53,7 @@ type Queue struct {
 // New returns an empty queue.
 func New(cfg Config) *Queue {
 	cfg.MaxConcurrent, cfg.MaxWaiting = max(cfg.MaxConcurrent, 1), max(cfg.MaxWaiting, 1)
-	return &Queue{cfg: cfg, places: map[sandboxmcp.Namespace]int{}, waiting: map[sandboxmcp.Namespace][]*Ticket{}}
+	return &Queue{cfg: cfg, has: map[holder]holding{}, waiting: map[sandboxmcp.Namespace][]*Ticket{}}
 }
 
 // MostTasks returns the largest task limit that one sandbox may have; 0: tasks are not
@@ -74,6 +75,7 @@ func (q *Queue) SetKnown(known []sandboxmcp.Namespace) {
 	defer q.mu.Unlock()
 	q.cfg.Known = known
 	q.admitLocked()
+	q.fitLocked()
 }
 
 // seeLocked remembers a namespace that has a request. No place is kept for whoever holds every namespace.
@@ -87,34 +89,31 @@ func (q *Queue) seeLocked(ns sandboxmcp.Namespace) {
 	q.seen = append(q.seen, ns)
 }
 
-// keptLocked returns how many places are kept from a namespace for others.
-func (q *Queue) keptLocked(ns sandboxmcp.Namespace) int {
-	if q.places[ns] == 0 {
-		return 0
-	}
-	without := func(other sandboxmcp.Namespace) bool { return q.places[other] == 0 }
-	if slices.ContainsFunc(q.cfg.Known, without) || slices.ContainsFunc(q.seen, without) {
+// keptLocked returns how many places are kept from a request for other namespaces.
+func (q *Queue) keptLocked(who sandboxmcp.Caller) int {
+	without := func(other sandboxmcp.Namespace) bool { return q.has[holder{ns: other}].places == 0 }
+	if q.hasLocked(who).places > 0 && q.othersLocked(who.Namespace, without) {
 		return min(1, q.cfg.MaxConcurrent/2)
 	}
 	return 0
 }
 
-// roomLocked reports whether there is a place for a request of the namespace.
-func (q *Queue) roomLocked(ns sandboxmcp.Namespace) bool {
-	return q.active < q.cfg.MaxConcurrent && q.active+q.keptLocked(ns) < q.cfg.MaxConcurrent
+// roomLocked reports whether there is a place for a request.
+func (q *Queue) roomLocked(who sandboxmcp.Caller) bool {
+	return q.active < q.cfg.MaxConcurrent && q.active+q.keptLocked(who) < q.cfg.MaxConcurrent
 }
 
 // admitOneLocked gives a place to a ticket.
 func (q *Queue) admitOneLocked(t *Ticket) {
 	q.active++
-	q.places[t.ns]++
+	q.addLocked(t.who, holding{places: 1})
 	close(t.admitted)
 }
 
 // Ticket is a place in the queue, and later the admission itself.
 type Ticket struct {
 	q        *Queue
-	ns       sandboxmcp.Namespace
+	who      sandboxmcp.Caller
 	bytes    int64 // memory that the request holds while it waits
 	admitted chan struct{}
 
@@ -125,16 +124,17 @@ type Ticket struct {
 	fits   chan struct{} // closed when the ticket holds its tasks; nil: none were requested
 }
 
-// Enter adds a request of the namespace, which holds so many bytes of memory, to the queue.
+// Enter adds a request of a caller, which holds so many bytes of memory, to the queue.
 // It does not wait. If too many requests of the namespace wait already, or they hold too many
 // bytes, it fails with queue_full.
-func (q *Queue) Enter(ns sandboxmcp.Namespace, bytes int64) (*Ticket, error) {
+func (q *Queue) Enter(who sandboxmcp.Caller, bytes int64) (*Ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t := &Ticket{q: q, ns: ns, bytes: bytes, admitted: make(chan struct{})}
+	ns := who.Namespace
+	t := &Ticket{q: q, who: who, bytes: bytes, admitted: make(chan struct{})}
 	q.seeLocked(ns)
 	line := q.waiting[ns]
-	if len(line) == 0 && q.roomLocked(ns) { // then there is no room for those that wait
+	if len(line) == 0 && q.roomLocked(who) { // then there is no room for those that wait
 		q.admitOneLocked(t)
 		return t, nil
 	}
@@ -162,8 +162,8 @@ func bytesOf(line []*Ticket) (sum int64) {
 
 // EnterBeside returns a ticket that takes none of the MaxConcurrent places. Its Wait waits
 // for tasks only.
-func (q *Queue) EnterBeside(ns sandboxmcp.Namespace) *Ticket {
-	t := &Ticket{q: q, ns: ns, admitted: make(chan struct{}), beside: true}
+func (q *Queue) EnterBeside(who sandboxmcp.Caller) *Ticket {
+	t := &Ticket{q: q, who: who, admitted: make(chan struct{}), beside: true}
 	close(t.admitted)
 	return t
 }
@@ -236,13 +236,26 @@ func (t *Ticket) ask(tasks int) <-chan struct{} {
 	return fits
 }
 
-// fitLocked gives tasks to the waiting tickets strictly in their order, so that small
-// requests cannot delay a large one forever.
+// fitLocked gives tasks to the waiting tickets in their order, so that small requests cannot delay a large one
+// forever. Those whose holders have their share wait for their own tasks, and not those of others behind them.
 func (q *Queue) fitLocked() {
-	for len(q.short) > 0 && q.tasks+q.short[0].tasks <= q.cfg.MaxTasks {
-		t := q.short[0]
-		q.short = q.short[1:]
+	over := map[holder]bool{}
+	for i := 0; i < len(q.short); {
+		t := q.short[i]
+		all := holders(t.who)
+		if slices.ContainsFunc(all, func(h holder) bool { return over[h] }) || !q.mayLocked(t) {
+			for _, h := range all {
+				over[h] = true
+			}
+			i++
+			continue
+		}
+		if q.tasks+t.tasks > q.cfg.MaxTasks {
+			return
+		}
+		q.short = slices.Delete(q.short, i, i+1)
 		q.tasks += t.tasks
+		q.addLocked(t.who, holding{runs: t.tasks})
 		close(t.fits)
 	}
 }
@@ -259,7 +272,7 @@ func (t *Ticket) Place() int {
 	if i := slices.Index(t.q.short, t); i >= 0 {
 		return i + 1
 	}
-	return slices.Index(t.q.waiting[t.ns], t) + 1
+	return slices.Index(t.q.waiting[t.who.Namespace], t) + 1
 }
 
 // Leave removes the ticket from the queue, or ends an admission that was not used. Nothing
@@ -301,16 +314,14 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 		q.processed++
 	}
 	q.active--
-	if q.places[t.ns]--; q.places[t.ns] == 0 {
-		delete(q.places, t.ns)
-	}
+	q.addLocked(t.who, holding{places: -1})
 	q.admitLocked()
 }
 
 // admitLocked admits waiting requests while there is room for any of them.
 func (q *Queue) admitLocked() {
 	for {
-		i := slices.IndexFunc(q.turn, q.roomLocked)
+		i := slices.IndexFunc(q.turn, func(ns sandboxmcp.Namespace) bool { return q.roomLocked(q.waiting[ns][0].who) })
 		if i < 0 {
 			return
 		}
@@ -336,6 +347,7 @@ func (q *Queue) giveUpTasksLocked(t *Ticket) {
 		q.short = slices.Delete(q.short, i, i+1)
 	} else {
 		q.tasks -= t.tasks
+		q.addLocked(t.who, holding{runs: -t.tasks})
 	}
 	t.fits, t.tasks = nil, 0
 	q.fitLocked()
@@ -343,40 +355,44 @@ func (q *Queue) giveUpTasksLocked(t *Ticket) {
 
 func (q *Queue) leaveLocked(t *Ticket) {
 	t.done = true
-	line := slices.DeleteFunc(q.waiting[t.ns], func(x *Ticket) bool { return x == t })
+	ns := t.who.Namespace
+	line := slices.DeleteFunc(q.waiting[ns], func(x *Ticket) bool { return x == t })
 	if len(line) > 0 {
-		q.waiting[t.ns] = line
+		q.waiting[ns] = line
+		q.admitLocked() // the next one may be of a caller who has no place
 		return
 	}
-	delete(q.waiting, t.ns)
-	q.turn = slices.DeleteFunc(q.turn, func(ns sandboxmcp.Namespace) bool { return ns == t.ns })
+	delete(q.waiting, ns)
+	q.turn = slices.DeleteFunc(q.turn, func(other sandboxmcp.Namespace) bool { return other == ns })
 }
 
 // Share holds the tasks of a session's sandbox. A nil Share holds none. Its methods may be
 // called concurrently.
 type Share struct {
 	q     *Queue
+	who   sandboxmcp.Caller
 	tasks int
 	held  bool // Take has moved the tasks from a ticket; guarded by q.mu
 	over  bool // Release was called; guarded by q.mu
 }
 
-// Reserve reserves a share for a new session. It does not wait. If sessions would hold
-// more than half of all tasks, it fails with max_sessions. The session's first ticket
-// waits for the tasks, and Take moves them to the share.
-func (q *Queue) Reserve(tasks int) (*Share, error) {
+// Reserve reserves a share for a new session of a caller. It does not wait. If sessions would hold
+// more than half of all tasks, or those of the caller or its namespace more than they leave to others, it
+// fails with max_sessions. The session's first ticket waits for the tasks, and Take moves them to the share.
+func (q *Queue) Reserve(who sandboxmcp.Caller, tasks int) (*Share, error) {
 	if q.cfg.MaxTasks <= 0 {
 		return &Share{q: q}, nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	most := q.cfg.MaxTasks - q.cfg.MostTasks()
-	if q.kept+tasks > most {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "live sessions may have %d tasks; with the %d of this one that would exceed %d", q.kept, tasks, most).
+	q.seeLocked(who.Namespace)
+	if most := q.mostReservedLocked(who, tasks); q.kept+tasks > most {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "live sessions may have %d tasks, beside those that are left to other namespaces; with the %d of this one they would have %d", most, tasks, q.kept+tasks).
 			WithHint("terminate a session that is no longer needed, or set a lower max_processes").With("limit_tasks", most)
 	}
 	q.kept += tasks
-	return &Share{q: q, tasks: tasks}, nil
+	q.addLocked(who, holding{sessions: tasks})
+	return &Share{q: q, who: who, tasks: tasks}, nil
 }
 
 // Take moves the tasks of a ticket to the share, which holds them until its Release.
@@ -389,7 +405,9 @@ func (s *Share) Take(t *Ticket) {
 	if t.fits == nil || s.over || s.held {
 		return
 	}
+	s.q.addLocked(t.who, holding{runs: -t.tasks})
 	s.held, t.fits, t.tasks = true, nil, 0
+	s.q.fitLocked()
 }
 
 // Release returns the tasks of the share. Further calls do nothing.
@@ -404,10 +422,11 @@ func (s *Share) Release() {
 	}
 	s.over = true
 	s.q.kept -= s.tasks
+	s.q.addLocked(s.who, holding{sessions: -s.tasks})
 	if s.held {
 		s.q.tasks -= s.tasks
-		s.q.fitLocked()
 	}
+	s.q.fitLocked()
 }
 
 // Stats returns the state of the queue. Requests that wait for tasks count as

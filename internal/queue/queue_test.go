@@ -11,9 +11,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 )
 
+func of(ns sandboxmcp.Namespace) sandboxmcp.Caller { return sandboxmcp.Caller{Namespace: ns} }
+
 func enter(t *testing.T, q *queue.Queue, ns sandboxmcp.Namespace) *queue.Ticket {
 	t.Helper()
-	tk, err := q.Enter(ns, 0)
+	tk, err := q.Enter(of(ns), 0)
 	if err != nil {
 		t.Fatalf("enter %s: got %v, want a ticket", ns, err)
 	}
@@ -74,7 +76,7 @@ func TestRefusesWhenFull(t *testing.T) {
 	for range 3 {
 		enter(t, q, "x")
 	}
-	_, err := q.Enter("x", 0)
+	_, err := q.Enter(of("x"), 0)
 	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
 		t.Fatalf("err %v, want queue_full", err)
 	}
@@ -88,7 +90,7 @@ func TestRefusesWhenFull(t *testing.T) {
 // always wait, whatever its size, and those that run do not count.
 func TestRefusesTooManyWaitingBytes(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 10, MaxBytes: 100})
-	into := func(ns sandboxmcp.Namespace, bytes int64) (*queue.Ticket, error) { return q.Enter(ns, bytes) }
+	into := func(ns sandboxmcp.Namespace, bytes int64) (*queue.Ticket, error) { return q.Enter(of(ns), bytes) }
 	run, err := into("x", 1000)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +143,7 @@ func TestManyAtOnce(t *testing.T) {
 	now, most := 0, 0
 	for i := range n {
 		wg.Go(func() {
-			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b"}[i%2]), 0)
+			tk, err := q.Enter(of(sandboxmcp.Namespace([]string{"a", "b"}[i%2])), 0)
 			if err != nil || tk.Wait(t.Context(), 0) != nil {
 				t.Error("got a ticket that is not admitted, want it admitted")
 				return
@@ -196,7 +198,7 @@ func TestSetBounds(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 2})
 	enter := func() *queue.Ticket {
 		t.Helper()
-		k, err := q.Enter("a", 0)
+		k, err := q.Enter(of("a"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +214,7 @@ func TestSetBounds(t *testing.T) {
 	if got := third.Place(); got != 1 {
 		t.Errorf("the third: got place %d, want 1", got)
 	}
-	if _, err := q.Enter("a", 0); sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
+	if _, err := q.Enter(of("a"), 0); sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
 		t.Errorf("the fourth: got %v, want queue_full", err)
 	}
 	q.SetBounds(1, 1)

@@ -87,7 +87,7 @@ func TestWaitingForTasksCanBeCancelled(t *testing.T) {
 // one that would take more than half of all is refused with a hint.
 func TestSessionsHoldTheirShare(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 8, MaxWaiting: 8, MaxTasks: 100})
-	share, err := q.Reserve(40)
+	share, err := q.Reserve(of("x"), 40)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestSessionsHoldTheirShare(t *testing.T) {
 	mustFit(t, first, 40)
 	share.Take(first)
 	first.Release()
-	if _, err := q.Reserve(20); sandboxmcp.CodeOf(err) != sandboxmcp.CodeMaxSessions || sandboxmcp.AsError(err).Hint == "" {
+	if _, err := q.Reserve(of("x"), 20); sandboxmcp.CodeOf(err) != sandboxmcp.CodeMaxSessions || sandboxmcp.AsError(err).Hint == "" {
 		t.Errorf("a session of too many tasks: got %v, want max_sessions with a hint", err)
 	}
 	run := enter(t, q, "x")
@@ -118,11 +118,11 @@ func TestARunAlwaysFitsBesideSessions(t *testing.T) {
 	cfg := queue.Config{MaxConcurrent: 2, MaxWaiting: 8, MaxTasks: 101}
 	q := queue.New(cfg)
 	for {
-		s, err := q.Reserve(1)
+		s, err := q.Reserve(of("x"), 1)
 		if err != nil {
 			break
 		}
-		tk := q.EnterBeside("x")
+		tk := q.EnterBeside(of("x"))
 		mustFit(t, tk, 1)
 		s.Take(tk)
 		tk.Release()
@@ -138,7 +138,7 @@ func TestTasksAreNeverExceeded(t *testing.T) {
 	now, peak := 0, 0
 	for i := range n {
 		wg.Go(func() {
-			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b", "c"}[i%3]), 0)
+			tk, err := q.Enter(of(sandboxmcp.Namespace([]string{"a", "b", "c"}[i%3])), 0)
 			tasks := 1 + i%9
 			if err != nil || tk.Wait(t.Context(), tasks) != nil {
 				t.Error("got a ticket that is not admitted, want it admitted")

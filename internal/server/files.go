@@ -119,14 +119,14 @@ func (f *files) serve(w http.ResponseWriter, r *http.Request, rest string) {
 
 // sendSmall sends a file from memory. It returns an error if it has sent nothing.
 func (f *files) sendSmall(w http.ResponseWriter, r *http.Request, a asked) error {
-	d, err := f.sendings.begin(r.Context(), f.inMemory(), w)
+	d, ctx, err := f.sendings.begin(r.Context(), a.namespace, f.inMemory(), w)
 	if err != nil { // the client has disconnected
 		return nil //nolint:nilerr // nobody reads an answer
 	}
 	defer d.end()
-	got, data, err := f.read(r.Context(), a)
+	got, data, err := f.read(ctx, a)
 	if err != nil {
-		return err
+		return d.failure(err)
 	}
 	d.shrink(int64(len(data)))
 	if !isSum(got.SHA256) {
@@ -143,14 +143,14 @@ const sniffedBytes = 4 << 10
 // sendLarge sends a file of size bytes of a live session from a copy on disk. It returns an error
 // if it has sent nothing.
 func (f *files) sendLarge(w http.ResponseWriter, r *http.Request, a asked, size int64) error {
-	d, err := f.copies.begin(r.Context(), size, w)
+	d, ctx, err := f.copies.begin(r.Context(), a.namespace, size, w)
 	if err != nil { // the client has disconnected
 		return nil //nolint:nilerr // nobody reads an answer
 	}
 	defer d.end()
-	got, content, err := f.Engine.OpenFile(r.Context(), a.caller(), a.id, workDir+"/"+a.path, size)
+	got, content, err := f.Engine.OpenFile(ctx, a.caller(), a.id, workDir+"/"+a.path, size)
 	if err != nil {
-		return err
+		return d.failure(err)
 	}
 	defer content.Close()
 	head := make([]byte, sniffedBytes)

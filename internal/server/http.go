@@ -233,7 +233,7 @@ func (e *endpoint) openStream(w http.ResponseWriter, r *http.Request, id sandbox
 	mark := rand.Text()
 	st := &sseStream{id: id, transport: &countedTransport{
 		SSEServerTransport: &mcp.SSEServerTransport{Endpoint: messagesPath + "?session_id=" + mark, Response: w, MaxRequestBodyBytes: maxLine},
-		all:                &e.unanswered, calls: map[jsonrpc.ID]held{},
+		all:                &e.unanswered, caller: door.Principal(id), alone: door.Alone(id), calls: map[jsonrpc.ID]held{},
 	}}
 	defer st.transport.end()
 	h := w.Header()

@@ -44,7 +44,7 @@ func TestNamespacesOfKeys(t *testing.T) {
 		"modern": w.modernPeer, "legacy": func(key string) *peer { return w.legacyPeer(key, "2025-06-18") },
 	} {
 		for key, want := range map[string]sandboxmcp.Caller{
-			"ka": {Namespace: "team-a", Actor: "http key 1"}, "kb": {Namespace: "team-b", Actor: "http key 2"},
+			"ka": {Namespace: "team-a", Actor: "http key 1"}, "kb": {Namespace: "team-b", Actor: "http key 2", Holder: "http key 2"},
 		} {
 			p := open(key)
 			p.call("execute_code", map[string]any{"code": "1"})

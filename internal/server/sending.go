@@ -1,11 +1,16 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 const (
@@ -17,42 +22,55 @@ const (
 
 // sendings bounds the bytes of files that are held while clients receive them. If
 // a further file does not fit, the client that has received nothing for longest is
-// disconnected. If all clients make progress, the next file waits.
+// disconnected. If all clients make progress, the next file waits. The namespace that holds
+// least is served first, and after a while one that holds more loses a file for it.
 type sendings struct {
 	room  int64 // bytes
 	grace time.Duration
 	now   func() time.Time
 
-	mu    sync.Mutex
-	held  int64
-	list  map[*sending]struct{}
-	freed chan struct{} // closed when there is more room
+	mu      sync.Mutex
+	held    int64
+	of      map[sandboxmcp.Namespace]int64 // held by each namespace that holds some
+	list    map[*sending]struct{}
+	waiting []*sending    // oldest first
+	freed   chan struct{} // closed when there is more room
 }
 
 func newSendings(room int64) *sendings {
-	return &sendings{room: room, grace: stallGrace, now: time.Now, list: map[*sending]struct{}{}, freed: make(chan struct{})}
+	return &sendings{room: room, grace: stallGrace, now: time.Now, of: map[sandboxmcp.Namespace]int64{}, list: map[*sending]struct{}{}, freed: make(chan struct{})}
 }
 
 // sending is one response that holds a file.
 type sending struct {
 	all      *sendings
+	ns       sandboxmcp.Namespace // whose file it is
 	response *http.ResponseController
+	stop     context.CancelCauseFunc // ends the reading of the file
 
 	// Guarded by all.mu.
 	bytes int64
+	since time.Time // when it was admitted
 	began bool      // a piece was sent
 	moved time.Time // when the client last received a piece
 	cut   bool
 }
 
-// begin waits until a file of that size fits. The error is that of ctx. If it returns no
-// error, the caller must call end.
-func (s *sendings) begin(ctx context.Context, bytes int64, w http.ResponseWriter) (*sending, error) {
-	d := &sending{all: s, response: http.NewResponseController(w), bytes: bytes}
+// begin waits until a file of that size of the namespace fits. The error is that of ctx. If it returns no
+// error, the caller must call end. The file is read with the returned context.
+func (s *sendings) begin(ctx context.Context, ns sandboxmcp.Namespace, bytes int64, w http.ResponseWriter) (*sending, context.Context, error) {
+	d := &sending{all: s, ns: ns, response: http.NewResponseController(w), bytes: bytes}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, d)
+	s.mu.Unlock()
 	for {
 		freed, again := s.admit(d)
 		if freed == nil {
-			return d, nil
+			reading, stop := context.WithCancelCause(ctx)
+			s.mu.Lock()
+			d.stop = stop
+			s.mu.Unlock()
+			return d, reading, nil
 		}
 		t := time.NewTimer(again)
 		select {
@@ -60,23 +78,34 @@ func (s *sendings) begin(ctx context.Context, bytes int64, w http.ResponseWriter
 		case <-t.C: // check again whether a client has stalled
 		case <-ctx.Done():
 			t.Stop()
-			return nil, ctx.Err()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.waiting = slices.DeleteFunc(s.waiting, func(x *sending) bool { return x == d })
+			s.tellLocked() // it may be another one's turn
+			return nil, nil, ctx.Err()
 		}
 		t.Stop()
 	}
 }
 
-// admit adds a sending and returns nil. If it does not fit, admit disconnects a client that
-// has stalled. It then returns the channel to wait for and the longest time to wait.
+// admit adds a sending and returns nil. If it does not fit, or is not the next, admit may disconnect a client.
+// It then returns the channel to wait for and the longest time to wait.
 func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held+d.bytes <= s.room || len(s.list) == 0 {
-		s.held += d.bytes
+	next := slices.MinFunc(s.waiting, func(a, b *sending) int { return cmp.Compare(s.of[a.ns], s.of[b.ns]) }) // the oldest of those that are equal
+	switch {
+	case next != d:
+		return s.freed, s.grace
+	case s.held+d.bytes <= s.room || len(s.list) == 0:
+		s.waiting = slices.DeleteFunc(s.waiting, func(x *sending) bool { return x == d })
+		s.addLocked(d, d.bytes)
 		s.list[d] = struct{}{}
+		d.since = s.now()
+		s.tellLocked() // it is another one's turn
 		return nil, 0
 	}
-	var stalest *sending
+	var stalest, greedy *sending
 	for x := range s.list {
 		if x.cut {
 			return s.freed, s.grace // a client was already disconnected, so room will be free soon
@@ -84,16 +113,66 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 		if x.began && (stalest == nil || x.moved.Before(stalest.moved)) {
 			stalest = x
 		}
+		if s.of[x.ns] > s.of[d.ns] && (greedy == nil || s.longerLocked(x, greedy)) {
+			greedy = x
+		}
 	}
-	if stalest == nil {
-		return s.freed, s.grace
+	again = s.grace
+	if stalest != nil {
+		if again = s.grace - s.now().Sub(stalest.moved); again <= 0 {
+			stalest.cutLocked()
+			return s.freed, s.grace
+		}
 	}
-	if left := s.grace - s.now().Sub(stalest.moved); left > 0 {
-		return s.freed, left
+	if greedy != nil {
+		left := patience - s.now().Sub(greedy.since)
+		if left <= 0 {
+			greedy.cutLocked()
+			return s.freed, s.grace
+		}
+		again = min(again, left)
 	}
-	stalest.cut = true
-	_ = stalest.response.SetWriteDeadline(time.Unix(1, 0)) // ends a Write that waits for the client
-	return s.freed, s.grace
+	return s.freed, again
+}
+
+// longerLocked reports whether x is ended before y for another namespace: its own holds more, or it is held for longer.
+func (s *sendings) longerLocked(x, y *sending) bool {
+	if its, other := s.of[x.ns], s.of[y.ns]; its != other {
+		return its > other
+	}
+	return x.since.Before(y.since)
+}
+
+// addLocked changes what is held.
+func (s *sendings) addLocked(d *sending, bytes int64) {
+	s.held += bytes
+	if s.of[d.ns] += bytes; s.of[d.ns] == 0 {
+		delete(s.of, d.ns)
+	}
+}
+
+// errOthers ends the reading of a file.
+var errOthers = errors.New("other callers wait for room")
+
+// cutLocked ends a sending, whether its file is being read or sent.
+func (d *sending) cutLocked() {
+	d.cut = true
+	if !d.began && d.stop != nil {
+		d.stop(errOthers)
+	}
+	_ = d.response.SetWriteDeadline(time.Unix(1, 0)) // ends a Write that waits for the client
+}
+
+// failure returns the error of reading a file, of which nothing was sent.
+func (d *sending) failure(err error) error {
+	d.all.mu.Lock()
+	defer d.all.mu.Unlock()
+	if err == nil || !d.cut {
+		return err
+	}
+	_ = d.response.SetWriteDeadline(d.all.now().Add(pieceTimeout)) // for the refusal
+	return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "other callers waited for the file, which took longer than %v to read", patience).
+		WithHint("ask again").With("retry_after_seconds", 2).WithCause(err)
 }
 
 // shrink reduces the reserved bytes once the size of the file is known.
@@ -102,7 +181,7 @@ func (d *sending) shrink(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if bytes < d.bytes {
-		s.held -= d.bytes - bytes
+		s.addLocked(d, bytes-d.bytes)
 		d.bytes = bytes
 		s.tellLocked()
 	}
@@ -128,8 +207,9 @@ func (d *sending) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.list, d)
-	s.held -= d.bytes
+	s.addLocked(d, -d.bytes)
 	s.tellLocked()
+	d.stop(nil)
 }
 
 func (s *sendings) tellLocked() {

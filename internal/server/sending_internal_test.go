@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // TestAStalledClientMakesRoom: a client that takes nothing is cut off for another that
@@ -17,7 +19,7 @@ func TestAStalledClientMakesRoom(t *testing.T) {
 		s := newSendings(100)
 		begin := func(bytes int64) *sending {
 			t.Helper()
-			d, err := s.begin(t.Context(), bytes, httptest.NewRecorder())
+			d, _, err := s.begin(t.Context(), "a", bytes, httptest.NewRecorder())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,19 +66,72 @@ func TestAStalledClientMakesRoom(t *testing.T) {
 // TestAClientThatLeavesWaitsForNoRoom.
 func TestAClientThatLeavesWaitsForNoRoom(t *testing.T) {
 	s := newSendings(10)
-	d, err := s.begin(t.Context(), 10, httptest.NewRecorder())
+	d, _, err := s.begin(t.Context(), "a", 10, httptest.NewRecorder())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.begin(ctx, 1, httptest.NewRecorder()); !errors.Is(err, context.Canceled) {
+	if _, _, err := s.begin(ctx, "a", 1, httptest.NewRecorder()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want canceled", err)
 	}
 	d.end()
-	large, err := s.begin(t.Context(), 1000, httptest.NewRecorder()) // larger than all room: alone
+	large, _, err := s.begin(t.Context(), "a", 1000, httptest.NewRecorder()) // larger than all room: alone
 	if err != nil {
 		t.Fatal(err)
 	}
 	large.end()
+}
+
+// TestFilesOfOneNamespaceLeaveRoom: a namespace that holds nothing is served before those that wait and hold some, and
+// after a while one of these loses a file for it, whether that is read or sent.
+func TestFilesOfOneNamespaceLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSendings(100)
+		type begun struct {
+			*sending
+			reading context.Context
+		}
+		begin := func(ns sandboxmcp.Namespace) begun {
+			d, reading, err := s.begin(t.Context(), ns, 50, httptest.NewRecorder())
+			if err != nil {
+				t.Error(err)
+			}
+			return begun{d, reading}
+		}
+		read, sent := begin("greedy"), begin("greedy")
+		more, other := make(chan begun, 9), make(chan begun, 1)
+		for range cap(more) {
+			go func() { more <- begin("greedy") }()
+		}
+		synctest.Wait()
+		go func() { other <- begin("other") }()
+		for range 2 * patience / stallGrace { // the client takes its pieces
+			if sent.piece() != nil {
+				break
+			}
+			<-time.NewTimer(stallGrace / 2).C
+		}
+		synctest.Wait()
+		if got := context.Cause(read.reading); !errors.Is(got, errOthers) {
+			t.Errorf("the file that is read for long: got %v, want that others wait", got)
+		}
+		if got := sandboxmcp.CodeOf(read.failure(context.Canceled)); got != sandboxmcp.CodeQueueFull {
+			t.Errorf("its error: got %s, want queue_full", got)
+		}
+		read.end()
+		o := <-other // before those of the greedy one
+		if err := sent.piece(); err != nil {
+			t.Errorf("the other file, after there was room: got %v, want it sent", err)
+		}
+		o.end()
+		sent.end()
+		for range cap(more) {
+			d := <-more
+			d.end()
+		}
+		if s.held != 0 || len(s.of) != 0 || len(s.waiting) != 0 {
+			t.Errorf("got %d bytes held, of %v, and %d waiting at the end, want none", s.held, s.of, len(s.waiting))
+		}
+	})
 }

