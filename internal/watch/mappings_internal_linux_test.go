@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,6 +33,41 @@ func TestMappingsAreCounted(t *testing.T) {
 	}
 	if got := w.mappingsOf(true, "0"); got != 0 {
 		t.Errorf("of no process: got %d mappings, want none", got)
+	}
+}
+
+// TestMappingsOfLongNamesCountSeveralTimes: the list of them takes longer to read, so the count must not come later.
+func TestMappingsOfLongNamesCountSeveralTimes(t *testing.T) {
+	const more = 200
+	self, page := strconv.Itoa(os.Getpid()), os.Getpagesize()
+	dir := t.TempDir()
+	for range 3 {
+		dir = filepath.Join(dir, strings.Repeat("\n", 240)) // the kernel shows four bytes for each
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if err = f.Truncate(int64(2 * more * page)); err != nil {
+		t.Fatal(err)
+	}
+	before := mappingsIn(unix.AT_FDCWD, "/proc/"+self)
+	m, err := unix.Mmap(int(f.Fd()), 0, 2*more*page, unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(m) }()
+	for at := range more {
+		if err := unix.Mprotect(m[2*at*page:][:page], unix.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := mappingsIn(unix.AT_FDCWD, "/proc/"+self) - before; got < 8*2*more {
+		t.Errorf("got %d more mappings, want at least %d", got, 8*2*more)
 	}
 }
 

@@ -24,6 +24,10 @@ const (
 	// linkBytes are those of a link to the memory of an ancestor that the process was forked from.
 	linkBytes = 64
 
+	// mappingText is how many bytes of the list count as one mapping, if the list has more. Lines are shorter, except for those
+	// of files with long names. A program could choose such names to make a count take long, and the next one come late.
+	mappingText = 256
+
 	// mappingsRest is how much processor time a sandbox uses until its mappings are counted again, as a multiple of what the
 	// count took.
 	mappingsRest = 4
@@ -180,7 +184,8 @@ func (w *Group) mappingsOf(outside bool, path string) (n int64) {
 	return mappingsIn(w.slot.Dirs[jail.DirProc], path)
 }
 
-// mappingsIn returns how many mappings a process has, by its path in a directory.
+// mappingsIn returns how many mappings a process has, by its path in a directory. If the list has long lines, a mapping counts
+// as several; see mappingText.
 func mappingsIn(dir int, path string) (n int64) {
 	fd, err := unix.Openat(dir, path+"/maps", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -188,11 +193,13 @@ func mappingsIn(dir int, path string) (n int64) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	buf := make([]byte, 8<<10) // the kernel shows some 4 KiB at a time
+	var text int64
 	for {
 		got, err := unix.Read(fd, buf)
 		if got <= 0 || err != nil {
-			return n
+			return max(n, text/mappingText)
 		}
+		text += int64(got)
 		n += int64(bytes.Count(buf[:got], []byte{'\n'}))
 	}
 }
