@@ -55,7 +55,7 @@ func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 	checks = append(checks, b.weapons(ctx, sb)...)
 	for _, w := range iso.Weak {
 		if w != weakObjects && !strings.HasPrefix(w, "memory") { // no setting of the machine fixes weakObjects
-			checks = append(checks, sandboxmcp.Check{Name: "weak", Detail: w, Fix: "delegate a control group, or run the server as root"})
+			checks = append(checks, sandboxmcp.Check{Name: "weak", Detail: w, Fix: weakFix(w)})
 		}
 	}
 	return checks
@@ -133,6 +133,14 @@ func inContainer(root string) bool {
 		}
 	}
 	return false
+}
+
+// weakFix returns what helps against a weakness.
+func weakFix(weak string) string {
+	if weak == weakUIDs {
+		return "start the server outside of containers, or one server at a time"
+	}
+	return "delegate a control group, or run the server as root"
 }
 
 // fixFor returns the setting that usually fixes a failure with such a message.

@@ -28,3 +28,10 @@ func TestALimitThatIsNotHeldIsWeak(t *testing.T) {
 		}
 	}
 }
+
+// TestRandomIDsAreMendedByAnotherPlace: a server that chooses user ids at random is root and has control groups.
+func TestRandomIDsAreMendedByAnotherPlace(t *testing.T) {
+	if got := weakFix(weakUIDs); got == weakFix(weakObjects) || got == "" {
+		t.Errorf("random user ids: got the fix %q, want one of their own", got)
+	}
+}

@@ -61,6 +61,39 @@ func TestLocksOfAllSandboxesAreBounded(t *testing.T) {
 	}
 }
 
+// TestFewLocksEndNoSandbox, however many others hold: one caller may have many sandboxes.
+func TestFewLocksEndNoSandbox(t *testing.T) {
+	honest, l := &Target{}, locks{held: map[*Target]int{}}
+	l.held[honest] = fewLocks
+	for range allLocks / (fewLocks - 1) {
+		l.held[&Target{}] = fewLocks - 1
+	}
+	if got := l.over(); len(got) != 0 {
+		t.Errorf("many sandboxes with few locks: got %d of them ended, want none", len(got))
+	}
+	more := &Target{}
+	l.held[more] = fewLocks + 1
+	if got := l.over(); len(got) != 1 || got[more] == "" {
+		t.Errorf("one with more: got %v, want that alone", got)
+	}
+}
+
+// TestMappingsOfLockedFilesAreNoLocksOfAll: a program can lock the libraries that others map.
+func TestMappingsOfLockedFilesAreNoLocksOfAll(t *testing.T) {
+	honest, other, l := &Target{}, &Target{}, locks{held: map[*Target]int{}, mapped: map[*Target]int{}, unowned: maxLocks + 4}
+	l.addWholes(honest, wholes{open: 1, mapped: 4000})
+	for range 3 {
+		l.addWholes(&Target{}, wholes{open: 3000, mapped: 30})
+	}
+	if got := l.over(); len(got) != 1 || got[honest] != "" {
+		t.Errorf("got %v, want one of the three with most locks", got)
+	}
+	l.addWholes(other, wholes{open: 4000, mapped: 1000})
+	if got := l.over(); got[other] != "more than 4096 file locks" || l.held[honest] != 1 {
+		t.Errorf("got %v, and %d locks of the honest one, want the other ended for its own bound, and 1", got, l.held[honest])
+	}
+}
+
 // TestLocksElsewhereCountIfThereAreMany, also of sandboxes within their own bounds.
 func TestLocksElsewhereCountIfThereAreMany(t *testing.T) {
 	s := &Target{}

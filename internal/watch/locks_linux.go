@@ -24,7 +24,12 @@ type locks struct {
 
 	files   map[string]bool // device and inode of those of whole
 	unowned int             // of whole, those whose process is of no sandbox; set by add
+	mapped  map[*Target]int // what sandboxes may hold besides by mappings of files; set by addUnowned
 }
+
+// fewLocks is how many locks a sandbox may always hold, also if all sandboxes together hold too many: otherwise a caller
+// that has many sandboxes could spread its locks, and have an ordinary program of another caller ended.
+const fewLocks = 256
 
 // countLocks counts the locks of a text in the form of /proc/locks. The kernel writes
 // the list in pieces and finds its position by the line number. If locks are added meanwhile, it
@@ -109,11 +114,12 @@ func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int
 }
 
 // over returns the sandboxes that hold too many locks, with a description. If all others together hold more than
-// allLocks, those with most of them are among these.
+// allLocks, those with most of them are among these. Of others than its own, the locks of mappings do not count: every
+// program maps libraries, which another one can lock.
 func (l *locks) over() map[*Target]string {
 	found, sum := map[*Target]string{}, 0
 	for s, n := range l.held {
-		if n > maxLocks {
+		if n+l.mapped[s] > maxLocks {
 			found[s] = fmt.Sprintf("more than %d file locks", maxLocks)
 			continue
 		}
@@ -122,9 +128,12 @@ func (l *locks) over() map[*Target]string {
 	for sum > allLocks {
 		var most *Target
 		for s, n := range l.held {
-			if found[s] == "" && (most == nil || n > l.held[most]) {
+			if found[s] == "" && n > fewLocks && (most == nil || n > l.held[most]) {
 				most = s
 			}
+		}
+		if most == nil {
+			break
 		}
 		found[most] = fmt.Sprintf("%d file locks, where all sandboxes together have more than %d", l.held[most], allLocks)
 		sum -= l.held[most]
@@ -140,11 +149,32 @@ func (o *Objects) addUnowned(l *locks, all []*Target) (sure bool) {
 	if l.unowned <= maxLocks {
 		return sure
 	}
+	l.mapped = map[*Target]int{}
 	for _, s := range all {
-		n, done := ask(o, s, &s.wholes, "file locks", func() int { return s.countWhole() + s.countMapped(l.files) })
-		l.held[s], sure = max(l.held[s], min(n.value, l.unowned)), sure && done
+		n, done := ask(o, s, &s.wholes, "file locks", func() wholes {
+			n := wholes{open: s.countWhole()}
+			if n.open <= maxLocks {
+				n.mapped = s.countMapped(l.files)
+			}
+			return n
+		})
+		l.addWholes(s, n.value)
+		sure = sure && done
 	}
 	return sure
+}
+
+// wholes are the locks of whole files of a sandbox.
+type wholes struct {
+	open   int // descriptors that have one
+	mapped int // mappings of files that have one
+}
+
+// addWholes adds those of a sandbox. None of those that have no process of a sandbox is held twice.
+func (l *locks) addWholes(s *Target, n wholes) {
+	all := max(l.held[s], min(n.open+n.mapped, l.unowned))
+	l.held[s] = max(l.held[s], min(n.open, l.unowned))
+	l.mapped[s] = all - l.held[s]
 }
 
 // addRecords counts the record locks of sandboxes by process, for a list that is too long. sure is false if such a count

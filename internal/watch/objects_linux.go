@@ -81,13 +81,13 @@ type Target struct {
 	progress    progress // of epoll
 	directories beside[string]
 	sockets     beside[string]
-	socketsFrom time.Time   // earliest time of the next count of sockets; used by Objects.run alone
-	records     beside[int] // its record locks
-	wholes      beside[int] // its locks of whole files
-	mapped      beside[int] // its descriptors, and its mappings of files that have a lock of a whole file
-	files       beside[int] // its open files
-	devices     []uint64    // of its own file systems; used by Objects.run alone
-	ending      atomic.Bool // its programs are being ended
+	socketsFrom time.Time      // earliest time of the next count of sockets; used by Objects.run alone
+	records     beside[int]    // its record locks
+	wholes      beside[wholes] // its locks of whole files
+	mapped      beside[int]    // its descriptors, and its mappings of files that have a lock of a whole file
+	files       beside[int]    // its open files
+	devices     []uint64       // of its own file systems; used by Objects.run alone
+	ending      atomic.Bool    // its programs are being ended
 
 	unsure      int       // counts of epoll watches in a row that were unsure; used by Objects.run alone
 	transitFrom time.Time // when GrantWatches began to count again; used by GrantWatches alone
