@@ -20,10 +20,11 @@ type holding struct {
 	places   int // of the MaxConcurrent places
 	runs     int // tasks of runs, and of the first run of a session until its share has them
 	sessions int // tasks that are reserved for sessions
+	taken    int // part of sessions that Take has moved from runs
 }
 
-// tasks returns all tasks of a holder.
-func (h holding) tasks() int { return h.runs + h.sessions }
+// tasks returns all tasks that a holder has. A session that is being made counts once, with its first run.
+func (h holding) tasks() int { return h.runs + h.taken }
 
 // holders returns the holders that a request counts for. A caller with several namespaces counts once more, so
 // that it has no more than one with a single namespace.
@@ -41,6 +42,7 @@ func (q *Queue) addLocked(who sandboxmcp.Caller, more holding) {
 		has.places += more.places
 		has.runs += more.runs
 		has.sessions += more.sessions
+		has.taken += more.taken
 		if has == (holding{}) {
 			delete(q.has, h)
 		} else {
@@ -49,12 +51,11 @@ func (q *Queue) addLocked(who sandboxmcp.Caller, more holding) {
 	}
 }
 
-// hasLocked returns the most that a holder of a request has, of each kind.
+// hasLocked returns the most places that a holder of a request has, and the most tasks that are reserved for sessions.
 func (q *Queue) hasLocked(who sandboxmcp.Caller) (most holding) {
 	for _, h := range holders(who) {
 		has := q.has[h]
 		most.places = max(most.places, has.places)
-		most.runs = max(most.runs, has.runs)
 		most.sessions = max(most.sessions, has.sessions)
 	}
 	return most
@@ -75,11 +76,14 @@ func (q *Queue) leftLocked(ns sandboxmcp.Namespace, tasks int) int {
 	return max(tasks/4, min(usualTasks, tasks/2))
 }
 
-// mayLocked reports whether the holders of a ticket may have its tasks, as far as that is their own share. One that
-// has no run may always have one: it would wait for the end of its own sessions.
-func (q *Queue) mayLocked(t *Ticket) bool {
-	has := q.hasLocked(t.who)
-	return has.runs == 0 || has.tasks()+t.tasks <= q.cfg.MaxTasks-q.leftLocked(t.who.Namespace, q.cfg.MaxTasks)
+// fullLocked returns the holders of a ticket that may not have its tasks, because they would exceed their own share. One
+// that has no run may always have one: it would wait for the end of its own sessions.
+func (q *Queue) fullLocked(t *Ticket) []holder {
+	most := q.cfg.MaxTasks - q.leftLocked(t.who.Namespace, q.cfg.MaxTasks)
+	return slices.DeleteFunc(holders(t.who), func(h holder) bool {
+		has := q.has[h]
+		return has.runs == 0 || has.tasks()+t.tasks <= most
+	})
 }
 
 // mostReservedLocked returns how many tasks sessions may have together so that one more of that caller fits: less than

@@ -237,16 +237,16 @@ func (t *Ticket) ask(tasks int) <-chan struct{} {
 }
 
 // fitLocked gives tasks to the waiting tickets in their order, so that small requests cannot delay a large one
-// forever. Those whose holders have their share wait for their own tasks, and not those of others behind them.
+// forever. A ticket of a holder that has its share waits for that holder's own tasks. Later ones of that holder wait
+// behind it, and no others.
 func (q *Queue) fitLocked() {
 	over := map[holder]bool{}
 	for i := 0; i < len(q.short); {
 		t := q.short[i]
-		all := holders(t.who)
-		if slices.ContainsFunc(all, func(h holder) bool { return over[h] }) || !q.mayLocked(t) {
-			for _, h := range all {
-				over[h] = true
-			}
+		for _, h := range q.fullLocked(t) {
+			over[h] = true
+		}
+		if slices.ContainsFunc(holders(t.who), func(h holder) bool { return over[h] }) {
 			i++
 			continue
 		}
@@ -405,7 +405,7 @@ func (s *Share) Take(t *Ticket) {
 	if t.fits == nil || s.over || s.held {
 		return
 	}
-	s.q.addLocked(t.who, holding{runs: -t.tasks})
+	s.q.addLocked(t.who, holding{runs: -t.tasks, taken: s.tasks})
 	s.held, t.fits, t.tasks = true, nil, 0
 	s.q.fitLocked()
 }
@@ -422,10 +422,12 @@ func (s *Share) Release() {
 	}
 	s.over = true
 	s.q.kept -= s.tasks
-	s.q.addLocked(s.who, holding{sessions: -s.tasks})
+	less := holding{sessions: -s.tasks}
 	if s.held {
 		s.q.tasks -= s.tasks
+		less.taken = -s.tasks
 	}
+	s.q.addLocked(s.who, less)
 	s.q.fitLocked()
 }
 

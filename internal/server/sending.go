@@ -23,7 +23,8 @@ const (
 // sendings bounds the bytes of files that are held while clients receive them. If
 // a further file does not fit, the client that has received nothing for longest is
 // disconnected. If all clients make progress, the next file waits. The namespace that holds
-// least is served first, and after a while one that holds more loses a file for it.
+// least is served first, and after a while one that holds more loses a file for it, but not its
+// only one: otherwise namespaces with a large file each would end each other's, and none would be sent.
 type sendings struct {
 	room  int64 // bytes
 	grace time.Duration
@@ -113,7 +114,7 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 		if x.began && (stalest == nil || x.moved.Before(stalest.moved)) {
 			stalest = x
 		}
-		if s.of[x.ns] > s.of[d.ns] && (greedy == nil || s.longerLocked(x, greedy)) {
+		if s.of[x.ns] > max(s.of[d.ns], x.bytes) && (greedy == nil || s.longerLocked(x, greedy)) {
 			greedy = x
 		}
 	}

@@ -135,3 +135,34 @@ func TestFilesOfOneNamespaceLeaveRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestTheOnlyFileOfANamespaceIsSent: there is room for two of three namespaces with a file each, which take longer than
+// patience. Each is sent whole, in turn.
+func TestTheOnlyFileOfANamespaceIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSendings(100)
+		ended := make(chan error, 3)
+		for _, ns := range []sandboxmcp.Namespace{"a", "b", "c"} {
+			go func() {
+				d, _, err := s.begin(t.Context(), ns, 50, httptest.NewRecorder())
+				if err != nil {
+					ended <- err
+					return
+				}
+				defer d.end()
+				for range 4 * patience / stallGrace { // the client takes its pieces
+					if err = d.piece(); err != nil {
+						break
+					}
+					<-time.NewTimer(stallGrace / 2).C
+				}
+				ended <- err
+			}()
+		}
+		for range cap(ended) {
+			if err := <-ended; err != nil {
+				t.Errorf("the only file of a namespace: got %v, want it sent", err)
+			}
+		}
+	})
+}
