@@ -130,8 +130,12 @@ func (t *Table) keptLocked(ns sandboxmcp.Namespace) int {
 	if !have[ns] {
 		return 0
 	}
+	others := t.cfg.Known
+	if len(others) > 0 { // otherwise one caller uses all of them
+		others = slices.Concat(others, t.seen)
+	}
 	kept := 0
-	for _, other := range slices.Concat(t.cfg.Known, t.seen) {
+	for _, other := range others {
 		if !have[other] {
 			have[other] = true
 			kept++

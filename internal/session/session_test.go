@@ -203,6 +203,7 @@ func TestPlacesAreKeptForOthers(t *testing.T) {
 		{[]sandboxmcp.Namespace{"a", "a"}, map[sandboxmcp.Namespace]int{"a": 3, "b": 1}}, // b was seen
 		{[]sandboxmcp.Namespace{"a", "b"}, map[sandboxmcp.Namespace]int{"a": 3, "b": 1}},
 		{[]sandboxmcp.Namespace{"b", "c", "d", "e", "f"}, map[sandboxmcp.Namespace]int{"a": 2, "b": 1}},
+		{nil, map[sandboxmcp.Namespace]int{"a": 4, "b": 0}}, // both were seen, and nobody else has a namespace
 	} {
 		k.SetBounds(4, c.known)
 		for _, ns := range []sandboxmcp.Namespace{"a", "b"} {
