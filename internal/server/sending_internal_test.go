@@ -99,7 +99,9 @@ func TestFilesOfOneNamespaceLeaveRoom(t *testing.T) {
 			}
 			return begun{d, reading}
 		}
-		read, sent := begin("greedy"), begin("greedy")
+		read := begin("greedy")
+		<-time.NewTimer(time.Millisecond).C // it is held for longer than the next
+		sent := begin("greedy")
 		more, other := make(chan begun, 9), make(chan begun, 1)
 		for range cap(more) {
 			go func() { more <- begin("greedy") }()
