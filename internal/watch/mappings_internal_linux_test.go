@@ -172,6 +172,19 @@ func TestAProcessThatDoesNotAnswerCountsWithItsMost(t *testing.T) {
 	}
 }
 
+// TestPagesAboveTheLimitWaitForNoCount: the exact sum of their sizes follows, and a count could wait.
+func TestPagesAboveTheLimitWaitForNoCount(t *testing.T) {
+	w := &Group{outside: true}
+	now := map[string]seen{fmt.Sprint(os.Getpid(), " 0"): {path: strconv.Itoa(os.Getpid()), layout: "a", reserved: 1 << 30}}
+	w.mapped.look(now)
+	for room, counted := range map[int64]bool{-1: false, 0: true} {
+		w.mapped.at = time.Time{}
+		if w.mappings(now, time.Second, room); w.mapped.at.IsZero() == counted {
+			t.Errorf("room for %d bytes: got a count %t, want %t", room, !counted, counted)
+		}
+	}
+}
+
 // TestManyMappingsAreFound: processes whose address space has room for few are not counted, and those with more than they may
 // have are ended.
 func TestManyMappingsAreFound(t *testing.T) {

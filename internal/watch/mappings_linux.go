@@ -123,14 +123,15 @@ func (m *mapped) due(used time.Duration, now time.Time) bool {
 }
 
 // mappings returns the memory of the mappings of the living processes. It counts them if they may take more than room, or if
-// memory has outlived its process, and a count is due. Otherwise the last count holds.
+// memory has outlived its process, and a count is due. Otherwise the last count holds. If room is negative, the pages alone seem
+// to exceed the limit. The exact sum then follows, which counts mappings itself, and must not wait for a count here.
 func (w *Group) mappings(now map[string]seen, used time.Duration, room int64) (sum int64) {
 	m := &w.mapped
 	var most int64
 	for id, s := range now {
 		most += m.mostOf(id, s)
 	}
-	if (most > room || len(w.outlived.left) > 0) && m.due(used, time.Now()) {
+	if (room >= 0 && most > room || len(w.outlived.left) > 0) && m.due(used, time.Now()) {
 		w.countMappings(now, used, room)
 	}
 	for id, s := range now {
