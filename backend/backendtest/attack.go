@@ -131,11 +131,15 @@ func compare(t *testing.T, out string, want map[string]string, strict bool) {
 	}
 }
 
+// canary begins the names of canaries in a directory that every user may write to. Its name is not the product's: the acceptance
+// kit, which may run beside, takes such a file for one that a server has left.
+const canary = "/var/tmp/smcp-canary-"
+
 // canaries returns files that the test made outside of every sandbox and that every user of the
 // host may read.
 func (s *suite) canaries() []string {
 	list := []string{filepath.Join(s.dir, "canary")}
-	if e, err := filepath.Glob("/var/tmp/sandboxmcp-canary-" + filepath.Base(filepath.Dir(s.dir)) + "*"); err == nil {
+	if e, err := filepath.Glob(canary + filepath.Base(filepath.Dir(s.dir)) + "*"); err == nil {
 		list = append(list, e...)
 	}
 	return list
@@ -165,7 +169,7 @@ func (s *suite) interlock(t *testing.T, x *box) {
 // attacks runs every payload in a sandbox of its own.
 func (s *suite) attacks(t *testing.T) {
 	s.needWalls(t)
-	extra := "/var/tmp/sandboxmcp-canary-" + filepath.Base(filepath.Dir(s.dir)) + rand.Text()
+	extra := canary + filepath.Base(filepath.Dir(s.dir)) + rand.Text()
 	if f, err := os.OpenFile(extra, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err == nil {
 		_, _ = f.WriteString("canary")
 		_ = f.Close()
