@@ -131,3 +131,29 @@ func TestAttackAKillDoesNotWaitForTheWatch(t *testing.T) {
 		<-stopped
 	})
 }
+
+// TestLateAnswersAreKeptWhileProgramsAreStopped: on a busy machine each answer may be late. One that began before is not
+// kept, because the programs still ran.
+func TestLateAnswersAreKeptWhileProgramsAreStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e exact
+		read := func() (int64, reading) {
+			return e.read("2", func() (int64, bool) { <-time.NewTimer(time.Second).C; return 7, true }, time.Millisecond)
+		}
+		expect := func(when string, n int64, want reading) {
+			t.Helper()
+			if got, how := read(); got != n || how != want {
+				t.Errorf("%s: got %d, %d, want %d, %d", when, got, how, n, want)
+			}
+		}
+		expect("while they run", 0, late)
+		e.keep()
+		<-time.NewTimer(2 * time.Second).C
+		expect("after the answer of a reading before the stop", 0, late)
+		<-time.NewTimer(2 * time.Second).C
+		expect("after the answer", 7, exactly)
+		e.drop()
+		expect("when they run again", 0, late)
+		e.reads.Wait()
+	})
+}

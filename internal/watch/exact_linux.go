@@ -23,6 +23,26 @@ type exact struct {
 	reads sync.WaitGroup
 	mu    sync.Mutex
 	busy  map[string]bool // processes whose reading has not ended; guarded by mu
+
+	// The answers of readings that began after keep, also of late ones; -1: the process shows no size. nil: answers are
+	// not kept. Guarded by mu, as is round, the number of calls of keep.
+	answers map[string]int64
+	round   int
+}
+
+// keep keeps answers until drop. The programs are stopped meanwhile, so that an answer stays right. On a busy machine each
+// answer may come late, and would otherwise never count.
+func (e *exact) keep() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.answers = map[string]int64{}
+	e.round++
+}
+
+func (e *exact) drop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.answers = nil
 }
 
 // A sum waits for the first late process for mostPatience, and for each further one half as long, but
@@ -123,44 +143,54 @@ const (
 
 // read returns the size of a process.
 func (e *exact) read(p string, exactSize func() (int64, bool), patience time.Duration) (size int64, how reading) {
-	if !e.take(p) {
-		return 0, pending
-	}
-	answer := make(chan int64, 1)
-	e.reads.Go(func() {
-		defer e.give(p)
-		if n, ok := exactSize(); ok {
+	n, round, how := e.take(p)
+	if how == late {
+		answer := make(chan int64, 1)
+		e.reads.Go(func() {
+			n, ok := exactSize()
+			if !ok {
+				n = -1
+			}
+			e.give(p, round, n)
 			answer <- n
-		} else {
-			answer <- -1
+		})
+		var done bool
+		if n, done = await(answer, patience); done {
+			how = exactly
 		}
-	})
-	switch n, done := await(answer, patience); {
-	case !done:
-		return 0, late
-	case n < 0:
-		return 0, nothing
-	default:
-		return n, exactly
 	}
+	if how != exactly {
+		return 0, how
+	}
+	if n < 0 {
+		return 0, nothing
+	}
+	return n, exactly
 }
 
-// take reports whether no reading of the process is under way, and begins one.
-func (e *exact) take(p string) bool {
+// take begins a reading of the process and returns late, unless there is an answer or a reading is under way.
+func (e *exact) take(p string) (answer int64, round int, how reading) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if n, kept := e.answers[p]; kept {
+		return n, 0, exactly
+	}
 	if e.busy[p] {
-		return false
+		return 0, 0, pending
 	}
 	if e.busy == nil {
 		e.busy = map[string]bool{}
 	}
 	e.busy[p] = true
-	return true
+	return 0, e.round, late
 }
 
-func (e *exact) give(p string) {
+// give ends a reading that began in a round.
+func (e *exact) give(p string, round int, answer int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.busy, p)
+	if e.answers != nil && e.round == round {
+		e.answers[p] = answer
+	}
 }

@@ -21,6 +21,8 @@ func (w *Group) exactly(limit int64) (sum int64, ok bool) {
 	if sure || sum <= limit {
 		return sum, true
 	}
+	w.exact.keep()
+	defer w.exact.drop()
 	sum, ok = settle(limit, settling{w.halt, w.taken, func() (int64, bool) { return w.sum(limit) }, w.quit})
 	if !ok || sum <= limit { // otherwise they are ended
 		w.goOn()
