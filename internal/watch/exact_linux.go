@@ -147,12 +147,12 @@ func (e *exact) read(p string, exactSize func() (int64, bool), patience time.Dur
 	if how == late {
 		answer := make(chan int64, 1)
 		e.reads.Go(func() {
-			n, ok := exactSize()
+			size, ok := exactSize()
 			if !ok {
-				n = -1
+				size = -1
 			}
-			e.give(p, round, n)
-			answer <- n
+			e.give(p, round, size)
+			answer <- size
 		})
 		var done bool
 		if n, done = await(answer, patience); done {
