@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -233,7 +234,8 @@ func TestConformanceForked(t *testing.T) {
 			}
 		})
 	}
-	if all < 50 {
+	// A law that is tried alone may start no interpreter that is forked.
+	if some := strings.Contains(flag.Lookup("test.run").Value.String(), "/"); all < 50 && !some {
 		t.Errorf("forks: got %d, want at least 50, or the test shows nothing", all)
 	}
 	t.Logf("%d forks", all)
