@@ -247,7 +247,7 @@ func TestAPlaceIsKeptForStrangers(t *testing.T) {
 		}
 	}
 	if codeOf(err) != sandboxmcp.CodeCancelled {
-		t.Errorf("the last place of reads of the record: got %v for who has the others, want it to wait", err)
+		t.Errorf("the last place for reads of the record: got %v for the namespace that has all other places, want it to wait", err)
 	}
 	done, err := inTurn(t.Context(), e.scans, sandboxmcp.Caller{Namespace: "new"})
 	if err != nil {

@@ -199,8 +199,8 @@ func mappingsAreMemory(t *testing.T, s *suite) {
 	}
 }
 
-// mappingsAreCounted: the kernel visits each mapping to end a process, so a sandbox with very many is ended, whatever memory it
-// may have (D33).
+// mappingsAreCounted: a sandbox with more than the greatest number of mappings is ended, even if its memory limit is
+// large, because the kernel visits each mapping when a process ends (D33).
 func mappingsAreCounted(t *testing.T, s *suite) {
 	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 1024 * mib })
 	s.interlock(t, x)

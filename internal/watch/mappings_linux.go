@@ -159,12 +159,12 @@ func (w *Group) countMappings(now map[string]seen, used time.Duration, room int6
 		switch how {
 		case exactly:
 			k.bytes = size
-		case late:
-			patience = max(patience/2, leastPatience)
-			k.bytes, sure = m.mostOf(id, s), false
-		case pending:
+		case late, pending:
 			k.bytes, sure = m.mostOf(id, s), false
 		case nothing:
+		}
+		if how == late {
+			patience = max(patience/2, leastPatience)
 		}
 		m.kept[id] = k
 		if sum += k.bytes; sum > room {
