@@ -72,7 +72,7 @@ func (b *bed) modes(ctx context.Context) []mode {
 		if err != nil {
 			files = []mode{{rows: []string{rowCLI}, skip: err.Error()}}
 		}
-		bare = append(bare, files[0])
+		bare = append(bare, files[0], b.loopMode(python))
 		rest = append(rest, files[1:]...)
 		rest = append(rest, b.serverModes(ctx, python)...)
 		rest = append(rest, b.httpModes(ctx, python)...)

@@ -179,7 +179,7 @@ func (b *bed) loads(ctx context.Context) []load {
 	if err != nil {
 		skip = err.Error()
 	}
-	out = append(out, with(inSession(python), all, sessions, skip, hello, true))
+	out = append(out, b.loopLoad(python, all), with(inSession(python), all, sessions, skip, hello, true))
 	out = append(out, b.httpLoads(python, []int{1, 8})...)
 	judge := func(name, code string, at []int) load {
 		l := load{name: name, at: at, skip: b.judge.skip}
