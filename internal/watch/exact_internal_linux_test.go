@@ -22,8 +22,8 @@ func TestAttackLockedProcessesDoNotBlindTheWatch(t *testing.T) {
 		for i := range locked + honest {
 			all = append(all, strconv.Itoa(i))
 		}
-		open := func(p string) (int64, func() (int64, bool)) {
-			return resident, func() (int64, bool) {
+		open := func(p string) (func() int64, func() (int64, bool)) {
+			return func() int64 { return resident }, func() (int64, bool) {
 				if i, _ := strconv.Atoi(p); i < locked {
 					<-free
 				}
@@ -104,6 +104,38 @@ func TestAnOrdinaryProcessHasNoMoreThanItsMappings(t *testing.T) {
 	pss, shown := field(rollup, "Pss")
 	if size, ok := sizeOf(read("status"), rollup, read("status")); size != pss || !ok || !shown || pss == 0 {
 		t.Errorf("got %d bytes, %v, want the %d of its mappings", size, ok, pss)
+	}
+}
+
+// TestAProcessThatEndsMeanwhileCountsNothing: it was listed, and shows nothing when it is read. Programs that fork often
+// would seem to have another copy of their memory.
+func TestAProcessThatEndsMeanwhileCountsNothing(t *testing.T) {
+	child := exec.CommandContext(t.Context(), "cat")
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w, p := &Group{outside: true}, strconv.Itoa(child.Process.Pid)
+	s, _ := w.see(p)
+	id := p + " " + s.start
+	if n := w.residentOf(p, id); n == 0 {
+		t.Error("a living process: got no memory")
+	}
+	if n := w.residentOf(p, p+" 1"); n != 0 {
+		t.Errorf("another process of the same number: got %d bytes", n)
+	}
+	var e exact
+	sum, sure := e.sum([]string{p}, math.MaxInt64, func(string) (func() int64, func() (int64, bool)) {
+		return func() int64 { return w.residentOf(p, id) }, func() (int64, bool) {
+			_, _ = in.Close(), child.Wait()
+			return sizeOf("", w.read(p, "smaps_rollup"), "")
+		}
+	})
+	if sum != 0 || !sure {
+		t.Errorf("an ended process: got %d bytes, sure %v, want none", sum, sure)
 	}
 }
 

@@ -52,21 +52,43 @@ const (
 	leastPatience = 5 * time.Millisecond
 )
 
-// sum adds up the memory of all processes exactly, and that of their mappings. sure is false if it counts a process with all
-// of its resident memory, and the most mappings that it may have, because that does not answer. A sum that is surely above
-// limit may lack processes.
+// sum adds up the memory of all processes exactly, and that of their mappings, and what processes have left behind. sure is
+// false if it counts a process with all of its resident memory, and the most mappings that it may have, because that does
+// not answer, or if there is something left behind. A sum that is surely above limit may lack processes.
 func (w *Group) sum(limit int64) (sum int64, sure bool) {
-	return w.exact.sum(w.apart(w.processes()), limit, func(p string) (resident int64, size func() (int64, bool)) {
+	sum, sure = w.exact.sum(w.apart(w.processes()), limit, func(p string) (resident func() int64, size func() (int64, bool)) {
 		seen, _ := w.see(p)
 		outside, path, id := w.outside, seen.path, p+" "+seen.start
 		each := w.mapped.each(id)
-		return seen.resident + w.mapped.mostOf(id, seen), func() (int64, bool) {
+		resident = func() int64 { return w.residentOf(p, id) }
+		return resident, func() (int64, bool) {
 			before := w.readFrom(outside, path, "status")
 			rollup := w.readFrom(outside, path, "smaps_rollup")
 			size, ok := sizeOf(before, rollup, w.readFrom(outside, path, "status"))
 			return size + each*w.mappingsOf(outside, path), ok
 		}
 	})
+	return withLeft(sum, sure, limit, w.outlived.still)
+}
+
+// residentOf returns the resident memory of a process, and that of the most mappings that it may have. A process that has
+// ended since has none, also if another one has its number: what it has left behind counts as such.
+func (w *Group) residentOf(p, id string) int64 {
+	s, ok := w.see(p)
+	if !ok || p+" "+s.start != id {
+		return 0
+	}
+	return s.resident + w.mapped.mostOf(id, s)
+}
+
+// withLeft adds to a sum what processes have left behind. That counts with all that was resident, although others may share
+// it, and it may be there only because the watch itself reads it at the moment. So it is not sure.
+func withLeft(sum int64, sure bool, limit int64, left func() int64) (int64, bool) {
+	if sure && sum > limit {
+		return sum, true
+	}
+	n := left()
+	return sum + n, sure && n == 0
 }
 
 // sizeOf returns the PSS that a rollup shows, plus the anonymous pages that no mapping shows. before and after are the
@@ -108,10 +130,10 @@ var inexact = sync.OnceValue(func() int64 {
 	return int64(n*max(32, 2*n)) * int64(os.Getpagesize())
 })
 
-// sum adds up the memory of processes. open returns the resident memory of one and a function that reads
-// its exact size, which may block. sure is false if the size of a process was not read. sum stops once it is surely above
+// sum adds up the memory of processes. open returns functions for the resident memory of one and for its exact size, which
+// may block. sure is false if the size of a process was not read. sum stops once it is surely above
 // limit.
-func (e *exact) sum(processes []string, limit int64, open func(p string) (resident int64, size func() (int64, bool))) (sum int64, sure bool) {
+func (e *exact) sum(processes []string, limit int64, open func(p string) (resident func() int64, size func() (int64, bool))) (sum int64, sure bool) {
 	sure = true
 	patience := mostPatience
 	for _, p := range processes {
@@ -121,7 +143,7 @@ func (e *exact) sum(processes []string, limit int64, open func(p string) (reside
 			patience = max(patience/2, leastPatience)
 		}
 		if how != exactly {
-			size = resident
+			size = resident() // read now: it may have ended since it was listed
 		}
 		sum, sure = sum+size, sure && (how == exactly || how == nothing)
 		if sure && sum > limit {

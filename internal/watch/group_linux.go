@@ -150,9 +150,10 @@ func (w *Group) look() bool {
 	reaped := w.slot.CPU()
 	cpu := w.spent.look(used, reaped)
 	w.mapped.look(now)
-	files, rest := w.files(), w.outlived.look(now, &family{w: w})
-	kernel := w.mappings(now, cpu+reaped, w.limits.MemoryBytes-rss-files-rest)
-	rest += kernel
+	rss += w.outlived.look(now, &family{w: w})
+	files := w.files()
+	kernel := w.mappings(now, cpu+reaped, w.limits.MemoryBytes-rss-files)
+	rest := kernel
 	if rss+files+rest+reserved/tableShare > w.limits.MemoryBytes {
 		rest += w.pageTables(processes)
 	}

@@ -147,8 +147,8 @@ func TestASumAboveTheLimitReadsNoMore(t *testing.T) {
 	for limit, want := range map[int64]int{100: 3, math.MaxInt64: 5} {
 		var e exact
 		var read []string
-		sum, sure := e.sum(strings.Fields("1 2 3 4 5"), limit, func(p string) (int64, func() (int64, bool)) {
-			return 90, func() (int64, bool) { read = append(read, p); return 40, true }
+		sum, sure := e.sum(strings.Fields("1 2 3 4 5"), limit, func(p string) (func() int64, func() (int64, bool)) {
+			return func() int64 { return 90 }, func() (int64, bool) { read = append(read, p); return 40, true }
 		})
 		if len(read) != want || sum != int64(want)*40 || !sure {
 			t.Errorf("limit %d: got %d, sure %t, of %v, want that of %d processes", limit, sum, sure, read, want)

@@ -88,6 +88,11 @@ func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 		}
 	}
 	o.kept = next
+	return o.still()
+}
+
+// still returns how much of the memory that processes have left behind is still there.
+func (o *outlived) still() (sum int64) {
 	still := o.left[:0]
 	for _, h := range o.left {
 		if !h.there() {

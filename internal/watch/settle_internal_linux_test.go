@@ -53,3 +53,43 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 		})
 	}
 }
+
+// TestMemoryThatIsLeftForAMomentEndsNoProgram: a fork that ends while the watch reads it seems to leave a second copy of
+// what it shared. What stays while the programs are stopped counts.
+func TestMemoryThatIsLeftForAMomentEndsNoProgram(t *testing.T) {
+	const limit, living = 100, 70
+	for name, c := range map[string]struct {
+		living int64
+		stays  time.Duration
+		want   int64
+		within time.Duration
+	}{
+		"ForAMoment":    {living, 50 * time.Millisecond, living, 3 * settleEvery},
+		"Stays":         {living, time.Hour, 2 * living, settleLimit + settleEvery},
+		"AboveItsLimit": {limit + 1, time.Hour, limit + 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				got, ok := settle(limit, settling{
+					halt:  func() (halted, ended bool) { return true, false },
+					taken: func() int64 { return living },
+					sum: func() (int64, bool) {
+						return withLeft(c.living, true, limit, func() int64 {
+							if time.Since(began) > c.stays {
+								return 0
+							}
+							return living
+						})
+					},
+				})
+				if got != c.want || !ok {
+					t.Errorf("got %d, %v, want %d", got, ok, c.want)
+				}
+				if took := time.Since(began); took > c.within { // of the bubble's clock
+					t.Errorf("got it after %v, want it within %v", took, c.within)
+				}
+			})
+		})
+	}
+}

@@ -7,8 +7,9 @@ import (
 )
 
 // A process that does not answer in time may hold a lock, or the machine may be busy. Counted with all of
-// their resident memory, programs that share much of it seem to be above their limit when they are not. So
-// before they are ended, they are stopped: then they hold no locks and take no memory, and there is time.
+// their resident memory, programs that share much of it seem to be above their limit when they are not. The same holds for
+// memory that a process has left behind. So before programs are ended, they are stopped: then they hold no locks, take no
+// memory and read none of others, and there is time.
 const (
 	settleLimit  = 5 * time.Second
 	settleEvery  = 20 * time.Millisecond
