@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -85,12 +86,17 @@ func checkAdded(ctx context.Context, o Options) []sandboxmcp.Check {
 }
 
 func checkState(ctx context.Context, o Options) sandboxmcp.Check {
-	c := sandboxmcp.Check{Name: "state directory", Needed: true, OK: true, Detail: o.Config.StateDir}
 	with := storeOf(o.Config)
 	with.Logger = o.Logger
+	return checkStore(ctx, o.Config.StateDir, with)
+}
+
+// checkStore opens the record, and looks whether the disk has the space that runs need.
+func checkStore(ctx context.Context, dir string, with store.Config) sandboxmcp.Check {
+	c := sandboxmcp.Check{Name: "state directory", Needed: true, OK: true, Detail: dir}
 	s, err := store.Open(ctx, with)
 	if err == nil {
-		err = s.Close()
+		err = errors.Join(s.CheckSpace(), s.Close())
 	}
 	if err != nil {
 		e := sandboxmcp.AsError(err)

@@ -146,3 +146,16 @@ func TestDoctorTellsWhatAnEndedServerHasFound(t *testing.T) {
 		t.Errorf("got %+v and %v, want what the server has found", rep.Faults, err)
 	}
 }
+
+// TestDoctorTellsThatTheDiskIsFull: each run would fail.
+func TestDoctorTellsThatTheDiskIsFull(t *testing.T) {
+	_, cfg := doctorOf(t, t.TempDir())
+	with := storeOf(cfg)
+	for free, want := range map[uint64]bool{100 << 20: false, 10 << 30: true} {
+		with.Free = func(string) (uint64, uint64, error) { return free, 20 << 30, nil }
+		c := checkStore(t.Context(), cfg.StateDir, with)
+		if c.OK != want || !want && (!strings.Contains(c.Detail, "has 100 MiB free") || c.Fix == "") {
+			t.Errorf("%d MiB free: got %+v, want ok %v", free>>20, c, want)
+		}
+	}
+}
