@@ -55,16 +55,25 @@ const (
 // sum adds up the memory of all processes exactly, and that of their mappings. sure is false if it counts a process with all
 // of its resident memory, and the most mappings that it may have, because that does not answer. A sum that is surely above
 // limit may lack processes.
-func (w *Group) sum(limit int64) (sum int64, sure bool) {
-	return w.exact.sum(w.apart(w.processes()), limit, func(p string) (resident int64, size func() (int64, bool)) {
+func (w *Group) sum(limit int64) (sum int64, sure bool) { return w.sumOf(w.processes(), limit) }
+
+// sumOf is sum for some processes. A process that hides its memory for too long counts with more than limit.
+func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
+	return w.exact.sum(w.apart(processes), limit, func(p string) (resident int64, size func() (int64, bool)) {
 		seen, _ := w.see(p)
 		outside, path, id := w.outside, seen.path, p+" "+seen.start
 		each := w.mapped.each(id)
-		return seen.resident + w.mapped.mostOf(id, seen), func() (int64, bool) {
+		resident = seen.resident + w.mapped.mostOf(id, seen)
+		if w.blind[p] > mostBlind {
+			resident += max(limit, 0) + 1
+		}
+		return resident, func() (int64, bool) {
 			before := w.readFrom(outside, path, "status")
 			rollup := w.readFrom(outside, path, "smaps_rollup")
 			size, ok := sizeOf(before, rollup, w.readFrom(outside, path, "status"))
-			return size + each*w.mappingsOf(outside, path), ok
+			mapped := each * w.mappingsOf(outside, path)
+			w.mapped.note(id, mapped)
+			return size + mapped, ok
 		}
 	})
 }
