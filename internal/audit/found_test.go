@@ -253,3 +253,20 @@ func TestFindingOfDrop(t *testing.T) {
 		t.Errorf("got %d entries and %+v, want 30 and what the server has found", rep.Entries, rep.Faults)
 	}
 }
+
+// A fault that the dropping of old entries finds is kept as soon as it can be, also if no further entry comes.
+func TestFindingOfDropThatCannotBeKept(t *testing.T) {
+	dir := t.TempDir()
+	filled(t, dir)
+	alter(t, dir, `UPDATE audit SET detail = 'x' WHERE position = 4`)
+	gone := filepath.Join(t.TempDir(), "gone")
+	r := openSealed(t, dir, func(c *audit.Config) { c.HeadFile, c.CheckpointFile = filepath.Join(gone, "x.head"), "" })
+	defer r.close(t)
+	if n, err := r.l.Drop(t.Context(), time.Nanosecond); n != 0 || err == nil {
+		t.Errorf("got %d and %v, want an error", n, err)
+	}
+	if err := os.Mkdir(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "the statement is there", func() bool { _, err := os.Stat(faultOf(r)); return err == nil })
+}

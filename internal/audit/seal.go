@@ -189,7 +189,8 @@ type fault struct {
 }
 
 // failed logs why new entries have no checkpoint, and keeps that for [Log.Signing]. Only a fault of the record
-// ends the signing. That is kept outside the database, too. failed returns nil if nothing is to be tried again.
+// ends the signing. That is kept outside the database, too; if it cannot be, the loop tries again. failed returns nil if
+// nothing is to be tried again.
 func (s *sealer) failed(err error) error {
 	f := &fault{reason: "the newest entries could not be signed, which is tried again; the server's log has the cause", since: s.now()}
 	if t, ok := errors.AsType[*tamperedError](err); ok {
@@ -200,7 +201,9 @@ func (s *sealer) failed(err error) error {
 		s.found.Store(t)
 		s.broken.Store(true)
 		s.log.Error("the audit is no longer signed; run `sandboxmcp audit verify`", "error", err)
-		err = s.keep.keep(t)
+		if err = s.keep.keep(t); err != nil {
+			signal(s.soon)
+		}
 	} else {
 		s.log.Warn("the audit could not be signed; trying again", "error", err)
 	}
@@ -398,7 +401,6 @@ func (s *sealer) publish() {
 	}
 	if errors.As(err, new(*tamperedError)) {
 		_ = s.failed(err)
-		signal(s.soon) // keeps it, if that failed
 		return
 	}
 	if err != nil {

@@ -121,15 +121,15 @@ func TestAProcessThatEndsMeanwhileCountsNothing(t *testing.T) {
 	w, p := &Group{outside: true}, strconv.Itoa(child.Process.Pid)
 	s, _ := w.see(p)
 	id := p + " " + s.start
-	if n := w.residentOf(p, id); n == 0 {
+	if n := w.residentOf(p, id, 1<<30); n == 0 {
 		t.Error("a living process: got no memory")
 	}
-	if n := w.residentOf(p, p+" 1"); n != 0 {
+	if n := w.residentOf(p, p+" 1", 1<<30); n != 0 {
 		t.Errorf("another process of the same number: got %d bytes", n)
 	}
 	var e exact
 	sum, sure := e.sum([]string{p}, math.MaxInt64, func(string) (func() int64, func() (int64, bool)) {
-		return func() int64 { return w.residentOf(p, id) }, func() (int64, bool) {
+		return func() int64 { return w.residentOf(p, id, 1<<30) }, func() (int64, bool) {
 			_, _ = in.Close(), child.Wait()
 			return sizeOf("", w.read(p, "smaps_rollup"), "")
 		}

@@ -56,29 +56,41 @@ const (
 // false if it counts a process with all of its resident memory, and the most mappings that it may have, because that does
 // not answer, or if there is something left behind. A sum that is surely above limit may lack processes.
 func (w *Group) sum(limit int64) (sum int64, sure bool) {
-	sum, sure = w.exact.sum(w.apart(w.processes()), limit, func(p string) (resident func() int64, size func() (int64, bool)) {
+	sum, sure = w.sumOf(w.processes(), limit)
+	return withLeft(sum, sure, limit, w.outlived.still)
+}
+
+// sumOf is sum for some processes, without what others have left behind.
+func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
+	return w.exact.sum(w.apart(processes), limit, func(p string) (resident func() int64, size func() (int64, bool)) {
 		seen, _ := w.see(p)
 		outside, path, id := w.outside, seen.path, p+" "+seen.start
 		each := w.mapped.each(id)
-		resident = func() int64 { return w.residentOf(p, id) }
+		resident = func() int64 { return w.residentOf(p, id, limit) }
 		return resident, func() (int64, bool) {
 			before := w.readFrom(outside, path, "status")
 			rollup := w.readFrom(outside, path, "smaps_rollup")
 			size, ok := sizeOf(before, rollup, w.readFrom(outside, path, "status"))
-			return size + each*w.mappingsOf(outside, path), ok
+			mapped := each * w.mappingsOf(outside, path)
+			w.mapped.note(id, mapped)
+			return size + mapped, ok
 		}
 	})
-	return withLeft(sum, sure, limit, w.outlived.still)
 }
 
-// residentOf returns the resident memory of a process, and that of the most mappings that it may have. A process that has
-// ended since has none, also if another one has its number: what it has left behind counts as such.
-func (w *Group) residentOf(p, id string) int64 {
+// residentOf returns the resident memory of a process, and that of the most mappings that it may have. A process that hides
+// its memory for too long has more than limit. One that has ended since has none, also if another one has its number: what it
+// has left behind counts as such.
+func (w *Group) residentOf(p, id string, limit int64) int64 {
 	s, ok := w.see(p)
 	if !ok || p+" "+s.start != id {
 		return 0
 	}
-	return s.resident + w.mapped.mostOf(id, s)
+	n := s.resident + w.mapped.mostOf(id, s)
+	if w.blind[p] > mostBlind {
+		n += max(limit, 0) + 1
+	}
+	return n
 }
 
 // withLeft adds to a sum what processes have left behind. That counts with all that was resident, although others may share

@@ -44,7 +44,7 @@ type Group struct {
 	exact    exact          // used by run alone
 	outlived outlived       // used by run alone
 	mapped   mapped         // used by run alone
-	blind    map[string]int // looks in a row in which a process with threads showed no memory; used by run alone
+	blind    map[string]int // looks in which a process with threads hid its memory, since it last showed some; used by run alone
 
 	sharing sync.Mutex
 	again   bool // Restart was called; guarded by sharing
@@ -140,10 +140,8 @@ func (w *Group) look() bool {
 		tasks += s.threads
 		rss += s.resident
 		reserved += s.reserved
-		if s.blind {
-			if blind[p] = w.blind[p] + 1; blind[p] > mostBlind {
-				rss += w.limits.MemoryBytes + 1
-			}
+		if blind[p] = w.hidden(p, s); blind[p] > mostBlind {
+			rss += w.limits.MemoryBytes + 1
 		}
 	}
 	w.blind = blind

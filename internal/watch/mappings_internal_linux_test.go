@@ -172,16 +172,32 @@ func TestAProcessThatDoesNotAnswerCountsWithItsMost(t *testing.T) {
 	}
 }
 
-// TestPagesAboveTheLimitWaitForNoCount: the exact sum of their sizes follows, and a count could wait.
+// TestPagesAboveTheLimitWaitForNoCount: the exact sum of their sizes follows, and a count could wait. That sum counts the
+// mappings, also for memory that outlives its process.
 func TestPagesAboveTheLimitWaitForNoCount(t *testing.T) {
-	w := &Group{outside: true}
-	now := map[string]seen{fmt.Sprint(os.Getpid(), " 0"): {path: strconv.Itoa(os.Getpid()), layout: "a", reserved: 1 << 30}}
+	w, self := &Group{outside: true}, strconv.Itoa(os.Getpid())
+	s, ok := w.see(self)
+	if !ok {
+		t.Fatal("the test's process is not seen")
+	}
+	id := self + " " + s.start
+	now := map[string]seen{id: s}
 	w.mapped.look(now)
-	for room, counted := range map[int64]bool{-1: false, 0: true} {
-		w.mapped.at = time.Time{}
-		if w.mappings(now, time.Second, room); w.mapped.at.IsZero() == counted {
-			t.Errorf("room for %d bytes: got a count %t, want %t", room, !counted, counted)
+	for _, left := range [][]*held{nil, {{pagemap: -1}}} {
+		w.outlived.left = left
+		for room, counted := range map[int64]bool{-1: false, 0: true} {
+			w.mapped.at = time.Time{}
+			if w.mappings(now, time.Second, room); w.mapped.at.IsZero() == counted {
+				t.Errorf("room for %d bytes, memory of %d ended processes: got a count %t, want %t", room, len(left), !counted, counted)
+			}
 		}
+	}
+	w.mapped.kept[id] = lineage{layout: s.layout}
+	if sum, sure := w.sumOf([]string{self}, math.MaxInt64); sum == 0 || !sure {
+		t.Errorf("got a sum of %d bytes, sure %t, want some", sum, sure)
+	}
+	if w.mapped.look(now); now[id].mapped < mappingBytes {
+		t.Errorf("after an exact sum: got %d bytes of mappings, want some", now[id].mapped)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,9 @@ type mapped struct {
 	counted time.Duration // processor time of the sandbox at the last count
 	rest    time.Duration // processor time that it uses until the next one
 	at      time.Time     // when the last count was
+
+	mu    sync.Mutex
+	noted map[string]int64 // bytes of mappings that exact sums have counted since the last look; guarded by mu
 }
 
 // lineage is a process whose mappings are counted.
@@ -58,8 +62,32 @@ type lineage struct {
 	bytes     int64  // of its mappings when they were last counted
 }
 
+// note notes how many bytes the mappings of a process take. It may be called concurrently.
+func (m *mapped) note(id string, bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.noted == nil {
+		m.noted = map[string]int64{}
+	}
+	m.noted[id] = bytes
+}
+
+// takeNotes keeps what was noted of the processes of the last look.
+func (m *mapped) takeNotes() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, bytes := range m.noted {
+		if k, known := m.kept[id]; known {
+			k.bytes = bytes
+			m.kept[id] = k
+		}
+	}
+	m.noted = nil
+}
+
 // look takes the living processes, by number and start time.
 func (m *mapped) look(now map[string]seen) {
+	m.takeNotes()
 	ids, last := make(map[string]string, len(now)), m.kept // ids by number
 	m.kept, m.alike = make(map[string]lineage, len(now)), make(map[string]int, 1)
 	for id, s := range now {
@@ -124,14 +152,15 @@ func (m *mapped) due(used time.Duration, now time.Time) bool {
 
 // mappings returns the memory of the mappings of the living processes. It counts them if they may take more than room, or if
 // memory has outlived its process, and a count is due. Otherwise the last count holds. If room is negative, the pages alone seem
-// to exceed the limit. The exact sum then follows, which counts mappings itself, and must not wait for a count here.
+// to exceed the limit. The exact sum then follows, which counts mappings itself and notes them, and must not wait for a
+// count here.
 func (w *Group) mappings(now map[string]seen, used time.Duration, room int64) (sum int64) {
 	m := &w.mapped
 	var most int64
 	for id, s := range now {
 		most += m.mostOf(id, s)
 	}
-	if (room >= 0 && most > room || len(w.outlived.left) > 0) && m.due(used, time.Now()) {
+	if room >= 0 && (most > room || len(w.outlived.left) > 0) && m.due(used, time.Now()) {
 		w.countMappings(now, used, room)
 	}
 	for id, s := range now {

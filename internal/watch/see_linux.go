@@ -11,9 +11,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// mostBlind is how many looks in a row may miss the memory of a process whose first thread has
-// ended. A process that ends shows none while the kernel frees it. Threads that replace each
-// other quickly can hide from some looks, but not from so many.
+// mostBlind is how many looks may miss the memory of a process whose first thread has ended, until one sees it. Threads
+// that replace each other quickly can hide from some looks, but not from so many. A look that has seen all threads, all of
+// them without memory, does not count: the process ends, and the kernel may take seconds to free its memory.
 const mostBlind = 50
 
 // seen is what /proc shows of a process.
@@ -26,6 +26,7 @@ type seen struct {
 	reserved int64 // bytes of address space
 	mapped   int64 // bytes of its mappings, when they were last counted; set by mapped.look
 	blind    bool  // it has threads, and none of them showed its memory
+	ends     bool  // it is blind, and all of its threads were seen
 	parent   string
 	layout   string // where the kernel has put its program, stack and arguments: at random for each program, and the same for a fork
 }
@@ -46,15 +47,34 @@ func (w *Group) see(p string) (s seen, ok bool) {
 		return s, true
 	}
 	s.blind = true
+	read := 0
 	for _, t := range w.threads(p) {
 		path := p + "/task/" + t
-		if other, ok := readStat(w.read(path, "stat")); ok && other.number(23) > 0 {
+		other, ok := readStat(w.read(path, "stat"))
+		switch {
+		case !ok:
+		case other.number(23) == 0:
+			read++
+		default:
 			s.path, s.blind = path, false
 			s.resident, s.reserved, s.layout = other.memory()
-			break
+			return s, true
 		}
 	}
+	s.ends = read >= s.threads
 	return s, true
+}
+
+// hidden returns in how many looks a process has hidden its memory, this one included, since it last showed some.
+func (w *Group) hidden(p string, s seen) int {
+	switch {
+	case !s.blind:
+		return 0
+	case s.ends:
+		return w.blind[p]
+	default:
+		return w.blind[p] + 1
+	}
 }
 
 // stat is the text of a stat file of /proc, from the third field on.

@@ -1,0 +1,72 @@
+package watch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// TestAHiddenProcessIsAboveTheLimit: no size of it can be read, so the exact sum would count nothing. Here a process
+// that has ended shows none.
+func TestAHiddenProcessIsAboveTheLimit(t *testing.T) {
+	cmd := exec.Command("/bin/true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	p := strconv.Itoa(cmd.Process.Pid)
+	w := &Group{outside: true, blind: map[string]int{}}
+	testkit.Until(t, "the process has ended", func() bool { s, ok := w.see(p); return ok && s.reserved == 0 })
+	for looks, above := range map[int]bool{mostBlind: false, mostBlind + 1: true} {
+		w.blind[p] = looks
+		for _, limit := range []int64{-1, 1 << 30} {
+			if got, sure := w.sumOf([]string{p}, limit); !sure || limit > 0 && got > limit != above {
+				t.Errorf("hidden in %d looks: got %d bytes, sure %t, want them above %d: %t", looks, got, sure, limit, above)
+			}
+		}
+	}
+}
+
+// TestAProcessThatEndsDoesNotHide: the kernel may take long to free its memory. All of its threads can be seen meanwhile,
+// unlike threads that replace each other.
+func TestAProcessThatEndsDoesNotHide(t *testing.T) {
+	stat := func(state, reserved string) string {
+		f := strings.Fields(strings.Repeat("0 ", 50))
+		f[0], f[20-3], f[23-3] = state, "2", reserved
+		return "7 (p) " + strings.Join(f, " ")
+	}
+	for name, c := range map[string]struct {
+		first, other string
+		want         int
+	}{
+		"Shows":   {stat("Z", "0"), stat("R", "4096"), 0},
+		"Hides":   {stat("Z", "0"), "", 4},
+		"Zombies": {stat("Z", "0"), stat("Z", "0"), 3},
+		"Ends":    {stat("Z", "0"), stat("D", "0"), 3},
+		"IsAlive": {stat("R", "4096"), "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, text := range map[string]string{"stat": c.first, "task/7/stat": c.first, "task/8/stat": c.other} {
+				err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700)
+				if err == nil {
+					err = os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := filepath.Join("..", dir)
+			w := &Group{outside: true, blind: map[string]int{p: 3}}
+			s, ok := w.see(p)
+			if got := w.hidden(p, s); !ok || got != c.want {
+				t.Errorf("after three looks: got %d, seen %t, want %d", got, ok, c.want)
+			}
+		})
+	}
+}
