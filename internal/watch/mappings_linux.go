@@ -38,8 +38,12 @@ const (
 func mostMappings() int64 {
 	text, _ := os.ReadFile("/proc/sys/vm/max_map_count")
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	return max(n, 1<<16)
+	return min(max(n, 1<<16), manyMappings)
 }
+
+// manyMappings is more than a sandbox may have. With more for each process, as some systems allow, the sum of the memory of
+// many could overflow.
+const manyMappings = 1 << 24
 
 // mapped is what a Group knows of the mappings of its processes. Used by Group.run alone.
 type mapped struct {
