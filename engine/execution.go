@@ -128,14 +128,14 @@ func (e *Engine) begin(ctx context.Context, o order) (*execution, error) {
 const maxInput = 256 << 20
 
 // roomForInputLocked refuses a background run with queue_full if others hold too much, or if those of
-// its namespace would hold more than they leave to others. e.mu is held.
+// its namespace or its caller would hold more than they leave to others. e.mu is held.
 func (e *Engine) roomForInputLocked(x *execution) error {
 	held, same, own := 0, 0, len(x.req.Code)+len(x.req.Stdin)
 	for _, other := range e.live {
 		if other.background {
 			size := len(other.req.Code) + len(other.req.Stdin)
 			held += size
-			if other.who.Namespace == x.who.Namespace {
+			if other.who.Namespace == x.who.Namespace || x.who.Holder != "" && other.who.Holder == x.who.Holder {
 				same += size
 			}
 		}
