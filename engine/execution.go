@@ -275,7 +275,7 @@ const maxEnded = 256
 // keepErrorLocked keeps the error of a background run that failed. The caller holds e.mu.
 func (e *Engine) keepErrorLocked(x *execution) {
 	if len(e.ended) >= maxEnded {
-		i := oldestOfMost(e.ended, func(x *execution) (sandboxmcp.Namespace, bool) { return x.who.Namespace, true })
+		i := oldestOfMost(e.ended, func(x *execution) (string, bool) { return ownerOf(x.who), true })
 		e.ended = slices.Delete(e.ended, i, i+1)
 	}
 	e.ended = append(e.ended, x)

@@ -27,6 +27,11 @@ func TestFailedRunsOfOthersAreKept(t *testing.T) {
 	}
 	fail(backgroundOf("other", 0))
 	const most = 2 * maxJobs
+	for n := range most { // each in a namespace of its own
+		x := backgroundOf(sandboxmcp.Namespace(fmt.Sprintf("many-%d", n)), n)
+		x.who.Holder = "key 1"
+		fail(x)
+	}
 	for n := range most {
 		fail(backgroundOf("greedy", n))
 	}
