@@ -78,7 +78,7 @@ func (s *Server) HTTP(ctx context.Context) http.Handler {
 		return &o
 	}
 	e.modern = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true}))
-	e.legacy = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{SessionTimeout: sessionIdle, EventStore: newHistory()}))
+	e.legacy = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{SessionTimeout: sessionIdle, EventStore: newHistory(e.ownerOf)}))
 	context.AfterFunc(ctx, func() {
 		for session := range s.mcp.Sessions() {
 			_ = session.Close()
@@ -193,6 +193,13 @@ func (e *endpoint) own(session, principal string) {
 	if session != "" {
 		e.owners[session] = principal
 	}
+}
+
+// ownerOf returns the principal of a session; empty: it is not known yet.
+func (e *endpoint) ownerOf(session string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.owners[session]
 }
 
 // identityOf returns the identity of a call's caller. Over HTTP every request has its own,
