@@ -42,6 +42,9 @@ const (
 	sessionHeader = "Mcp-Session-Id"
 )
 
+// tenantHeader selects one of the caller's namespaces; see the package door.
+const tenantHeader = "X-Tenant-Id"
+
 // endpoint serves MCP over HTTP.
 type endpoint struct {
 	s      *Server
@@ -290,6 +293,8 @@ func (e *endpoint) message(w http.ResponseWriter, r *http.Request, id sandboxmcp
 		refuseWith(w, http.StatusMethodNotAllowed, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the method is not POST"))
 	case st == nil || door.Principal(st.id) != door.Principal(id):
 		refuse(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the event stream is not known").WithHint("open "+SSEPath+" first"))
+	case r.Header.Get(tenantHeader) != "" && st.id.Own() != id.Own(): // its calls act in the namespace of the stream
+		refuse(w, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the event stream is for namespace %s", st.id.Own()).WithHint("open an event stream for each namespace"))
 	case strings.Contains(r.Header.Get("Content-Type"), "json"):
 		err := st.transport.admit()
 		if err == nil {
