@@ -128,14 +128,14 @@ func (e *Engine) begin(ctx context.Context, o order) (*execution, error) {
 const maxInput = 256 << 20
 
 // roomForInputLocked refuses a background run with queue_full if others hold too much, or if those of
-// its namespace would hold more than they leave to others. e.mu is held.
+// its namespace or its caller would hold more than they leave to others. e.mu is held.
 func (e *Engine) roomForInputLocked(x *execution) error {
 	held, same, own := 0, 0, len(x.req.Code)+len(x.req.Stdin)
 	for _, other := range e.live {
 		if other.background {
 			size := len(other.req.Code) + len(other.req.Stdin)
 			held += size
-			if other.who.Namespace == x.who.Namespace {
+			if other.who.Namespace == x.who.Namespace || x.who.Holder != "" && other.who.Holder == x.who.Holder {
 				same += size
 			}
 		}
@@ -275,7 +275,7 @@ const maxEnded = 256
 // keepErrorLocked keeps the error of a background run that failed. The caller holds e.mu.
 func (e *Engine) keepErrorLocked(x *execution) {
 	if len(e.ended) >= maxEnded {
-		i := oldestOfMost(e.ended, func(x *execution) (sandboxmcp.Namespace, bool) { return x.who.Namespace, true })
+		i := oldestOfMost(e.ended, func(x *execution) (string, bool) { return ownerOf(x.who), true })
 		e.ended = slices.Delete(e.ended, i, i+1)
 	}
 	e.ended = append(e.ended, x)

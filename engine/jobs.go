@@ -13,38 +13,48 @@ const maxJobs = 1024
 
 // job is a background run in the list. The engine's mu guards it.
 type job struct {
-	info sandboxmcp.Job // Status is set when the run ends
-	x    *execution     // nil: it has ended
+	info  sandboxmcp.Job // Status is set when the run ends
+	owner string         // see ownerOf
+	x     *execution     // nil: it has ended
 }
 
 // addJobLocked lists a background run. If there are too many, it drops the oldest run that has ended
-// of the namespace that has most of those. The caller holds e.mu.
+// of the owner who has most of those. The caller holds e.mu.
 func (e *Engine) addJobLocked(x *execution) {
 	for len(e.jobs) >= maxJobs {
-		i := oldestOfMost(e.jobs, func(j *job) (sandboxmcp.Namespace, bool) { return j.info.Namespace, j.x == nil })
+		i := oldestOfMost(e.jobs, func(j *job) (string, bool) { return j.owner, j.x == nil })
 		if i < 0 {
 			break
 		}
 		e.jobs = slices.Delete(e.jobs, i, i+1)
 	}
-	e.jobs = append(e.jobs, &job{x: x, info: sandboxmcp.Job{
+	e.jobs = append(e.jobs, &job{x: x, owner: ownerOf(x.who), info: sandboxmcp.Job{
 		ID: x.req.ID, Language: x.req.Language, SessionID: x.req.SessionID, Namespace: x.who.Namespace, SubmittedAt: x.received.UTC(),
 	}})
 }
 
-// oldestOfMost returns the index of the first element of the namespace that has most elements, and
-// -1 if no element counts. What one namespace does so pushes out its own before that of others.
-func oldestOfMost[T any](all []T, of func(T) (ns sandboxmcp.Namespace, counts bool)) int {
-	each, most := map[sandboxmcp.Namespace]int{}, 0
+// ownerOf returns for whom something of a caller counts that is kept: for its namespace, or for the caller if it holds
+// several.
+func ownerOf(c sandboxmcp.Caller) string {
+	if c.Holder != "" {
+		return "\x00" + c.Holder // no namespace
+	}
+	return string(c.Namespace)
+}
+
+// oldestOfMost returns the index of the first element of the owner who has most elements, and
+// -1 if no element counts. What one caller does so pushes out its own before that of others.
+func oldestOfMost[T any](all []T, of func(T) (owner string, counts bool)) int {
+	each, most := map[string]int{}, 0
 	for _, one := range all {
-		if ns, ok := of(one); ok {
-			each[ns]++
-			most = max(most, each[ns])
+		if owner, ok := of(one); ok {
+			each[owner]++
+			most = max(most, each[owner])
 		}
 	}
 	return slices.IndexFunc(all, func(one T) bool {
-		ns, ok := of(one)
-		return ok && each[ns] == most
+		owner, ok := of(one)
+		return ok && each[owner] == most
 	})
 }
 

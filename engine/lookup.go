@@ -233,8 +233,15 @@ func (e *Engine) Packages(ctx context.Context) ([]string, error) {
 	return e.interps.Names(ctx, e.backends[e.cfg.DefaultBackend])
 }
 
-// Answers asks the database of the records something, and returns an error if it does not answer before ctx ends.
-func (e *Engine) Answers(ctx context.Context) error { return e.store.Answers(ctx) }
+// Answers asks the database of the records something, and returns an error if it does not answer before ctx ends, or
+// if its disk is so full that runs are refused. The error names no path, because everybody may ask.
+func (e *Engine) Answers(ctx context.Context) error {
+	if err := e.store.CheckSpace(); err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the disk of the records is too full for runs").
+			WithHint("ask the operator to free some space").WithCause(err)
+	}
+	return e.store.Answers(ctx)
+}
 
 // Stats returns counts since the engine was opened, and what it uses now.
 func (e *Engine) Stats(context.Context) (sandboxmcp.Stats, error) {

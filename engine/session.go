@@ -73,7 +73,7 @@ func (e *Engine) claim(x *execution) error {
 		return nil
 	}
 	info := sandboxmcp.Session{ID: x.req.SessionID, Namespace: x.who.Namespace, Language: x.req.Language, Backend: x.req.Backend, Limits: x.limits, CreatedAt: e.cfg.Now().UTC().Round(0)}
-	s, newborn, err := e.sessions.Claim(x.ctx, info, x.req.Session.TTL, x.anew)
+	s, newborn, err := e.sessions.Claim(x.ctx, x.who.Holder, info, x.req.Session.TTL, x.anew)
 	if err == nil && newborn {
 		if x.share, err = e.queue.Reserve(x.who, x.limits.MaxTasks()); err != nil {
 			_ = s.Furnish(x.ctx, nil, sandboxmcp.Session{})

@@ -27,6 +27,11 @@ func TestFailedRunsOfOthersAreKept(t *testing.T) {
 	}
 	fail(backgroundOf("other", 0))
 	const most = 2 * maxJobs
+	for n := range most { // each in a namespace of its own
+		x := backgroundOf(sandboxmcp.Namespace(fmt.Sprintf("many-%d", n)), n)
+		x.who.Holder = "key 1"
+		fail(x)
+	}
 	for n := range most {
 		fail(backgroundOf("greedy", n))
 	}
@@ -47,9 +52,9 @@ func TestFailedRunsOfOthersAreKept(t *testing.T) {
 func TestInputOfOneNamespaceLeavesRoom(t *testing.T) {
 	e := &Engine{live: map[sandboxmcp.RequestID]*execution{}}
 	input := make([]byte, 16<<20)
-	begin := func(ns sandboxmcp.Namespace, n int) error {
+	begin := func(ns sandboxmcp.Namespace, holder string, n int) error {
 		x := backgroundOf(ns, n)
-		x.req.Stdin = input
+		x.who.Holder, x.req.Stdin = holder, input
 		err := e.roomForInputLocked(x)
 		if err == nil {
 			e.live[x.req.ID] = x
@@ -58,14 +63,17 @@ func TestInputOfOneNamespaceLeavesRoom(t *testing.T) {
 	}
 	var refused error
 	for n := range 64 {
-		if err := begin("greedy", n); err != nil {
+		if err := begin("greedy", "key 1", n); err != nil {
 			refused = err
 		}
+	}
+	if err := begin("greedy-2", "key 1", 0); sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
+		t.Errorf("in another namespace of that caller: got %v, want queue_full", err)
 	}
 	if sandboxmcp.CodeOf(refused) != sandboxmcp.CodeQueueFull {
 		t.Errorf("got %v after %d runs, want queue_full", refused, len(e.live))
 	}
-	if err := begin("other", 0); err != nil {
+	if err := begin("other", "", 0); err != nil {
 		t.Errorf("the first run of another namespace: %v", err)
 	}
 }

@@ -52,6 +52,9 @@ func TestRunsAreRefusedWhenTheDiskIsNearlyFull(t *testing.T) {
 	req.SessionID = "s"
 	_, err = e.Execute(t.Context(), sandboxmcp.Caller{}, req)
 	refused("session", err)
+	if err = e.Answers(t.Context()); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable || strings.Contains(sandboxmcp.AsError(err).Message, dir) {
+		t.Errorf("readiness: got %v, want backend_unavailable that names no path", err)
+	}
 	if started, _ := f.starts(); started != 1 {
 		t.Errorf("got %d programs started, want 1", started)
 	}

@@ -255,7 +255,7 @@ func TestAPlaceIsKeptForStrangers(t *testing.T) {
 	}
 	done()
 	claim := func(ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
-		_, _, err := e.sessions.Claim(t.Context(), sandboxmcp.Session{Namespace: ns, ID: id}, time.Hour, false)
+		_, _, err := e.sessions.Claim(t.Context(), "", sandboxmcp.Session{Namespace: ns, ID: id}, time.Hour, false)
 		return err
 	}
 	for _, id := range []sandboxmcp.SessionID{"1", "2", "3"} {

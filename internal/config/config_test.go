@@ -265,6 +265,9 @@ func TestKeysOfOperators(t *testing.T) {
 	if len(c.APIKeys[0].Namespaces) != 0 {
 		t.Errorf("got the namespaces %v, want none", c.APIKeys[0].Namespaces)
 	}
+	if d := cmp.Diff([]sandboxmcp.Namespace{"a", c.Namespace, c.Namespace}, c.KeyNamespaces()); d != "" {
+		t.Errorf("namespaces of keys, with the server's own for those that name none (-want +got):\n%s", d)
+	}
 	for _, bad := range []string{"one=*|a", "one=a|*", "one=**", "=team", "one,=team"} {
 		if _, err := config.Load(config.Sources{Env: []string{home, "SANDBOXMCP_API_KEYS=" + bad}}); err == nil {
 			t.Errorf("%s: got no error, want a refusal", bad)

@@ -33,11 +33,15 @@ func Lookup(env []string, name string) string {
 	return ""
 }
 
-// KeyNamespaces returns the namespaces that API keys name.
+// KeyNamespaces returns the namespaces of API keys: those that they name, and the server's own for a key that names
+// none.
 func (c *Config) KeyNamespaces() []sandboxmcp.Namespace {
 	var all []sandboxmcp.Namespace
 	for _, k := range c.APIKeys {
 		all = append(all, k.Namespaces...)
+		if len(k.Namespaces) == 0 && !k.Operator {
+			all = append(all, c.Namespace)
+		}
 	}
 	return all
 }

@@ -154,7 +154,11 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		who := Principal(id)
-		listen.Belongs(r.Context(), who)
+		if Alone(id) { // everybody is that caller
+			listen.Belongs(r.Context(), who+"\x00"+listen.Client(r.RemoteAddr))
+		} else {
+			listen.Belongs(r.Context(), who)
+		}
 		if err = rules.rates.take(who); err != nil {
 			d.refuse(w, r, err)
 			return

@@ -15,8 +15,8 @@ import (
 
 // boundedListener keeps at most a fixed number of connections open. For a further one it
 // closes the idlest connection of the client that has most. So idle connections cannot
-// block other clients. A client is an address with the caller that its requests prove: a proxy
-// has one address for all of its callers.
+// block other clients. A client is the caller that the requests of a connection prove, or else its address: a proxy
+// has one address for all of its callers, and a caller may have many addresses.
 type boundedListener struct {
 	net.Listener
 	most int
@@ -127,15 +127,14 @@ type boundedConn struct {
 	lines  atomic.Int64           // that were read of the head of a request; see boundedListener.heads
 }
 
-// client identifies the peer of a connection: its address, and the caller that its requests have proved.
+// client identifies the peer of a connection: the caller that its requests have proved, or else its address.
 type client struct{ address, caller string }
 
 func (c *boundedConn) of() client {
-	of := client{address: c.client}
 	if who := c.caller.Load(); who != nil {
-		of.caller = *who
+		return client{caller: *who}
 	}
-	return of
+	return client{address: c.client}
 }
 
 type connKey struct{}
@@ -201,8 +200,8 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// certified is the caller of connections whose handshake has proved the key of a certificate.
-var certified = "certified"
+// certified is the caller of connections from an address whose handshake has proved the key of a certificate.
+const certified = "certified\x00"
 
 // ConnState records which connections have a request that is being answered, and that a certificate proves a
 // caller. Connections of other listeners are left alone.
@@ -211,7 +210,8 @@ func ConnState(c net.Conn, s http.ConnState) {
 	if !ok {
 		if t, wraps := c.(*tls.Conn); wraps {
 			if b, ok = t.NetConn().(*boundedConn); ok && s == http.StateActive && len(t.ConnectionState().PeerCertificates) > 0 {
-				b.caller.Store(&certified)
+				who := certified + b.client
+				b.caller.Store(&who)
 			}
 		}
 	}

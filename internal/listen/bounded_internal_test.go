@@ -88,6 +88,28 @@ func TestACallerMakesRoomForItself(t *testing.T) {
 	}
 }
 
+// TestACallerWithManyAddressesIsOneClient: its connections end none of another caller, who has fewer.
+func TestACallerWithManyAddressesIsOneClient(t *testing.T) {
+	inner := pairs{conns: make(chan net.Conn, 8)}
+	l := newBounded(inner, 6)
+	accept := func(remote, caller string) *boundedConn {
+		t.Helper()
+		b := inner.acceptFrom(t, l, remote)
+		Belongs(connContext(t.Context(), b), caller)
+		ConnState(b, http.StateActive)
+		return b
+	}
+	first, second := accept("192.0.2.1:1", "few"), accept("192.0.2.1:2", "few")
+	for i := range 20 {
+		accept("192.0.2."+strconv.Itoa(10+i)+":1", "many")
+	}
+	for _, c := range []*boundedConn{first, second} {
+		if _, there := l.open[c]; !there {
+			t.Error("got a connection of another caller closed, want one of the caller with most")
+		}
+	}
+}
+
 // from is a connection from an address.
 type from struct {
 	net.Conn

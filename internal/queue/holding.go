@@ -35,6 +35,9 @@ func holders(who sandboxmcp.Caller) []holder {
 	return []holder{{ns: who.Namespace}, {caller: who.Holder}}
 }
 
+// lineOf returns the holder in whose line the requests of a caller wait. A caller with several namespaces has one.
+func lineOf(who sandboxmcp.Caller) holder { return holders(who)[len(holders(who))-1] }
+
 // addLocked changes what the holders of a request have.
 func (q *Queue) addLocked(who sandboxmcp.Caller, more holding) {
 	for _, h := range holders(who) {
@@ -51,11 +54,12 @@ func (q *Queue) addLocked(who sandboxmcp.Caller, more holding) {
 	}
 }
 
-// hasLocked returns the most places that a holder of a request has, and the most tasks that are reserved for sessions.
+// hasLocked returns the most places that a holder of a request has, and the most tasks of runs and of sessions.
 func (q *Queue) hasLocked(who sandboxmcp.Caller) (most holding) {
 	for _, h := range holders(who) {
 		has := q.has[h]
 		most.places = max(most.places, has.places)
+		most.runs = max(most.runs, has.runs)
 		most.sessions = max(most.sessions, has.sessions)
 	}
 	return most
@@ -84,6 +88,17 @@ func (q *Queue) fullLocked(t *Ticket) []holder {
 		has := q.has[h]
 		return has.runs == 0 || has.tasks()+t.tasks <= most
 	})
+}
+
+// waitsForOwnLocked reports whether a ticket would fit if its caller had no run.
+func (q *Queue) waitsForOwnLocked(t *Ticket) bool {
+	return q.tasks-q.hasLocked(t.who).runs+t.tasks <= q.cfg.MaxTasks
+}
+
+// passesLocked reports whether a ticket need not wait behind a large one of another caller: it is for a sandbox with the
+// default limits, and its caller has no run.
+func (q *Queue) passesLocked(t *Ticket) bool {
+	return t.tasks <= usualTasks && q.hasLocked(t.who).runs == 0
 }
 
 // mostReservedLocked returns how many tasks sessions may have together so that one more of that caller fits: less than

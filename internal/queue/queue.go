@@ -1,5 +1,6 @@
 // Package queue admits requests. It admits a bounded number at a time, takes turns between
-// namespaces, and keeps the order of arrival within a namespace. A namespace that has places
+// namespaces, and keeps the order of arrival within a namespace. A caller with several namespaces has one turn
+// for all of them. A namespace that has places
 // leaves one for the others, because requests may take an hour. The queue also bounds the
 // kernel tasks of the sandboxes of all admitted requests and sessions.
 package queue
@@ -15,10 +16,10 @@ import (
 // Config bounds a queue.
 type Config struct {
 	MaxConcurrent int // admitted requests at a time; at least 1
-	MaxWaiting    int // waiting requests of one namespace; at least 1
+	MaxWaiting    int // waiting requests of one namespace, or of a caller with several; at least 1
 	MaxTasks      int // kernel tasks of all sandboxes together; 0: not bounded
 
-	MaxBytes int64 // bytes of the waiting requests of one namespace, if more than one waits; 0: not bounded
+	MaxBytes int64 // bytes of the same, if more than one waits; 0: not bounded
 
 	// Known are namespaces in use. The queue also remembers the last ones that have entered it. As long as one
 	// of these has no place, a namespace or a caller that has some leaves it one; of a single place none is kept.
@@ -42,8 +43,8 @@ type Queue struct {
 	active    int
 	has       map[holder]holding
 	seen      []sandboxmcp.Namespace // namespaces that are not in cfg.Known, oldest first
-	waiting   map[sandboxmcp.Namespace][]*Ticket
-	turn      []sandboxmcp.Namespace // namespaces with waiting requests; the first is next
+	waiting   map[holder][]*Ticket   // lines; see lineOf
+	turn      []holder               // those with waiting requests; the first is next
 	short     []*Ticket              // admitted requests that wait for tasks, oldest first
 	tasks     int                    // held by admitted requests and sessions
 	kept      int                    // part of tasks that sessions hold or have reserved
@@ -53,7 +54,7 @@ type Queue struct {
 // New returns an empty queue.
 func New(cfg Config) *Queue {
 	cfg.MaxConcurrent, cfg.MaxWaiting = max(cfg.MaxConcurrent, 1), max(cfg.MaxWaiting, 1)
-	return &Queue{cfg: cfg, has: map[holder]holding{}, waiting: map[sandboxmcp.Namespace][]*Ticket{}}
+	return &Queue{cfg: cfg, has: map[holder]holding{}, waiting: map[holder][]*Ticket{}}
 }
 
 // MostTasks returns the largest task limit that one sandbox may have; 0: tasks are not
@@ -130,26 +131,30 @@ type Ticket struct {
 func (q *Queue) Enter(who sandboxmcp.Caller, bytes int64) (*Ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ns := who.Namespace
+	ns, own := who.Namespace, lineOf(who)
 	t := &Ticket{q: q, who: who, bytes: bytes, admitted: make(chan struct{})}
 	q.seeLocked(ns)
-	line := q.waiting[ns]
+	line := q.waiting[own]
 	if len(line) == 0 && q.roomLocked(who) { // then there is no room for those that wait
 		q.admitOneLocked(t)
 		return t, nil
 	}
+	whose := "namespace " + string(ns)
+	if who.Holder != "" {
+		whose = "this caller"
+	}
 	if len(line) >= q.cfg.MaxWaiting {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests of namespace %s are waiting already and %d run; this one would be number %d", len(line), ns, q.active, len(line)+1).
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests of %s are waiting already and %d run; this one would be number %d", len(line), whose, q.active, len(line)+1).
 			WithHint("ask again in a few seconds").With("place", len(line)+1).With("retry_after_seconds", 2)
 	}
 	if held := bytesOf(line); len(line) > 0 && q.cfg.MaxBytes > 0 && held+bytes > q.cfg.MaxBytes {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests of namespace %s with %d MiB of code and input are waiting already; with the %d MiB of this one they would exceed %d MiB", len(line), ns, held>>20, bytes>>20, q.cfg.MaxBytes>>20).
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests of %s with %d MiB of code and input are waiting already; with the %d MiB of this one they would exceed %d MiB", len(line), whose, held>>20, bytes>>20, q.cfg.MaxBytes>>20).
 			WithHint("ask again in a few seconds, or put large input into files of a session").With("place", len(line)+1).With("retry_after_seconds", 2)
 	}
 	if len(line) == 0 {
-		q.turn = append(q.turn, ns)
+		q.turn = append(q.turn, own)
 	}
-	q.waiting[ns] = append(line, t)
+	q.waiting[own] = append(line, t)
 	return t, nil
 }
 
@@ -237,31 +242,34 @@ func (t *Ticket) ask(tasks int) <-chan struct{} {
 }
 
 // fitLocked gives tasks to the waiting tickets in their order, so that small requests cannot delay a large one
-// forever. A ticket of a holder that has its share waits for that holder's own tasks. Later ones of that holder wait
-// behind it, and no others.
+// forever. A ticket that waits for runs of its own caller, because that caller has its share or because it would fit
+// without them, keeps no others waiting. Behind another one, whoever has no run may have one with the default limits.
+// Later tickets of a caller wait behind its first.
 func (q *Queue) fitLocked() {
-	over := map[holder]bool{}
+	behind, large := map[holder]bool{}, false
 	for i := 0; i < len(q.short); {
 		t := q.short[i]
 		for _, h := range q.fullLocked(t) {
-			over[h] = true
+			behind[h] = true
 		}
-		if slices.ContainsFunc(holders(t.who), func(h holder) bool { return over[h] }) {
+		switch {
+		case slices.ContainsFunc(holders(t.who), func(h holder) bool { return behind[h] }), large && !q.passesLocked(t):
 			i++
-			continue
+		case q.tasks+t.tasks > q.cfg.MaxTasks:
+			behind[lineOf(t.who)] = true
+			large = large || !q.waitsForOwnLocked(t)
+			i++
+		default:
+			q.short = slices.Delete(q.short, i, i+1)
+			q.tasks += t.tasks
+			q.addLocked(t.who, holding{runs: t.tasks})
+			close(t.fits)
 		}
-		if q.tasks+t.tasks > q.cfg.MaxTasks {
-			return
-		}
-		q.short = slices.Delete(q.short, i, i+1)
-		q.tasks += t.tasks
-		q.addLocked(t.who, holding{runs: t.tasks})
-		close(t.fits)
 	}
 }
 
 // Place returns the position of this request in its queue, from 1: among the waiting
-// requests of its namespace, or among those that wait for tasks. It returns 0 once the
+// requests of its namespace or caller, or among those that wait for tasks. It returns 0 once the
 // request is admitted, and for a nil ticket.
 func (t *Ticket) Place() int {
 	if t == nil {
@@ -272,7 +280,7 @@ func (t *Ticket) Place() int {
 	if i := slices.Index(t.q.short, t); i >= 0 {
 		return i + 1
 	}
-	return slices.Index(t.q.waiting[t.who.Namespace], t) + 1
+	return slices.Index(t.q.waiting[lineOf(t.who)], t) + 1
 }
 
 // Leave removes the ticket from the queue, or ends an admission that was not used. Nothing
@@ -321,18 +329,18 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 // admitLocked admits waiting requests while there is room for any of them.
 func (q *Queue) admitLocked() {
 	for {
-		i := slices.IndexFunc(q.turn, func(ns sandboxmcp.Namespace) bool { return q.roomLocked(q.waiting[ns][0].who) })
+		i := slices.IndexFunc(q.turn, func(h holder) bool { return q.roomLocked(q.waiting[h][0].who) })
 		if i < 0 {
 			return
 		}
-		ns := q.turn[i]
-		line := q.waiting[ns]
+		h := q.turn[i]
+		line := q.waiting[h]
 		q.turn = slices.Delete(q.turn, i, i+1)
 		if len(line) > 1 {
-			q.waiting[ns] = line[1:]
-			q.turn = append(q.turn, ns) // the other namespaces come first
+			q.waiting[h] = line[1:]
+			q.turn = append(q.turn, h) // the others come first
 		} else {
-			delete(q.waiting, ns)
+			delete(q.waiting, h)
 		}
 		q.admitOneLocked(line[0])
 	}
@@ -355,15 +363,15 @@ func (q *Queue) giveUpTasksLocked(t *Ticket) {
 
 func (q *Queue) leaveLocked(t *Ticket) {
 	t.done = true
-	ns := t.who.Namespace
-	line := slices.DeleteFunc(q.waiting[ns], func(x *Ticket) bool { return x == t })
+	h := lineOf(t.who)
+	line := slices.DeleteFunc(q.waiting[h], func(x *Ticket) bool { return x == t })
 	if len(line) > 0 {
-		q.waiting[ns] = line
-		q.admitLocked() // the next one may be of a caller who has no place
+		q.waiting[h] = line
+		q.admitLocked() // the next one may be in a namespace that has no place
 		return
 	}
-	delete(q.waiting, ns)
-	q.turn = slices.DeleteFunc(q.turn, func(other sandboxmcp.Namespace) bool { return other == ns })
+	delete(q.waiting, h)
+	q.turn = slices.DeleteFunc(q.turn, func(other holder) bool { return other == h })
 }
 
 // Share holds the tasks of a session's sandbox. A nil Share holds none. Its methods may be

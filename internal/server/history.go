@@ -28,18 +28,28 @@ const ownStream = ""
 // an [mcp.EventStore]. That of the SDK keeps a record of every request until its session ends,
 // and drops events of all sessions when one of them has many.
 //
-// If there are too many bytes, the session that has most of them loses the events of the
-// stream that has had no event for the longest time. So a caller with one busy session takes
-// nothing from the others.
+// If there are too many bytes, the caller who has most of them loses some: in the session that has most, the
+// events of the stream that has had no event for the longest time. So a caller with busy sessions takes
+// nothing from others.
 type history struct {
+	whose func(session string) string // the caller of a session; empty: not known yet
+
 	mu       sync.Mutex
 	bytes    int
 	clock    uint64 // number of calls of Open
 	sessions map[string]*pastSession
+	owners   map[string]*pastOwner
+}
+
+// pastOwner is what a caller has in a history.
+type pastOwner struct {
+	name            string // empty: that of one session, whose caller is not known yet
+	bytes, sessions int
 }
 
 // pastSession is a session of a history.
 type pastSession struct {
+	owner  *pastOwner
 	bytes  int
 	opened uint64 // the history's clock at the latest Open
 	past   map[string]*pastStream
@@ -55,7 +65,9 @@ type pastStream struct {
 	done   bool // an answer is kept; the call has ended, or the first of a batch
 }
 
-func newHistory() *history { return &history{sessions: map[string]*pastSession{}} }
+func newHistory(whose func(session string) string) *history {
+	return &history{whose: whose, sessions: map[string]*pastSession{}, owners: map[string]*pastOwner{}}
+}
 
 // Open implements [mcp.EventStore].
 func (h *history) Open(_ context.Context, session, stream string) error {
@@ -67,9 +79,10 @@ func (h *history) Open(_ context.Context, session, stream string) error {
 		if len(h.sessions) >= maxHistories {
 			h.forgetOldest()
 		}
-		s = &pastSession{past: map[string]*pastStream{}}
+		s = &pastSession{owner: &pastOwner{sessions: 1}, past: map[string]*pastStream{}}
 		h.sessions[session] = s
 	}
+	h.own(session, s)
 	s.opened = h.clock
 	if s.past[stream] != nil {
 		return nil
@@ -83,11 +96,31 @@ func (h *history) Open(_ context.Context, session, stream string) error {
 	return nil
 }
 
-// forgetOldest forgets the session in which no stream was opened for the longest time.
+// own notes whose a session is, once that is known.
+func (h *history) own(id string, s *pastSession) {
+	if s.owner.name != "" {
+		return
+	}
+	name := h.whose(id)
+	if name == "" {
+		return
+	}
+	o := h.owners[name]
+	if o == nil {
+		o = &pastOwner{name: name}
+		h.owners[name] = o
+	}
+	o.bytes += s.bytes
+	o.sessions++
+	s.owner = o
+}
+
+// forgetOldest forgets a session of the caller who has most: the one in which no stream was opened for the longest time.
 func (h *history) forgetOldest() {
 	oldest := ""
 	for id, s := range h.sessions {
-		if o := h.sessions[oldest]; o == nil || s.opened < o.opened {
+		o := h.sessions[oldest]
+		if o == nil || s.owner.sessions > o.owner.sessions || s.owner.sessions == o.owner.sessions && s.opened < o.opened {
 			oldest = id
 		}
 	}
@@ -95,10 +128,16 @@ func (h *history) forgetOldest() {
 }
 
 func (h *history) forgetSession(id string) {
-	if s := h.sessions[id]; s != nil {
-		h.bytes -= s.bytes
-		delete(h.sessions, id)
+	s := h.sessions[id]
+	if s == nil {
+		return
 	}
+	h.bytes -= s.bytes
+	s.owner.bytes -= s.bytes
+	if s.owner.sessions--; s.owner.sessions == 0 {
+		delete(h.owners, s.owner.name)
+	}
+	delete(h.sessions, id)
 }
 
 // forgetStream forgets a stream of a request: the oldest that has an answer, or else the oldest.
@@ -117,6 +156,7 @@ func (h *history) forgetStream(s *pastSession) {
 // empty drops the events of a stream.
 func (h *history) empty(s *pastSession, p *pastStream) {
 	h.bytes -= p.bytes
+	s.owner.bytes -= p.bytes
 	s.bytes -= p.bytes
 	*p = pastStream{id: p.id, first: p.first + len(p.events)}
 }
@@ -135,6 +175,7 @@ func (h *history) Append(_ context.Context, session, stream string, data []byte)
 	size := len(data) + eventCost
 	p.events = append(p.events, data)
 	p.bytes += size
+	s.owner.bytes += size
 	s.bytes += size
 	h.bytes += size
 	i := slices.Index(s.order, p)
@@ -179,7 +220,7 @@ func (h *history) makeRoom() {
 	for h.bytes > maxHistory {
 		var most *pastSession
 		for _, s := range h.sessions {
-			if most == nil || s.bytes > most.bytes {
+			if most == nil || s.owner.bytes > most.owner.bytes || s.owner.bytes == most.owner.bytes && s.bytes > most.bytes {
 				most = s
 			}
 		}

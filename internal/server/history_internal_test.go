@@ -34,10 +34,38 @@ func (h *history) add(t *testing.T, session, stream string, events ...string) {
 	}
 }
 
+// nobody is for sessions whose callers are not known.
+func nobody(string) string { return "" }
+
+// TestHistoryOfManySessions: a caller with many sessions, each with a little, takes nothing from another one.
+func TestHistoryOfManySessions(t *testing.T) {
+	h := newHistory(func(session string) string { return session[:1] })
+	answer := `{"jsonrpc":"2.0","id":1,"result":{"x":"` + strings.Repeat("x", 1<<20) + `"}}`
+	h.add(t, "b", "call", "", answer)
+	for i := range maxHistories {
+		h.add(t, fmt.Sprint("a", i%maxSessionsEach), fmt.Sprint(i), strings.Repeat("y", 128<<10))
+	}
+	if got, err := h.read(t, "b", "call", 0); err != nil || !slices.Equal(got, []string{answer}) {
+		t.Errorf("got %d events and %v, want the answer of the other caller", len(got), err)
+	}
+	for i := range 2 * maxHistories {
+		h.add(t, fmt.Sprint("a", i), "left behind")
+	}
+	if _, err := h.read(t, "b", "call", 0); err != nil || len(h.sessions) > maxHistories {
+		t.Errorf("with %d sessions got %v, want the answer of the other caller", len(h.sessions), err)
+	}
+	for id := range h.sessions {
+		h.forgetSession(id)
+	}
+	if h.bytes != 0 || len(h.owners) != 0 {
+		t.Errorf("after the end of all: got %d bytes and %d owners, want none", h.bytes, len(h.owners))
+	}
+}
+
 // TestHistoryIsBounded: requests of a session leave nothing behind that grows with their number,
 // and the call that still goes on keeps its place.
 func TestHistoryIsBounded(t *testing.T) {
-	h := newHistory()
+	h := newHistory(nobody)
 	h.add(t, "s", ownStream)
 	h.add(t, "s", "slow", "", `{"jsonrpc":"2.0","method":"notifications/progress"}`)
 	for i := range 10 * maxStreams {
@@ -63,7 +91,7 @@ func TestHistoryIsBounded(t *testing.T) {
 
 // TestHistoryOfTheBusiest: the session with most bytes loses events, and no other one does.
 func TestHistoryOfTheBusiest(t *testing.T) {
-	h := newHistory()
+	h := newHistory(nobody)
 	h.add(t, "quiet", ownStream, "first", "second")
 	h.add(t, "quiet", "call", "", "answer")
 	big := strings.Repeat("x", maxHistory/8)
@@ -97,7 +125,7 @@ func TestHistoryOfTheBusiest(t *testing.T) {
 // TestHistoryEndsWithItsSession: nothing is kept of a session that has ended, also not what its
 // last call appends.
 func TestHistoryEndsWithItsSession(t *testing.T) {
-	h := newHistory()
+	h := newHistory(nobody)
 	h.add(t, "s", "call", "one", "two")
 	if err := h.SessionClosed(t.Context(), "s"); err != nil {
 		t.Fatal(err)

@@ -42,6 +42,9 @@ const (
 	sessionHeader = "Mcp-Session-Id"
 )
 
+// tenantHeader selects one of the caller's namespaces; see the package door.
+const tenantHeader = "X-Tenant-Id"
+
 // endpoint serves MCP over HTTP.
 type endpoint struct {
 	s      *Server
@@ -78,7 +81,7 @@ func (s *Server) HTTP(ctx context.Context) http.Handler {
 		return &o
 	}
 	e.modern = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true}))
-	e.legacy = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{SessionTimeout: sessionIdle, EventStore: newHistory()}))
+	e.legacy = mcp.NewStreamableHTTPHandler(get, options(mcp.StreamableHTTPOptions{SessionTimeout: sessionIdle, EventStore: newHistory(e.ownerOf)}))
 	context.AfterFunc(ctx, func() {
 		for session := range s.mcp.Sessions() {
 			_ = session.Close()
@@ -195,6 +198,13 @@ func (e *endpoint) own(session, principal string) {
 	}
 }
 
+// ownerOf returns the principal of a session; empty: it is not known yet.
+func (e *endpoint) ownerOf(session string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.owners[session]
+}
+
 // identityOf returns the identity of a call's caller. Over HTTP every request has its own,
 // also within a session.
 func (s *Server) identityOf(ctx context.Context, extra *mcp.RequestExtra) (sandboxmcp.Identity, error) {
@@ -283,6 +293,8 @@ func (e *endpoint) message(w http.ResponseWriter, r *http.Request, id sandboxmcp
 		refuseWith(w, http.StatusMethodNotAllowed, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the method is not POST"))
 	case st == nil || door.Principal(st.id) != door.Principal(id):
 		refuse(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the event stream is not known").WithHint("open "+SSEPath+" first"))
+	case r.Header.Get(tenantHeader) != "" && st.id.Own() != id.Own(): // its calls act in the namespace of the stream
+		refuse(w, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the event stream is for namespace %s", st.id.Own()).WithHint("open an event stream for each namespace"))
 	case strings.Contains(r.Header.Get("Content-Type"), "json"):
 		err := st.transport.admit()
 		if err == nil {

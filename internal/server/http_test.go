@@ -289,6 +289,13 @@ func TestLegacyEventStream(t *testing.T) {
 	if status := thief.send(map[string]any{"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": map[string]any{"name": "execute_code", "arguments": map[string]any{"code": "stolen"}}}); status != http.StatusNotFound {
 		t.Errorf("another key: got status %d, want 404", status)
 	}
+	for ns, want := range map[string]int{"team-b": http.StatusAccepted, "team-c": http.StatusForbidden} { // the stream is that of team-b
+		s.headers = map[string]string{"X-Tenant-Id": ns}
+		if status := s.send(map[string]any{"jsonrpc": "2.0", "id": 5, "method": "ping"}); status != want {
+			t.Errorf("a message for %s: got status %d, want %d", ns, status, want)
+		}
+	}
+	s.headers = nil
 	s.send(map[string]any{"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": map[string]any{"name": "execute_code", "arguments": map[string]any{"code": "block"}}})
 	<-f.started
 	s.close()

@@ -28,7 +28,7 @@ func TestSessionsAreClosedAtOnce(t *testing.T) {
 	k := newKit(t, t.TempDir(), 10)
 	ids, come, all := []string{"a", "b", "c"}, make(chan struct{}), make(chan struct{})
 	for _, id := range ids {
-		s, fresh, err := k.Claim(t.Context(), info(id), time.Hour, false)
+		s, fresh, err := k.Claim(t.Context(), "", info(id), time.Hour, false)
 		if err != nil || !fresh {
 			t.Fatalf("Claim %s: fresh %v, %v", id, fresh, err)
 		}

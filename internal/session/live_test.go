@@ -145,7 +145,7 @@ func (k *kit) live(t *testing.T, id string, files map[string]string) (*session.L
 
 func (k *kit) liveWith(t *testing.T, id string, files map[string]string, cfg session.LiveConfig) (*session.Live, *box) {
 	t.Helper()
-	s, fresh, err := k.Claim(t.Context(), info(id), time.Hour, true)
+	s, fresh, err := k.Claim(t.Context(), "", info(id), time.Hour, true)
 	if err != nil || !fresh {
 		t.Fatalf("Claim %s: fresh %v, %v", id, fresh, err)
 	}

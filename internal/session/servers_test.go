@@ -36,7 +36,7 @@ func newServer(t *testing.T, url, address string) (*session.Table, func()) {
 func begin(t *testing.T, table *session.Table, id sandboxmcp.SessionID) (*session.Session, sandboxmcp.Session, error) {
 	t.Helper()
 	info := sandboxmcp.Session{ID: id, Namespace: "default", Language: sandboxmcp.Python, CreatedAt: time.Now().UTC()}
-	s, _, err := table.Claim(t.Context(), info, time.Hour, false)
+	s, _, err := table.Claim(t.Context(), "", info, time.Hour, false)
 	return s, info, err
 }
 

@@ -32,7 +32,7 @@ type Config struct {
 	Max   int // sessions at once; at least 1
 
 	// Known are namespaces in use. The table also remembers the last ones that wanted a session. As long as one
-	// of them has none, a namespace that has some leaves it a place; at most half of all places are kept so.
+	// of them has none, a namespace or a caller that has some leaves it a place; at most half of all places are kept so.
 	Known []sandboxmcp.Namespace
 
 	// Address is where the other servers of the database reach this one; empty: they do not. Servers with an
@@ -84,8 +84,9 @@ type key struct {
 
 // Session is a session of a Table.
 type Session struct {
-	t   *Table
-	key key
+	t      *Table
+	key    key
+	holder string // see [sandboxmcp.Caller]
 
 	// guarded by t.mu
 	info sandboxmcp.Session
@@ -121,13 +122,15 @@ func (t *Table) SetBounds(n int, known []sandboxmcp.Namespace) {
 	t.cfg.Max, t.cfg.Known = max(n, 1), known
 }
 
-// keptLocked returns how many places are kept from a namespace for others. The caller holds t.mu.
-func (t *Table) keptLocked(ns sandboxmcp.Namespace) int {
-	have := map[sandboxmcp.Namespace]bool{}
-	for k := range t.live {
+// keptLocked returns how many places are kept from a caller for other namespaces. The caller of it holds t.mu.
+func (t *Table) keptLocked(who sandboxmcp.Caller) int {
+	have := map[sandboxmcp.Namespace]bool{who.Namespace: true}
+	some := false
+	for k, s := range t.live {
 		have[k.ns] = true
+		some = some || k.ns == who.Namespace || who.Holder != "" && s.holder == who.Holder
 	}
-	if !have[ns] {
+	if !some {
 		return 0
 	}
 	others := t.cfg.Known
@@ -185,9 +188,9 @@ func IsMade(id sandboxmcp.SessionID) bool { return made().MatchString(string(id)
 
 // Claim takes a session for one run. The caller ends the run by Release. If there is no
 // session of that id, Claim makes one from info and fresh is true: the caller then calls
-// Furnish first. It fails with session_busy, with max_sessions, and with session_expired
+// Furnish first. holder is that of the caller; see [sandboxmcp.Caller]. It fails with session_busy, with max_sessions, and with session_expired
 // unless anew says that the caller knows the old session to be gone.
-func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Duration, anew bool) (s *Session, fresh bool, err error) {
+func (t *Table) Claim(ctx context.Context, holder string, info sandboxmcp.Session, ttl time.Duration, anew bool) (s *Session, fresh bool, err error) {
 	k := key{info.Namespace, info.ID}
 	err = t.lookUp(ctx, k, func(gone error) error {
 		if t.closed {
@@ -200,10 +203,10 @@ func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Dur
 			return gone
 		}
 		t.seeLocked(k.ns)
-		if kept := t.keptLocked(k.ns); len(t.live)+kept >= t.cfg.Max {
+		if kept := t.keptLocked(sandboxmcp.Caller{Namespace: k.ns, Holder: holder}); len(t.live)+kept >= t.cfg.Max {
 			return t.fullError(k, kept)
 		}
-		s, fresh = &Session{t: t, key: k, info: info, ttl: ttl, busy: true}, true
+		s, fresh = &Session{t: t, key: k, holder: holder, info: info, ttl: ttl, busy: true}, true
 		t.live[k] = s
 		return nil
 	})

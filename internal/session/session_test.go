@@ -69,7 +69,7 @@ func info(id string) sandboxmcp.Session {
 // open makes a session that is not busy.
 func (k *kit) open(t *testing.T, id string, ttl time.Duration) (*session.Session, *room) {
 	t.Helper()
-	s, fresh, err := k.Claim(t.Context(), info(id), ttl, false)
+	s, fresh, err := k.Claim(t.Context(), "", info(id), ttl, false)
 	if err != nil || !fresh {
 		t.Fatalf("Claim %s: fresh %v, %v", id, fresh, err)
 	}
@@ -83,7 +83,7 @@ func (k *kit) open(t *testing.T, id string, ttl time.Duration) (*session.Session
 
 func (k *kit) claim(t *testing.T, id string) (bool, sandboxmcp.Code) {
 	t.Helper()
-	s, fresh, err := k.Claim(t.Context(), info(id), time.Hour, false)
+	s, fresh, err := k.Claim(t.Context(), "", info(id), time.Hour, false)
 	if err != nil {
 		return false, sandboxmcp.CodeOf(err)
 	}
@@ -111,7 +111,7 @@ func TestOneRunAtATime(t *testing.T) {
 	var wait sync.WaitGroup
 	for range 16 {
 		wait.Go(func() {
-			s, fresh, err := k.Claim(t.Context(), info("a"), time.Hour, false)
+			s, fresh, err := k.Claim(t.Context(), "", info("a"), time.Hour, false)
 			switch {
 			case err == nil && !fresh:
 				won.Add(1)
@@ -138,7 +138,7 @@ func TestOneRunAtATime(t *testing.T) {
 // An id that is being made is nobody else's, and one whose making fails is free.
 func TestASessionThatIsBeingMadeIsBusy(t *testing.T) {
 	k := newKit(t, t.TempDir(), 10)
-	s, fresh, err := k.Claim(t.Context(), info("a"), time.Hour, false)
+	s, fresh, err := k.Claim(t.Context(), "", info("a"), time.Hour, false)
 	if err != nil || !fresh {
 		t.Fatal(fresh, err)
 	}
@@ -180,7 +180,7 @@ func TestPlacesAreKeptForOthers(t *testing.T) {
 		for i := range 8 {
 			made := info(id(round, i))
 			made.Namespace = ns
-			s, fresh, err := k.Claim(t.Context(), made, time.Hour, false)
+			s, fresh, err := k.Claim(t.Context(), "", made, time.Hour, false)
 			if err != nil {
 				if sandboxmcp.CodeOf(err) != sandboxmcp.CodeMaxSessions {
 					t.Errorf("%s: %v, want max_sessions", ns, err)
@@ -242,7 +242,7 @@ func TestUnusedSessionsExpire(t *testing.T) {
 		t.Fatal(got)
 	}
 	k.pass(50 * time.Second)
-	s, _, err := k.Claim(t.Context(), info("a"), 0, false)
+	s, _, err := k.Claim(t.Context(), "", info("a"), 0, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestExpiredIsMadeAnew(t *testing.T) {
 	k := newKit(t, t.TempDir(), 10)
 	k.open(t, "a", time.Minute)
 	k.pass(2 * time.Minute)
-	s, fresh, err := k.Claim(t.Context(), info("a"), time.Minute, true)
+	s, fresh, err := k.Claim(t.Context(), "", info("a"), time.Minute, true)
 	if err != nil || !fresh {
 		t.Fatal(fresh, err)
 	}
@@ -396,7 +396,7 @@ func TestFirstRunsOfANewIDNeverAnswerExpired(t *testing.T) {
 				if code := k.finds(t, id); code != "" && code != sandboxmcp.CodeSessionNotFound {
 					t.Errorf("Find %s: got %s, want success or session_not_found", id, code)
 				}
-				s, fresh, err := k.Claim(t.Context(), info(id), time.Hour, false)
+				s, fresh, err := k.Claim(t.Context(), "", info(id), time.Hour, false)
 				if err != nil {
 					if code := sandboxmcp.CodeOf(err); code != sandboxmcp.CodeSessionBusy {
 						t.Errorf("Claim %s: got %s, want success or session_busy", id, code)
@@ -430,7 +430,7 @@ func TestAnIDThatExpiresIsNeverMadeAnewInSilence(t *testing.T) {
 		wait.Go(func() { k.Lost(s) })
 		for range 16 {
 			wait.Go(func() {
-				s, fresh, err := k.Claim(t.Context(), info(id), time.Hour, false)
+				s, fresh, err := k.Claim(t.Context(), "", info(id), time.Hour, false)
 				if err == nil {
 					s.Release()
 				}

@@ -1,0 +1,79 @@
+package queue_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
+)
+
+// fitAtOnce fails the test if a ticket has to wait.
+func fitAtOnce(t *testing.T, tk *queue.Ticket, tasks int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := tk.Wait(ctx, tasks); err != nil {
+		t.Fatalf("Wait for %d tasks: got it waiting, want it admitted", tasks)
+	}
+}
+
+// TestWhoWaitsForItsOwnRunsKeepsNobodyOut: a large request of a caller that would fit if the caller's other run had
+// ended does not keep what is free from others.
+func TestWhoWaitsForItsOwnRunsKeepsNobodyOut(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 16, MaxWaiting: 8, MaxTasks: 8000, Known: []sandboxmcp.Namespace{"a", "b", "c"}})
+	first, b := enter(t, q, "a"), enter(t, q, "b")
+	mustFit(t, first, 4000)
+	mustFit(t, b, 2500)
+	second := waits(t, q, enter(t, q, "a"), 2000)
+	behind := waits(t, q, enter(t, q, "a"), 100) // it would fit, and does not overtake
+	fitAtOnce(t, enter(t, q, "b"), 200)
+	fitAtOnce(t, enter(t, q, "c"), 1000)
+	first.Release()
+	for _, result := range []chan error{second, behind} {
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestALargeRequestLetsTheUsualPass: while it waits for what others have, whoever has no run may have one with the
+// default limits. Further ones wait, so that the large one comes in once others have ended.
+func TestALargeRequestLetsTheUsualPass(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 16, MaxWaiting: 8, MaxTasks: 8000, Known: []sandboxmcp.Namespace{"a", "b", "c"}})
+	b := enter(t, q, "b")
+	mustFit(t, b, 4000)
+	mustFit(t, enter(t, q, "d"), 1000)
+	large := waits(t, q, enter(t, q, "a"), 4000)
+	fitAtOnce(t, enter(t, q, "c"), 160)
+	second, more := waits(t, q, enter(t, q, "c"), 160), waits(t, q, enter(t, q, "e"), 161)
+	if got := q.Stats().Queued; got != 3 {
+		t.Errorf("got %d requests that wait, want the large one, the second of c and the one above the default limits", got)
+	}
+	b.Release()
+	for _, result := range []chan error{large, second, more} {
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNamespacesOfOneCallerTakeOneTurn: a caller does not get more turns by naming several of its namespaces, nor more
+// room to wait.
+func TestNamespacesOfOneCallerTakeOneTurn(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 3})
+	running := enterAs(t, q, "a1", "key 1")
+	first, second, third := enterAs(t, q, "a1", "key 1"), enterAs(t, q, "a2", "key 1"), enterAs(t, q, "a3", "key 1")
+	if _, err := q.Enter(sandboxmcp.Caller{Namespace: "a4", Holder: "key 1"}, 0); sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
+		t.Errorf("a fourth that waits: got %v, want queue_full", err)
+	}
+	b := enter(t, q, "b")
+	if second.Place() != 2 || third.Place() != 3 || b.Place() != 1 {
+		t.Errorf("got places %d, %d and %d, want 2, 3 and 1", second.Place(), third.Place(), b.Place())
+	}
+	running.Release()
+	first.Release()
+	if !isAdmitted(b) {
+		t.Error("the other caller after one request of the first: got it waiting, want it admitted")
+	}
+}
