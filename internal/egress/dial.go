@@ -39,15 +39,12 @@ type dialer struct {
 }
 
 func newDialer(c Config, timeout time.Duration) *dialer {
-	d := &dialer{timeout: timeout, resolve: c.Resolve, resolver: &net.Resolver{}}
-	d.setPrivate(c.Private)
+	server := ""
 	if c.DNS.IsValid() {
-		to := c.DNS.String()
-		d.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) { //nolint:forbidigo // a field, and it has a context
-			var n net.Dialer
-			return n.DialContext(ctx, network, to)
-		}}
+		server = c.DNS.String()
 	}
+	d := &dialer{timeout: timeout, resolve: c.Resolve, resolver: newResolver(server)}
+	d.setPrivate(c.Private)
 	return d
 }
 
@@ -69,19 +66,20 @@ func (d *dialer) connect(ctx context.Context, h sandboxmcp.Host, port int) (net.
 			return n.DialContext(ctx, "tcp", to.String())
 		}
 	}
-	if !d.mayBePrivate(h, port) {
-		// Control gets the address that the socket connects to, after name resolution.
-		// DNS rebinding therefore cannot pass the check.
-		n.Control = func(_, address string, _ syscall.RawConn) error { return check(h, address) }
+	judge := func(to string) error { return check(h, to) }
+	if d.mayBePrivate(h, port) {
+		judge = anyAddress
 	}
 	// The final dot keeps the resolver from appending the server's search domains.
-	return n.DialContext(ctx, "tcp", net.JoinHostPort(string(h)+".", strconv.Itoa(port)))
+	return dialFew(ctx, n, net.JoinHostPort(string(h)+".", strconv.Itoa(port)), judge)
 }
 
 func (d *dialer) mayBePrivate(h sandboxmcp.Host, port int) bool {
 	private := *d.private.Load()
 	return private[sandboxmcp.Domain{Host: h, Port: port}] || private[sandboxmcp.Domain{Host: h}] && (port == 80 || port == 443)
 }
+
+func anyAddress(string) error { return nil }
 
 func check(h sandboxmcp.Host, address string) error {
 	to, err := netip.ParseAddrPort(address)

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -19,13 +18,13 @@ type Dialer struct {
 	timeout time.Duration
 	allow   atomic.Pointer[map[string]bool]
 
-	resolver *net.Resolver // nil: the machine's
+	resolver *net.Resolver
 }
 
 // NewDialer makes a Dialer. allow lists host:port pairs that may have a special address;
 // the host is written as in the URLs that name it.
 func NewDialer(timeout time.Duration, allow []string) *Dialer {
-	d := &Dialer{timeout: timeout}
+	d := &Dialer{timeout: timeout, resolver: newResolver("")}
 	d.SetAllow(allow)
 	return d
 }
@@ -57,11 +56,7 @@ func (d *Dialer) Check(ctx context.Context, address string) error {
 	defer cancel()
 	found := []string{host}
 	if net.ParseIP(host) == nil {
-		resolver := d.resolver
-		if resolver == nil {
-			resolver = net.DefaultResolver
-		}
-		found, _ = resolver.LookupHost(ctx, strings.TrimSuffix(host, ".")+".")
+		found, _ = d.resolver.LookupHost(ctx, strings.TrimSuffix(host, ".")+".")
 	}
 	var blocked error
 	for _, ip := range found {
@@ -90,15 +85,16 @@ func (d *Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, 
 	if err = Judged(ctx, address); err != nil {
 		return nil, err
 	}
-	n := net.Dialer{Timeout: d.timeout, Resolver: d.resolver}
+	n, judge := net.Dialer{Timeout: d.timeout, Resolver: d.resolver}, anyAddress
 	if !(*d.allow.Load())[strings.ToLower(address)] {
 		if name, local := thisMachine(host); local {
 			return nil, &BlockedError{Host: name, Addr: netip.IPv6Loopback(), What: "loopback"}
 		}
-		n.Control = func(_, to string, _ syscall.RawConn) error { return check(sandboxmcp.Host(host), to) }
+		name := sandboxmcp.Host(host)
+		judge = func(to string) error { return check(name, to) }
 	}
 	if net.ParseIP(host) == nil {
 		host = strings.TrimSuffix(host, ".") + "." // keeps the resolver from appending the server's search domains
 	}
-	return n.DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+	return dialFew(ctx, n, net.JoinHostPort(host, port), judge)
 }

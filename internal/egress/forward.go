@@ -151,6 +151,10 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodConnect:
 		f.tunnel(w, r)
 	case r.URL.Scheme == "http" && r.URL.Host != "" && r.URL.User == nil:
+		if err := webHost(r.URL.Hostname()); err != nil { // net/http would first write it in ASCII
+			f.refuse(w, hostPort(r.URL.Host), err)
+			return
+		}
 		r.Body = &metered{r.Body, f}
 		f.proxy.ServeHTTP(w, r)
 	default:

@@ -139,7 +139,7 @@ func (e closedError) Error() string { return e.verdict.Reason }
 // the connection with untrack.
 func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
 	for {
-		up, err := v.l.proxy.dial.connect(v.l.ctx, v.host, v.port)
+		up, err := v.l.proxy.dial.connect(withEffort(v.l.ctx, v.l.effort), v.host, v.port)
 		if err != nil {
 			v.l.proxy.log.Debug("dial for a sandbox", "host", v.host, "port", v.port, "error", err)
 			if b, ok := errors.AsType[*BlockedError](err); ok {

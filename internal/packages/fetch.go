@@ -70,7 +70,7 @@ func newNetwork(c *client, cfg Config) (*network, error) {
 		}
 		transport, n.close = t, t.CloseIdleConnections
 	}
-	n.http = &http.Client{Transport: transport, CheckRedirect: n.follow}
+	n.http = &http.Client{Transport: egress.Redirecting(transport), CheckRedirect: n.follow}
 	return n, nil
 }
 

@@ -28,6 +28,7 @@ const (
 	scaledSide      = 2_000      // pixels of the longer side after scaling down
 	maxPixels       = 40_000_000 // most pixels of a picture that is decoded: 160 MB; fewer if one takes more, see weight
 	maxDecoded      = 48_000_000 // most pixels that are decoded for an answer, about 2 s of CPU time
+	maxDecodedSide  = 65_535     // pixels of the longer side of a picture that is decoded: scaling holds 64 bytes for each
 	maxSource       = 32 << 20   // most bytes of a picture file
 	maxScans        = 64         // of a JPEG: for each the decoder visits the whole picture
 )
@@ -160,7 +161,7 @@ func (s *Server) picture(ctx context.Context, mime string, data []byte, left *in
 	if len(data) <= maxPictureBytes && max(config.Width, config.Height) <= maxPictureSide {
 		return &mcp.ImageContent{Data: data, MIMEType: mime}
 	}
-	if config.Width > maxPixels/config.Height {
+	if config.Width > maxPixels/config.Height || max(config.Width, config.Height) > maxDecodedSide {
 		return nil
 	}
 	pixels := config.Width * config.Height * weight(mime, data, config.ColorModel)

@@ -95,6 +95,25 @@ func TestPixelsOfAnAnswer(t *testing.T) {
 	}
 }
 
+// TestLongPictures: a picture of few pixels, but with a very long side, is not decoded. A PNG of 76 KB with
+// 39 million rows of one pixel took 2.5 GB and 19 s.
+func TestLongPictures(t *testing.T) {
+	s := &Server{decoding: make(chan struct{}, 1)}
+	for _, c := range []struct {
+		width, height int
+		shown         bool
+	}{{1, maxDecodedSide + 1, false}, {maxDecodedSide + 1, 1, false}, {1, maxDecodedSide, true}, {maxDecodedSide, 1, true}} {
+		var b bytes.Buffer
+		if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, c.width, c.height))); err != nil {
+			t.Fatal(err)
+		}
+		left := maxDecoded
+		if p := s.picture(t.Context(), "image/png", b.Bytes(), &left); (p != nil) != c.shown {
+			t.Errorf("%d x %d pixels: shown %v, want %v", c.width, c.height, p != nil, c.shown)
+		}
+	}
+}
+
 // TestMemoryOfPictures: a picture counts with what its decoder holds, not with its pixels alone. A
 // progressive JPEG of 40 million pixels and 312 KB took 820 MB.
 func TestMemoryOfPictures(t *testing.T) {

@@ -207,13 +207,13 @@ func shortError(res sandboxmcp.Result) *smallError {
 // already. A picture is a block of the answer if its index is in pictured.
 func (s *Server) smallResults(res sandboxmcp.Result, pictured map[int]bool) []sandboxmcp.RichResult {
 	var list []sandboxmcp.RichResult
-	left := resultChars
+	left, said := resultChars, ends(res.Stdout)
 	for i, bundle := range res.Results {
 		kind, value := bestForm(bundle)
 		if kind == "" {
 			continue
 		}
-		if text, ok := value.(string); ok && text != "" && strings.Contains(res.Stdout, text) {
+		if text, ok := value.(string); ok && text != "" && strings.Contains(said, text) {
 			continue
 		}
 		if strings.HasPrefix(kind, "image/") && kind != "image/svg+xml" {
@@ -232,6 +232,18 @@ func (s *Server) smallResults(res sandboxmcp.Result, pictured map[int]bool) []sa
 		list = append(list, sandboxmcp.RichResult{kind: shown})
 	}
 	return list
+}
+
+// searched is how many bytes at each end of an output are searched for the values that it may show.
+const searched = 32 << 10
+
+// ends returns the beginning and the end of a long output. All of it would be searched once for each value: 250
+// values and 63 MB took 27 s of CPU time.
+func ends(text string) string {
+	if len(text) <= 2*searched {
+		return text
+	}
+	return text[:searched] + "\x00" + text[len(text)-searched:]
 }
 
 // bestForm returns the form of a value that a model reads best. A picture comes before its text,

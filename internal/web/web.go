@@ -65,14 +65,14 @@ func New(c Config) *Client {
 	return &Client{
 		cfg: c, dial: dial, turns: make(chan struct{}, concurrent), rests: map[string]time.Time{},
 		http: &http.Client{
-			Transport: judged{&http.Transport{
+			Transport: judged{egress.Redirecting(&http.Transport{
 				DialContext:            dial.DialContext,
 				ForceAttemptHTTP2:      true,
 				TLSHandshakeTimeout:    dialTime,
 				MaxResponseHeaderBytes: maxHead,
 				MaxIdleConns:           16,
 				IdleConnTimeout:        30 * time.Second,
-			}},
+			})},
 			CheckRedirect: follow,
 		},
 	}
@@ -156,6 +156,8 @@ func checkURL(u *url.URL) error {
 		return errors.New("it has no host")
 	case !isPort(u.Port()):
 		return errors.New("its port is not from 1 to 65535")
+	case len(host) > egress.MaxHost:
+		return egress.ErrHost
 	}
 	if a, err := netip.ParseAddr(host); err == nil && a.Zone() == "" { // a zone is any text, and no web server needs one
 		return nil
@@ -165,7 +167,7 @@ func checkURL(u *url.URL) error {
 		_, err = sandboxmcp.ParseHost(ascii)
 	}
 	if err != nil {
-		return errors.New("its host is neither a name nor an address")
+		return egress.ErrHost
 	}
 	if p := u.Port(); p != "" {
 		ascii = net.JoinHostPort(ascii, p)

@@ -261,3 +261,13 @@ func TestErrorPages(t *testing.T) {
 		t.Errorf("got %+v, want the page with its status", p)
 	}
 }
+
+// TestLongHosts: a host of very many bytes is not written in ASCII, which takes quadratic time. Without the soft hyphens
+// in it, this one is a name.
+func TestLongHosts(t *testing.T) {
+	for n, ok := range map[int]bool{10: true, 600: false} {
+		if u, err := web.ParseURL("https://a" + strings.Repeat("\u00ad", n) + ".example/"); (err == nil) != ok {
+			t.Errorf("%d soft hyphens: got %v, %v", n, u, err)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package egress_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/egress"
+)
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestRedirectsToLongHosts: a redirect to a host of many bytes does not reach net/http, which would take 23 s of
+// CPU time for 20,000 letters.
+func TestRedirectsToLongHosts(t *testing.T) {
+	long := strings.Repeat("漢", egress.MaxHost/3+1)
+	for to, refused := range map[string]bool{"": false, "/path": false, "https://a.kit.test/" + long: false, "https://" + long + ".kit.test/": true, "//" + long: true} {
+		rt := egress.Redirecting(roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusFound, Header: http.Header{"Location": {to}}, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+		}))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://a.kit.test/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := rt.RoundTrip(r)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		if errors.Is(err, egress.ErrHost) != refused || !refused && err != nil {
+			t.Errorf("%.40s: got %v, want refused %v", to, err, refused)
+		}
+	}
+}
+
+// TestForwarderReadsHostsOnce: what is no host of a web server reaches net/http as little. It would take this one for
+// an address, without the soft hyphens in it.
+func TestForwarderReadsHostsOnce(t *testing.T) {
+	open := newSite(t, false)
+	f, dial := forward(t, egress.NewDialer(5*time.Second, []string{open.addr()}))
+	address, port, _ := net.SplitHostPort(open.addr())
+	r := ask(t, dial(), "GET http://"+address+strings.Repeat("\u00ad", 600)+":"+port+"/ HTTP/1.1\r\nHost: x")
+	if r.StatusCode != http.StatusBadGateway || !f.Refused(r.Header.Get) {
+		t.Errorf("got %s, want a refusal", r.Status)
+	}
+}
