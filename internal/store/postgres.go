@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,9 @@ import (
 
 // postgresVersion is the number of the newest file in migrations/postgres.
 const postgresVersion = 4
+
+// idBytes is the length of the id of a database, which is in hexadecimal.
+const idBytes = 8
 
 // postgresReaders bounds the connections that read.
 const postgresReaders = 4
@@ -161,6 +165,17 @@ func (p *postgres) version(ctx context.Context, db *sql.DB) (version int, err er
 		return version, &newerError{path: p.name, version: version, known: postgresVersion}
 	}
 	return version, nil
+}
+
+// id returns the id of the database. It becomes a part of paths, so it has to be one that a migration has made.
+func (p *postgres) id(ctx context.Context, db *sql.DB) (id string, err error) {
+	if err = db.QueryRowContext(ctx, selectDatabaseID).Scan(&id); err != nil {
+		return "", err
+	}
+	if raw, err := hex.DecodeString(id); err != nil || len(raw) != idBytes || hex.EncodeToString(raw) != id {
+		return "", &databaseError{reason: "its table database_id was changed", hint: "restore the database from a dump that you trust"}
+	}
+	return id, nil
 }
 
 // migrate brings the schema to the newest version. Several servers may call it at once: one

@@ -186,3 +186,27 @@ func TestLeasesAreTakenAgain(t *testing.T) {
 		return !ask(`SELECT pg_try_advisory_lock(`+key+`)`) || !ask(`SELECT pg_advisory_unlock(`+key+`)`)
 	})
 }
+
+// The id of a database becomes a part of paths, so an id that no migration has made is refused.
+func TestAChangedIDOfADatabase(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir := t.TempDir()
+	cfg := storetest.On(store.Config{Dir: dir})
+	if err := open(t, cfg).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"x/../../elsewhere", "", "0123456789ABCDEF", "0123456789abcde"} {
+		storetest.Tamper(t, dir, `UPDATE database_id SET id = $1`, id)
+		s, err := store.Open(t.Context(), cfg)
+		if err == nil {
+			_ = s.Close()
+		}
+		if e := sandboxmcp.AsError(err); e == nil || e.Code != sandboxmcp.CodeBackendUnavailable || !strings.Contains(e.Message, "database_id") {
+			t.Errorf("the id %q: got %v, want a refusal", id, err)
+		}
+	}
+	storetest.Tamper(t, dir, `UPDATE database_id SET id = '0123456789abcdef'`)
+	open(t, cfg)
+}
