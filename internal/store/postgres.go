@@ -116,10 +116,18 @@ func (p *postgres) pool(size int, params map[string]string) *sql.DB {
 
 func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *sql.DB {
 	maps.Copy(c.RuntimeParams, params)
-	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c), &p.failed})
+	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(ownNames)), &p.failed})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
+}
+
+// ownNames makes the names in statements those of the server's catalog first, and then those of the schema. The search path
+// of the role or of the database may say otherwise: a writer of the database could then put functions and views of their own
+// in the place of those that the statements name.
+func ownNames(ctx context.Context, c *pgx.Conn) error {
+	_, err := c.Exec(ctx, setOwnNames)
+	return err
 }
 
 func (p *postgres) writer() *sql.DB { return p.pool(1, nil) }
