@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
@@ -23,6 +24,9 @@ const DefaultHost = dockerapi.DefaultHost
 type Engine struct {
 	cfg    Config
 	choice choice
+
+	limit      time.Duration // bounds the time in which it connects
+	connecting chan struct{} // has an element while a call connects; others wait for it without mu
 
 	mu      sync.Mutex
 	api     *dockerapi.Client // nil: not connected
@@ -45,7 +49,7 @@ func newEngine(cfg Config) *Engine {
 	if cfg.Host == "" {
 		cfg.Host = DefaultHost
 	}
-	e := &Engine{cfg: cfg, choice: choice{image.Names(), image.Usual()}}
+	e := &Engine{cfg: cfg, choice: choice{image.Names(), image.Usual()}, limit: connectLimit, connecting: make(chan struct{}, 1)}
 	if cfg.Image != "" {
 		e.choice = choice{names: []string{cfg.Image}}
 	}
@@ -55,9 +59,21 @@ func newEngine(cfg Config) *Engine {
 // Name returns the backend's name.
 func (*Engine) Name() string { return Name }
 
+// connectLimit bounds the time in which an engine answers about itself and its images. A call waits no longer for the calls
+// before it either: an engine that is stopped accepts connections and answers nothing.
+const connectLimit = 30 * time.Second
+
 // connect returns the client of an engine that has answered and has an image. It agrees with the
 // engine on the version of the API.
 func (e *Engine) connect(ctx context.Context) (*dockerapi.Client, images, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.limit)
+	defer cancel()
+	select {
+	case e.connecting <- struct{}{}:
+		defer func() { <-e.connecting }()
+	case <-ctx.Done():
+		return nil, images{}, e.failure("connect", ctx.Err())
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.api != nil {
