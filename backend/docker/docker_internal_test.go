@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -169,5 +171,23 @@ func TestSilentEngine(t *testing.T) {
 	e.limit = time.Millisecond
 	if _, _, err = e.connect(t.Context()); err == nil {
 		t.Error("a call that waits for the engine: got no error")
+	}
+}
+
+// TestEngineThatMapsUsers: a server of root refuses an engine in which its user ids mean others.
+func TestEngineThatMapsUsers(t *testing.T) {
+	for option, refused := range map[string]bool{"name=userns": true, "name=rootless": true, "name=seccomp,profile=default": false} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(map[string]any{"SecurityOptions": []string{option}})
+		}))
+		api, err := dockerapi.New(dockerapi.Config{Host: "tcp://" + s.Listener.Addr().String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = newEngine(Config{}).sameUsers(t.Context(), api)
+		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeIsolationUnavailable; err != nil != refused || got != refused {
+			t.Errorf("%s: got %v, want refused: %t", option, err, refused)
+		}
+		s.Close()
 	}
 }

@@ -111,9 +111,12 @@ func (e *Engine) prepare(ctx context.Context, api *dockerapi.Client) error {
 		}
 	}
 	if e.cfg.relays() {
-		if err = e.lookAround(ctx, api); err != nil {
-			return err
-		}
+		err = e.lookAround(ctx, api)
+	} else {
+		err = e.sameUsers(ctx, api)
+	}
+	if err != nil {
+		return err
 	}
 	if e.images, err = e.findImages(ctx, api); err != nil {
 		return err
@@ -129,6 +132,20 @@ func (e *Engine) prepare(ctx context.Context, api *dockerapi.Client) error {
 	e.sweep(ctx, api)
 	e.removeLeft(ctx, api)
 	return nil
+}
+
+// sameUsers returns an error if users of containers are mapped to others of the machine. The server gives each container a
+// user id of the machine, and works as that user.
+func (e *Engine) sameUsers(ctx context.Context, api *dockerapi.Client) error {
+	info, err := api.Info(ctx)
+	if err != nil {
+		return e.failure("connect", err)
+	}
+	if !mapsUsers(info) {
+		return nil
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the engine at %s maps users (userns-remap, or rootless), so a server of root cannot give containers user ids that no other process has", e.cfg.Host).
+		WithHint("use the process backend, whose sandboxes have user namespaces, or an engine without userns-remap")
 }
 
 // forget makes the next call connect again, and look for the image again.
