@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestHoles: versions of runc older than the fixes of known escapes are named.
@@ -126,5 +130,64 @@ func TestInterpretersFollowTheImages(t *testing.T) {
 	e.images = images{name: "a", ids: map[string]string{"a": "2"}}
 	if rows, err := found.in(t.Context(), opener{}, e); !errors.Is(err, errOpener) {
 		t.Errorf("another image: got %v, %v, want it looked at", rows, err)
+	}
+}
+
+// TestSilentEngine: calls do not wait for an engine that answers nothing, nor for each other.
+func TestSilentEngine(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	asked := make(chan net.Conn, 8)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			asked <- c
+		}
+	}()
+	e := newEngine(Config{Host: "tcp://" + l.Addr().String(), Logger: slog.New(slog.DiscardHandler)})
+	first, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, _, err := e.connect(first)
+		ended <- err
+	}()
+	defer func() { _ = (<-asked).Close() }()
+	testkit.Until(t, "a call connects", func() bool { return len(e.connecting) == 1 })
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err = e.connect(gone); sandboxmcp.CodeOf(err) != sandboxmcp.CodeDockerError {
+		t.Errorf("a call whose caller has gone: got %v, want docker_error", err)
+	}
+	stop()
+	if err = <-ended; sandboxmcp.CodeOf(err) != sandboxmcp.CodeDockerError {
+		t.Errorf("the first call: got %v, want docker_error", err)
+	}
+	e.limit = time.Millisecond
+	if _, _, err = e.connect(t.Context()); err == nil {
+		t.Error("a call that waits for the engine: got no error")
+	}
+}
+
+// TestEngineThatMapsUsers: a server of root refuses an engine in which its user ids mean others.
+func TestEngineThatMapsUsers(t *testing.T) {
+	for option, refused := range map[string]bool{"name=userns": true, "name=rootless": true, "name=seccomp,profile=default": false} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(map[string]any{"SecurityOptions": []string{option}})
+		}))
+		api, err := dockerapi.New(dockerapi.Config{Host: "tcp://" + s.Listener.Addr().String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = newEngine(Config{}).sameUsers(t.Context(), api)
+		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeIsolationUnavailable; err != nil != refused || got != refused {
+			t.Errorf("%s: got %v, want refused: %t", option, err, refused)
+		}
+		s.Close()
 	}
 }

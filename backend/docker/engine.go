@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
@@ -23,6 +24,9 @@ const DefaultHost = dockerapi.DefaultHost
 type Engine struct {
 	cfg    Config
 	choice choice
+
+	limit      time.Duration // bounds the time in which it connects
+	connecting chan struct{} // has an element while a call connects; others wait for it without mu
 
 	mu      sync.Mutex
 	api     *dockerapi.Client // nil: not connected
@@ -45,7 +49,7 @@ func newEngine(cfg Config) *Engine {
 	if cfg.Host == "" {
 		cfg.Host = DefaultHost
 	}
-	e := &Engine{cfg: cfg, choice: choice{image.Names(), image.Usual()}}
+	e := &Engine{cfg: cfg, choice: choice{image.Names(), image.Usual()}, limit: connectLimit, connecting: make(chan struct{}, 1)}
 	if cfg.Image != "" {
 		e.choice = choice{names: []string{cfg.Image}}
 	}
@@ -55,9 +59,21 @@ func newEngine(cfg Config) *Engine {
 // Name returns the backend's name.
 func (*Engine) Name() string { return Name }
 
+// connectLimit bounds the time in which an engine answers about itself and its images. A call waits no longer for the calls
+// before it either: an engine that is stopped accepts connections and answers nothing.
+const connectLimit = 30 * time.Second
+
 // connect returns the client of an engine that has answered and has an image. It agrees with the
 // engine on the version of the API.
 func (e *Engine) connect(ctx context.Context) (*dockerapi.Client, images, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.limit)
+	defer cancel()
+	select {
+	case e.connecting <- struct{}{}:
+		defer func() { <-e.connecting }()
+	case <-ctx.Done():
+		return nil, images{}, e.failure("connect", ctx.Err())
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.api != nil {
@@ -95,9 +111,12 @@ func (e *Engine) prepare(ctx context.Context, api *dockerapi.Client) error {
 		}
 	}
 	if e.cfg.relays() {
-		if err = e.lookAround(ctx, api); err != nil {
-			return err
-		}
+		err = e.lookAround(ctx, api)
+	} else {
+		err = e.sameUsers(ctx, api)
+	}
+	if err != nil {
+		return err
 	}
 	if e.images, err = e.findImages(ctx, api); err != nil {
 		return err
@@ -113,6 +132,20 @@ func (e *Engine) prepare(ctx context.Context, api *dockerapi.Client) error {
 	e.sweep(ctx, api)
 	e.removeLeft(ctx, api)
 	return nil
+}
+
+// sameUsers returns an error if users of containers are mapped to others of the machine. The server gives each container a
+// user id of the machine, and works as that user.
+func (e *Engine) sameUsers(ctx context.Context, api *dockerapi.Client) error {
+	info, err := api.Info(ctx)
+	if err != nil {
+		return e.failure("connect", err)
+	}
+	if !mapsUsers(info) {
+		return nil
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the engine at %s maps users (userns-remap, or rootless), so a server of root cannot give containers user ids that no other process has", e.cfg.Host).
+		WithHint("use the process backend, whose sandboxes have user namespaces, or an engine without userns-remap")
 }
 
 // forget makes the next call connect again, and look for the image again.

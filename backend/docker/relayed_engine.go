@@ -29,8 +29,13 @@ func (e *Engine) lookAround(ctx context.Context, api *dockerapi.Client) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "the engine's machine is a %s, for which there is no system call filter", sandboxmcp.Quote(info.Architecture))
 	}
 	e.arch = arch
-	e.maps = slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
+	e.maps = mapsUsers(info)
 	return nil
+}
+
+// mapsUsers reports whether users of containers are others of the engine's machine.
+func mapsUsers(info dockerapi.Info) bool {
+	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
 }
 
 // offers returns an error if the engine does not have a runtime.

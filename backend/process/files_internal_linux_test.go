@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
@@ -162,4 +163,25 @@ func TestAChangeEndsWithItsContext(t *testing.T) {
 	}
 	close(kept)
 	s.accesses <- struct{}{}
+}
+
+// TestProgramsCanBeReadUnderAnyUmask: the modes of a program's files do not depend on the server's umask.
+func TestProgramsCanBeReadUnderAnyUmask(t *testing.T) {
+	dir, err := unix.Open(t.TempDir(), unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(dir) }()
+	for exec, want := range map[bool]uint32{false: 0o644, true: 0o755} {
+		old := unix.Umask(0o777)
+		err = putFile(dir, backend.ProgramFile{Name: "main", Data: []byte("1"), Exec: exec})
+		unix.Umask(old)
+		var st unix.Stat_t
+		if err == nil {
+			err = unix.Fstatat(dir, "main", &st, 0)
+		}
+		if err != nil || st.Mode&0o777 != want {
+			t.Errorf("executable %t: got the mode %#o and %v, want %#o", exec, st.Mode&0o777, err, want)
+		}
+	}
 }

@@ -67,3 +67,6 @@ func (c *Client) SetPatience(d time.Duration) { c.patience = d }
 
 // WithoutNulls returns a copy of an answer without null lists and maps.
 func WithoutNulls(v any) any { return withoutNulls(v) }
+
+// RemoteWithin is Remote with a bound for the time in which a connection is made.
+var RemoteWithin = remote

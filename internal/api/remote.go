@@ -74,16 +74,26 @@ var remoteAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Inter
 
 // Remote returns a client of the server at an address. It does not connect. Its connections are kept for later
 // calls until [Client.Close].
-func Remote(address string, c *tls.Config) *Client {
-	dialer := &net.Dialer{Timeout: callTimeout, KeepAliveConfig: remoteAlive}
+func Remote(address string, c *tls.Config) *Client { return remote(address, c, callTimeout) }
+
+// remote is Remote with a bound for the time in which a connection is made. A server that is stopped accepts connections
+// and says nothing.
+func remote(address string, c *tls.Config, limit time.Duration) *Client {
+	dialer := &net.Dialer{KeepAliveConfig: remoteAlive}
 	return &Client{
 		patience: callTimeout, base: "https://sandboxmcp", hello: Hello{ID: address}, proof: func() (string, error) { return "", nil },
 		http: &http.Client{
 			Transport: &http.Transport{
-				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-					return dialer.DialContext(ctx, "tcp", address)
+				DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					ctx, cancel := context.WithTimeout(ctx, limit)
+					defer cancel()
+					conn, err := (&tls.Dialer{NetDialer: dialer, Config: c}).DialContext(ctx, "tcp", address)
+					if err != nil && ctx.Err() != nil { // see Unreached
+						return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
+					}
+					return conn, err
 				},
-				TLSClientConfig: c, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, ExpectContinueTimeout: callTimeout,
+				DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, ExpectContinueTimeout: callTimeout,
 				MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, // less than the server's
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
@@ -72,5 +73,19 @@ func TestSilentConnectionsOfStrangersAreBounded(t *testing.T) {
 	defer c.Close()
 	if _, err := c.Hello(t.Context()); err != nil {
 		t.Errorf("got %v from the server with %d silent connections, want an answer", err, strangers)
+	}
+}
+
+// TestSilentServerIsUnreached: a server that accepts connections and says nothing has got no call.
+func TestSilentServerIsUnreached(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // the kernel accepts for it
+	c := api.RemoteWithin(l.Addr().String(), remoteTLS(t), 50*time.Millisecond)
+	defer c.Close()
+	if _, err = c.Execute(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.Request{Code: "1"}); !api.Unreached(err) {
+		t.Errorf("got %v, want that the server was not reached", err)
 	}
 }

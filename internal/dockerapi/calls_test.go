@@ -41,7 +41,7 @@ func TestCalls(t *testing.T) {
 				return a.ContainerCreate(ctx, Container{Image: "i", Cmd: []string{}, HostConfig: HostConfig{MaskedPaths: []string{}, NanoCPUs: 1}})
 			},
 			"POST /containers/create", `{"Image":"i","Entrypoint":null,"Cmd":[],"Env":null,"AttachStdin":false,"AttachStdout":false,"AttachStderr":false,"OpenStdin":false,"StdinOnce":false,` +
-				`"HostConfig":{"MaskedPaths":[],"LogConfig":{"Type":""},"NanoCpus":1}}`, 201, `{"Id":"c1"}`, "c1",
+				`"HostConfig":{"MaskedPaths":[],"LogConfig":{"Type":""},"Init":false,"NanoCpus":1}}`, 201, `{"Id":"c1"}`, "c1",
 		},
 		"start":           {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerStart(ctx, "c1") }, "POST /containers/c1/start", "", 204, "", nil},
 		"start once more": {func(ctx context.Context, a *Client) (any, error) { return nil, a.ContainerStart(ctx, "c1") }, "POST /containers/c1/start", "", 304, "", nil},

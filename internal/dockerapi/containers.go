@@ -49,6 +49,7 @@ type HostConfig struct {
 	Sysctls        map[string]string `json:",omitempty"`
 	DNS            []netip.Addr      `json:"Dns,omitempty"`
 	LogConfig      LogConfig
+	Init           bool // the engine's own program is process 1; sent also if it is false, because an engine may have another default
 	AutoRemove     bool `json:",omitempty"` // when it ends
 	OomScoreAdj    int  `json:",omitempty"`
 

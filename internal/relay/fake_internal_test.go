@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -44,7 +45,7 @@ type fake struct {
 	got  []packet
 }
 
-var known = []string{"socket", "bind", "listen", "setsockopt", "getsockopt", "accept4", "getsockname", "recvfrom", "close", "shutdown", "connect", "read", "getdents64", "statfs", "openat2", "geteuid", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "setgroups", "setresgid", "setresuid", "capset", "fchmodat", "prlimit64"}
+var known = []string{"socket", "bind", "listen", "setsockopt", "getsockopt", "accept4", "getsockname", "recvfrom", "close", "shutdown", "connect", "read", "getdents64", "statfs", "openat2", "geteuid", "getpid", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "setgroups", "setresgid", "setresuid", "capset", "fchmodat", "prlimit64"}
 
 // newFake returns a fake relay and the server's end of its stream.
 func newFake(t *testing.T, answer func(p packet) *reported) (*fake, io.ReadWriteCloser) {
@@ -143,6 +144,8 @@ func (f *fake) usual(p packet) *reported {
 		case "socket":
 			f.next++
 			r.results[i] = f.next
+		case "getpid":
+			r.results[i] = 1
 		case "recvfrom": // the kernel's answer to a new address
 			r.results[i] = 36
 			r.bytes[4] = 2
@@ -150,6 +153,9 @@ func (f *fake) usual(p packet) *reported {
 	}
 	if p.from {
 		r.bytes = nil
+		if bytes.Contains(p.raw, []byte("/proc/net/dev\x00")) {
+			r.bytes = []byte("    lo: 0 0\n")
+		}
 	}
 	return r
 }

@@ -92,6 +92,31 @@ func (s *Sandbox) observeStanding() error {
 	return nil
 }
 
+// alone returns an error if the container has the process ids or the network of others. The relay would end their processes
+// and take their addresses. It is called before the relay changes anything.
+func (s *Sandbox) alone() error {
+	l := s.c.list()
+	pid := l.do("getpid")
+	r, err := s.c.run(l)
+	if err != nil {
+		return fmt.Errorf("observe the relay: %w", err)
+	}
+	if r.results[pid] != 1 {
+		return errors.New("the container has no process ids of its own: its first program is not process 1")
+	}
+	if s.standing.shared || s.cfg.Routed {
+		return nil
+	}
+	devices, err := s.c.text("/proc/net/dev")
+	if err != nil {
+		return fmt.Errorf("observe the network: %w", err)
+	}
+	if !bounds.OnlyLoopback(devices) {
+		return errors.New("the container has a network interface besides loopback")
+	}
+	return nil
+}
+
 // asPrograms adds the calls by which the relay works as the programs' user. Its real user stays root.
 func (s *Sandbox) asPrograms(l *list, add func(name string, args ...arg) int) {
 	if s.standing.shared {
@@ -113,6 +138,9 @@ func (s *Sandbox) asRoot(l *list) {
 func (s *Sandbox) setUp() error {
 	if err := s.observeStanding(); err != nil {
 		return fmt.Errorf("observe the relay: %w", err)
+	}
+	if err := s.alone(); err != nil {
+		return err
 	}
 	if err := s.addresses(); err != nil {
 		return fmt.Errorf("make addresses: %w", err)

@@ -1,9 +1,11 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -138,5 +140,40 @@ func TestARefusedLookEndsOpen(t *testing.T) {
 	_, err := Open(t.Context(), Config{Stream: stream, Arch: seccomp.AMD64, UID: 1000})
 	if !errors.Is(err, syscall.EPERM) {
 		t.Errorf("got %v, want %v", err, syscall.EPERM)
+	}
+}
+
+// TestRelayOfOthers: if a container has the process ids or the network of others, the relay changes nothing.
+func TestRelayOfOthers(t *testing.T) {
+	for _, c := range []struct {
+		name, devices string
+		pid           int64
+		routed        bool
+		want          string
+	}{
+		{"process ids", "lo: 0\n", 4711, false, "not process 1"},
+		{"process ids in a pod", "lo: 0\n", 7, true, "not process 1"},
+		{"network", "lo: 0\neth0: 0\n", 1, false, "besides loopback"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, stream := newFake(t, func(p packet) *reported {
+				switch {
+				case slices.Contains(p.calls, "getpid"):
+					return &reported{results: []int64{c.pid}}
+				case bytes.Contains(p.raw, []byte("/proc/net/dev")):
+					return &reported{results: []int64{3, int64(len(c.devices)), 0}, bytes: []byte(c.devices)}
+				}
+				return nil
+			})
+			_, err := Open(t.Context(), Config{Stream: stream, Arch: seccomp.AMD64, Program: "/relay", UID: 1000, Routed: c.routed, Remove: func() error { return nil }})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want that it %s", err, c.want)
+			}
+			for _, p := range f.packets() {
+				if p.kind != 'Y' || slices.Contains(p.calls, "socket") || slices.Contains(p.calls, "setresuid") {
+					t.Errorf("the relay got %c %v, want nothing that changes anything", p.kind, p.calls)
+				}
+			}
+		})
 	}
 }

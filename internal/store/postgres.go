@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,9 @@ import (
 
 // postgresVersion is the number of the newest file in migrations/postgres.
 const postgresVersion = 4
+
+// idBytes is the length of the id of a database, which is in hexadecimal.
+const idBytes = 8
 
 // postgresReaders bounds the connections that read.
 const postgresReaders = 4
@@ -112,10 +116,18 @@ func (p *postgres) pool(size int, params map[string]string) *sql.DB {
 
 func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *sql.DB {
 	maps.Copy(c.RuntimeParams, params)
-	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c), &p.failed})
+	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(ownNames)), &p.failed})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
+}
+
+// ownNames makes the names in statements those of the server's catalog first, and then those of the schema. The search path
+// of the role or of the database may say otherwise: a writer of the database could then put functions and views of their own
+// in the place of those that the statements name.
+func ownNames(ctx context.Context, c *pgx.Conn) error {
+	_, err := c.Exec(ctx, setOwnNames)
+	return err
 }
 
 func (p *postgres) writer() *sql.DB { return p.pool(1, nil) }
@@ -161,6 +173,17 @@ func (p *postgres) version(ctx context.Context, db *sql.DB) (version int, err er
 		return version, &newerError{path: p.name, version: version, known: postgresVersion}
 	}
 	return version, nil
+}
+
+// id returns the id of the database. It becomes a part of paths, so it has to be one that a migration has made.
+func (p *postgres) id(ctx context.Context, db *sql.DB) (id string, err error) {
+	if err = db.QueryRowContext(ctx, selectDatabaseID).Scan(&id); err != nil {
+		return "", err
+	}
+	if raw, err := hex.DecodeString(id); err != nil || len(raw) != idBytes || hex.EncodeToString(raw) != id {
+		return "", &databaseError{reason: "its table database_id was changed", hint: "restore the database from a dump that you trust"}
+	}
+	return id, nil
 }
 
 // migrate brings the schema to the newest version. Several servers may call it at once: one

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -185,4 +186,60 @@ func TestLeasesAreTakenAgain(t *testing.T) {
 	testkit.Until(t, "the process holds it again", func() bool {
 		return !ask(`SELECT pg_try_advisory_lock(`+key+`)`) || !ask(`SELECT pg_advisory_unlock(`+key+`)`)
 	})
+}
+
+// The id of a database becomes a part of paths, so an id that no migration has made is refused.
+func TestAChangedIDOfADatabase(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir := t.TempDir()
+	cfg := storetest.On(store.Config{Dir: dir})
+	if err := open(t, cfg).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"x/../../elsewhere", "", "0123456789ABCDEF", "0123456789abcde"} {
+		storetest.Tamper(t, dir, `UPDATE database_id SET id = $1`, id)
+		s, err := store.Open(t.Context(), cfg)
+		if err == nil {
+			_ = s.Close()
+		}
+		if e := sandboxmcp.AsError(err); e == nil || e.Code != sandboxmcp.CodeBackendUnavailable || !strings.Contains(e.Message, "database_id") {
+			t.Errorf("the id %q: got %v, want a refusal", id, err)
+		}
+	}
+	storetest.Tamper(t, dir, `UPDATE database_id SET id = '0123456789abcdef'`)
+	open(t, cfg)
+}
+
+// Names in the schema do not stand in for those of the server's catalog, whatever the search path is.
+func TestNamesOfTheCatalogAreItsOwn(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir := t.TempDir()
+	url, err := url.Parse(storetest.URL(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := url.Query()
+	query.Set("search_path", query.Get("search_path")+",pg_catalog")
+	url.RawQuery = query.Encode()
+	s, err := store.Open(t.Context(), store.Config{Dir: dir, Postgres: url.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	for _, c := range []struct{ name, change, want string }{
+		{"a view", `CREATE FUNCTION evil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+			CREATE TRIGGER evil BEFORE INSERT ON audit FOR EACH ROW EXECUTE FUNCTION evil();
+			CREATE VIEW pg_trigger AS SELECT * FROM pg_catalog.pg_trigger WHERE tgname <> 'evil'`, `"evil"`},
+		{"a path of a function", `DROP TRIGGER evil ON audit; ALTER FUNCTION audit_drop() SET search_path = elsewhere`, "audit_no_delete"},
+	} {
+		storetest.Run(t, dir, c.change)
+		all, err := s.Changed(t.Context())
+		if err != nil || len(all) != 1 || !strings.Contains(all[0].Reason, c.want) {
+			t.Errorf("%s: got %v and %v, want the difference %s", c.name, all, err, c.want)
+		}
+	}
 }

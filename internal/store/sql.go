@@ -68,7 +68,7 @@ const (
 // Used in schema_postgres.go.
 const (
 	// longest definition, longest body, most triggers
-	selectPostgresTriggers = `SELECT CAST(c.relname AS TEXT), CAST(t.tgname AS TEXT), left(pg_get_triggerdef(t.oid, true), ?), CAST(t.tgenabled AS TEXT), CAST(p.proname AS TEXT), left(p.prosrc, ?)
+	selectPostgresTriggers = `SELECT CAST(c.relname AS TEXT), CAST(t.tgname AS TEXT), left(pg_get_triggerdef(t.oid, true), ?), CAST(t.tgenabled AS TEXT), CAST(p.proname AS TEXT), CASE WHEN p.proconfig IS NULL THEN left(p.prosrc, ?) ELSE '' END
 		FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
 		WHERE NOT t.tgisinternal AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) LIMIT ?`
 
@@ -94,6 +94,9 @@ const (
 // Used in postgres.go and postgres_lease.go. The keys of the locks are hashes of texts that
 // name the schema, because a lock is valid in the whole database.
 const (
+	// Without a schema the path stays as it is.
+	setOwnNames = `SELECT pg_catalog.set_config('search_path', pg_catalog.format('%I, pg_temp', s), false) FROM (SELECT pg_catalog.current_schema() AS s) AS own WHERE s IS NOT NULL`
+
 	// milliseconds to wait
 	lockWriter = `SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(hashtextextended('sandboxmcp write ' || current_schema(), 0))`
 

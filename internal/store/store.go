@@ -210,7 +210,7 @@ func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
 	}
 	var id string
 	if err == nil {
-		err = s.reader.QueryRowContext(ctx, selectDatabaseID).Scan(&id)
+		id, err = s.pg.id(ctx, s.reader)
 	}
 	if err == nil {
 		err = s.checkClock(ctx)

@@ -97,19 +97,23 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 	if l.set != nil {
 		return l.set, nil
 	}
-	known := map[int64]sandboxmcp.Secret{}
+	type name struct {
+		version int64
+		key     string
+	}
+	known := map[name]sandboxmcp.Secret{} // a value belongs to its key: the row may have got another one
 	v.mu.Lock()
 	had := v.cache[ns] // its set is not nil
 	v.mu.Unlock()
 	if had != nil {
 		for _, i := range had.set.Items {
-			known[i.Version] = i.Value
+			known[name{i.Version, i.Key}] = i.Value
 		}
 	}
 	set := &Set{Items: slices.Clone(l.items)}
 	for n := range set.Items {
 		i := &set.Items[n]
-		value, ok := known[i.Version]
+		value, ok := known[name{i.Version, i.Key}]
 		if !ok {
 			plain, err := v.key.unseal(l.sealed[n])
 			if err == nil {

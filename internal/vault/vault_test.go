@@ -298,6 +298,17 @@ func TestMovedRow(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 }
 
+// TestRenamedRow: a value that was unsealed before is not used for another key.
+func TestRenamedRow(t *testing.T) {
+	k := fresh(t)
+	k.add(t, "A", value)
+	want(t, k.values(t, "ns"), "A", value)
+	storetest.Tamper(t, k.dir, `UPDATE secrets SET key = 'B' WHERE key = 'A'`)
+	k.add(t, "C", value+"c")
+	_, err := k.Current(t.Context(), "ns")
+	wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
+}
+
 func TestRotate(t *testing.T) {
 	k := fresh(t)
 	k.add(t, "A", value)
