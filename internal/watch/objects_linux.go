@@ -73,9 +73,9 @@ type Target struct {
 	mappingsFrom time.Time // earliest time of the next count of mappings; used by Objects.run alone
 	mappingsEach int64     // most mappings of a process; 0: not read yet; likewise
 
-	texts      beside[texts]
-	textsFrom  time.Time // earliest time of the next count of texts; used by Objects.run alone
-	readsTexts bool      // its programs have had such a file open; used by Objects.run alone
+	texts     beside[texts]
+	textsFrom time.Time // earliest time of the next count of texts; used by Objects.run alone
+	hadTexts  texts     // the most that its programs have had open, without sent; used by Objects.run alone
 
 	epoll       beside[epollCount]
 	progress    progress // of epoll
