@@ -52,9 +52,10 @@ const (
 	leastPatience = 5 * time.Millisecond
 )
 
-// sum adds up the memory of all processes exactly, and that of their mappings, and what processes have left behind. sure is
-// false if it counts a process with all of its resident memory, and the most mappings that it may have, because that does
-// not answer, or if there is something left behind. A sum that is surely above limit may lack processes.
+// sum adds up the memory of all processes exactly, and that of their mappings, and what processes have left behind. With
+// namespaces, it leaves out files in memory, see inFiles. sure is false if it counts a process with all of its resident
+// memory, and the most mappings that it may have, because that does not answer, or if there is something left behind. A sum
+// that is surely above limit may lack processes.
 func (w *Group) sum(limit int64) (sum int64, sure bool) {
 	sum, sure = w.sumOf(w.processes(), limit)
 	return withLeft(sum, sure, limit, w.outlived.still)
@@ -71,6 +72,9 @@ func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
 			before := w.readFrom(outside, path, "status")
 			rollup := w.readFrom(outside, path, "smaps_rollup")
 			size, ok := sizeOf(before, rollup, w.readFrom(outside, path, "status"))
+			if !w.plain {
+				size -= inFiles(rollup)
+			}
 			mapped := each * w.mappingsOf(outside, path)
 			w.mapped.note(id, mapped)
 			return size + mapped, ok
@@ -114,6 +118,14 @@ func sizeOf(before, rollup, after string) (size int64, ok bool) {
 		size += max(0, min(first, last)-mapped-inexact())
 	}
 	return size, ok
+}
+
+// inFiles returns how much of the PSS that a rollup shows is pages of files in memory. Such a file of a sandbox counts
+// among its files, whether it is mapped or not; one of the host is no memory of the sandbox. The filter and Landlock refuse
+// all other memory of this kind.
+func inFiles(rollup string) int64 {
+	size, _ := field(rollup, "Pss_Shmem")
+	return size
 }
 
 // field returns a number of kilobytes from a file of /proc, in bytes.

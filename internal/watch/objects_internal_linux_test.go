@@ -103,11 +103,36 @@ func TestOwnerIsFoundByAncestry(t *testing.T) {
 		t.Errorf("parent of process 1: got %d, %v, want 0", parent, err)
 	}
 	s := &Target{}
-	if got := ownerOf(7, map[int]*Target{7: s}); got != s {
+	if got := ownerOf(7, map[int]*Target{7: s}, parentOf); got != s {
 		t.Error("an init itself: got another owner")
 	}
-	if got := ownerOf(1, map[int]*Target{7: s}); got != nil {
+	if got := ownerOf(1, map[int]*Target{7: s}, parentOf); got != nil {
 		t.Error("process 1: got an owner, want none")
+	}
+}
+
+// TestOwnersOfARowAreReadOnce: processes of which each is the parent of the next may all hold locks. Reading all parents of
+// each would keep every other sandbox from being counted.
+func TestOwnersOfARowAreReadOnce(t *testing.T) {
+	const processes = 6000
+	read := 0
+	parent := func(pid int) (int, error) {
+		if read++; pid == 20_000 {
+			return 1, nil
+		}
+		return pid - 1, nil
+	}
+	s := &Target{}
+	known := map[int]*Target{9: s}
+	for _, first := range []int{10, 20_000} { // a row of the sandbox, and one of none
+		for pid := first + processes - 1; pid >= first; pid-- {
+			if got := ownerOf(pid, known, parent); (got == s) != (first == 10) {
+				t.Fatalf("process %d: got owner %p, want that of its row", pid, got)
+			}
+		}
+	}
+	if read > 2*processes {
+		t.Errorf("parents were read %d times, want once for each of %d processes", read, 2*processes)
 	}
 }
 

@@ -73,9 +73,9 @@ type Target struct {
 	mappingsFrom time.Time // earliest time of the next count of mappings; used by Objects.run alone
 	mappingsEach int64     // most mappings of a process; 0: not read yet; likewise
 
-	texts      beside[texts]
-	textsFrom  time.Time // earliest time of the next count of texts; used by Objects.run alone
-	readsTexts bool      // its programs have had such a file open; used by Objects.run alone
+	texts     beside[texts]
+	textsFrom time.Time // earliest time of the next count of texts; used by Objects.run alone
+	hadTexts  texts     // the most that its programs have had open, without sent; used by Objects.run alone
 
 	epoll       beside[epollCount]
 	progress    progress // of epoll
@@ -279,12 +279,12 @@ func (o *Objects) lookAtLocks() (others bool) {
 	if list.lines <= maxLocks {
 		return false
 	}
-	all, inits := o.all(), map[int]*Target{} // also those that were added while the locks were read
+	all, owners := o.all(), map[int]*Target{} // also those that were added while the locks were read
 	for _, s := range all {
-		inits[s.Slot.PID()] = s
+		owners[s.Slot.PID()] = s
 	}
 	known := true
-	list.add(func(pid int) *Target { return ownerOf(pid, inits) }, func(s *Target) int {
+	list.add(func(pid int) *Target { return ownerOf(pid, owners, parentOf) }, func(s *Target) int {
 		n, done := ask(o, s, &s.mapped, "file locks", func() int {
 			n := s.descriptors()
 			if n <= maxLocks {
@@ -314,24 +314,32 @@ func (o *Objects) all() []*Target {
 	return slices.Collect(maps.Keys(o.targets))
 }
 
-// maxAncestry bounds how many parents of a process ownerOf reads.
-const maxAncestry = 4096
+// maxAncestry bounds how many parents of a process ownerOf reads: no more than the tasks of a sandbox.
+const maxAncestry = 1 << 14
 
 // ownerOf finds the sandbox of a process by its parents, or returns nil. Every process
 // of a sandbox has its init above it, because init adopts the processes whose parent
-// has ended.
-func ownerOf(pid int, owners map[int]*Target) *Target {
+// has ended. known has the inits, and gets each process that was read: a program can make a row of thousands, of which
+// each holds locks.
+func ownerOf(pid int, known map[int]*Target, parentOf func(pid int) (int, error)) (s *Target) {
+	var row []int
 	for range maxAncestry {
-		if s := owners[pid]; s != nil {
-			return s
+		found, there := known[pid]
+		if there {
+			s = found
+			break
 		}
+		row = append(row, pid)
 		parent, err := parentOf(pid)
 		if err != nil || parent <= 1 {
-			return nil
+			break
 		}
 		pid = parent
 	}
-	return nil
+	for _, p := range row {
+		known[p] = s
+	}
+	return s
 }
 
 func parentOf(pid int) (int, error) {

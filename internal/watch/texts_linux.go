@@ -13,14 +13,36 @@ import (
 // the memory limit of a cgroup counts it. Ordinary programs have one open at a time.
 const maxTexts = 64
 
+// maxProcFiles is how many files of /proc they may have open. Beside the text, an open file such as /proc/PID/maps keeps some 9
+// KiB of a process that has ended: its description of memory and the highest page table.
+const maxProcFiles = 1024
+
 // texts counts such files of the processes of a sandbox.
 type texts struct {
-	open int // descriptors
-	sent int // the most that calls may keep that wait to send files
+	open  int // descriptors of files of /proc/PID/fdinfo
+	files int // descriptors of all files of /proc
+	sent  int // the most files that calls may keep that wait to send some
+}
+
+// over returns a description if there are too many, and "" otherwise. Before the programs have had a file of
+// /proc/PID/fdinfo open, or many files of /proc, calls that wait to send files count as none of them.
+func (n texts) over(before texts) string {
+	const many = maxProcFiles / 8
+	if max(n.open, before.open) > 0 && n.open+n.sent > maxTexts {
+		return fmt.Sprintf("more than %d open files of /proc/PID/fdinfo", maxTexts)
+	}
+	sent := 0
+	if max(n.files, before.files) > many {
+		sent = n.sent
+	}
+	if n.files+sent > maxProcFiles {
+		return fmt.Sprintf("more than %d open files of /proc", maxProcFiles)
+	}
+	return ""
 }
 
 // overTexts returns a description if the processes have too many such files open, and "" otherwise. Once they have had
-// one open, calls that wait to send files count with the most files that they may keep. While the sandbox is ahead of its
+// some open, calls that wait to send files count with the most files that they may keep. While the sandbox is ahead of its
 // share of the server's time, overTexts does nothing, as overTables.
 func (s *Target) overTexts(o *Objects) string {
 	if s.Group != nil || time.Now().Before(s.textsFrom) {
@@ -40,12 +62,9 @@ func (s *Target) overTexts(o *Objects) string {
 	if s.Slot.Ended() { // its pid may belong to another process now
 		return ""
 	}
-	n := count.value
-	s.readsTexts = s.readsTexts || n.open > 0
-	if s.readsTexts && n.open+n.sent > maxTexts {
-		return fmt.Sprintf("more than %d open files of /proc/PID/fdinfo", maxTexts)
-	}
-	return ""
+	n, had := count.value, s.hadTexts
+	s.hadTexts.open, s.hadTexts.files = max(had.open, n.open), max(had.files, n.files)
+	return n.over(had)
 }
 
 // countTexts counts such files of processes, up to a few more than a sandbox may have open.
@@ -56,11 +75,15 @@ func countTexts(processes []string) (n texts) {
 		dir := filesOf(p)
 		names, _ := readNames(dir)
 		for _, name := range names {
-			if to, err := os.Readlink(dir + "/" + name); err == nil && strings.Contains(to, "/fdinfo/") {
+			to, err := os.Readlink(dir + "/" + name)
+			if err == nil && strings.HasPrefix(to, "/proc/") {
+				n.files++
+			}
+			if err == nil && strings.Contains(to, "/fdinfo/") {
 				n.open++
 			}
 		}
-		if n.open > maxTexts {
+		if n.open > maxTexts || n.files > maxProcFiles {
 			break
 		}
 	}

@@ -118,13 +118,20 @@ func TestNoProgramLooksForHoles(t *testing.T) {
 	}
 }
 
-// TestNoProgramReachesQueuesOfTheHost, nor its System V IPC, without an IPC namespace. Memory files have nothing to do with it.
-func TestNoProgramReachesQueuesOfTheHost(t *testing.T) {
+// TestNoProgramReachesIPCOfTheHost without an IPC namespace. Memory files have nothing to do with it.
+func TestNoProgramReachesIPCOfTheHost(t *testing.T) {
 	none, host, absent := seccomp.Variant{}, seccomp.Variant{NoIPC: true}, seccomp.Refuse(38)
-	for _, name := range []string{"mq_open", "shmget", "semget", "semop"} {
+	for _, name := range []string{"shmget", "semget", "semop"} {
 		checkVerdicts(t, []verdict{{none, name, [6]uint64{}, seccomp.Allow}, {host, name, [6]uint64{}, absent}})
 	}
 	checkVerdicts(t, []verdict{{host, "memfd_create", [6]uint64{}, seccomp.Allow}})
+}
+
+// TestNoProgramMakesMessageQueues: Landlock lets mq_open make a queue that nobody can open, of the bytes of the host's user.
+func TestNoProgramMakesMessageQueues(t *testing.T) {
+	for _, v := range []seccomp.Variant{{}, {NoIPC: true}, {NoSharedMemory: true, Watched: true}, {AllowSetns: true}} {
+		checkVerdicts(t, []verdict{{v, "mq_open", [6]uint64{}, seccomp.Refuse(38)}})
+	}
 }
 
 // TestPairsReachNoOtherSocket: without sockets of its own, a program gets no pair that can send to the path of a host's

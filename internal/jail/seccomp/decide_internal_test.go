@@ -50,7 +50,7 @@ func (p Policy) Decide(a Arch, c Call) Verdict {
 
 func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	v := p.variant
-	if v.NoIPC && slices.Contains(strings.Fields(systemVNames+" "+queueNames), name) {
+	if v.NoIPC && slices.Contains(strings.Fields(systemVNames), name) {
 		return Refuse(errENOSYS)
 	}
 	if v.NoTruncate && empties(name, args) && slices.Contains(baselineOf(a), name) {

@@ -46,7 +46,11 @@ const refusedNames = `
 //
 // vmsplice keeps pages in a pipe. They may be pages of a visible file of the host, or a whole huge page
 // for a single byte.
-const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr vmsplice futex_waitv openat2
+//
+// mq_open makes a message queue before Landlock refuses to open it. Without root, all sandboxes share the bytes of the
+// host's user for queues (RLIMIT_MSGQUEUE), and its other programs then get none.
+const absentNames = `mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
+	clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr vmsplice futex_waitv openat2
 	timerfd_create signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`
 
 // movedPageNames are calls that put pages of a file into a pipe or a socket without copying them. The
@@ -55,12 +59,8 @@ const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register list
 // not support the call. Programs then read and write.
 const movedPageNames = `splice sendfile`
 
-// systemVNames are the calls of System V IPC, and queueNames those of POSIX message queues, which stay when all programs
-// that used them have ended.
-const (
-	systemVNames = `shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
-	queueNames   = `mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr`
-)
+// systemVNames are the calls of System V IPC.
+const systemVNames = `shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
 
 // sharedMemoryNames are calls that make memory which belongs to no process.
 const sharedMemoryNames = `memfd_create ` + systemVNames
@@ -163,7 +163,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 		rules["mmap"] = privateMmapRule()
 	}
 	if p.variant.NoIPC {
-		set(strings.Fields(systemVNames+" "+queueNames), Refuse(errENOSYS))
+		set(strings.Fields(systemVNames), Refuse(errENOSYS))
 	}
 	if p.variant.NoSockets {
 		set([]string{"socket"}, Refuse(errEAFNOSUPPORT))

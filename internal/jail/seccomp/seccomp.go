@@ -103,8 +103,7 @@ type Variant struct {
 	// but none for datagrams. It is for a sandbox without a network namespace.
 	NoSockets bool
 
-	// NoIPC refuses System V IPC and POSIX message queues. It is for a sandbox without an IPC namespace. Landlock does
-	// not govern them: mq_open makes a queue of the host before Landlock refuses to open it.
+	// NoIPC refuses System V IPC, which Landlock does not govern. It is for a sandbox without an IPC namespace.
 	NoIPC bool
 
 	// NoIPv6 is for a kernel without IPv6. For each socket of a family that it does not
