@@ -17,6 +17,9 @@ const maxTexts = 64
 type texts struct {
 	open int // descriptors
 	sent int // the most that calls may keep that wait to send files
+	kept int // likewise, and files that calls wait for
+
+	began time.Time
 }
 
 // overTexts returns a description if the processes have too many such files open, and "" otherwise. Once they have had
@@ -41,6 +44,7 @@ func (s *Target) overTexts(o *Objects) string {
 		return ""
 	}
 	n := count.value
+	s.Watch.kept(n.kept, n.began)
 	s.readsTexts = s.readsTexts || n.open > 0
 	if s.readsTexts && n.open+n.sent > maxTexts {
 		return fmt.Sprintf("more than %d open files of /proc/PID/fdinfo", maxTexts)
@@ -50,9 +54,10 @@ func (s *Target) overTexts(o *Objects) string {
 
 // countTexts counts such files of processes, up to a few more than a sandbox may have open.
 func countTexts(processes []string) (n texts) {
+	n.began = time.Now()
 	for _, p := range processes {
-		_, sent := filesOfCalls("/proc/" + p)
-		n.sent += sent
+		named, sent := filesOfCalls("/proc/" + p)
+		n.sent, n.kept = n.sent+sent, n.kept+named+sent
 		dir := filesOf(p)
 		names, _ := readNames(dir)
 		for _, name := range names {
