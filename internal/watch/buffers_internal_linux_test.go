@@ -71,6 +71,9 @@ func TestPipesCountWithWhatTheyMayHold(t *testing.T) {
 	if got := newPipes().of("0"); got != 0 {
 		t.Errorf("of no process: got %d bytes, want none", got)
 	}
+	if isZombie(self) || !isZombie("0") {
+		t.Error("got this process as ended, or a process 0, want neither")
+	}
 	if got := inPipe(-1, "0"); got != pipeBytes {
 		t.Errorf("a pipe that the kernel does not show: got %d bytes, want %d", got, pipeBytes)
 	}

@@ -191,7 +191,7 @@ func (w *Group) look() bool {
 // with too many tasks. It returns false if it has ended the sandbox.
 func (w *Group) judge(memory, held, files int64, tasks int) bool {
 	exceeds := memory > w.limits.MemoryBytes
-	byBuffers := exceeds && memory-held <= w.limits.MemoryBytes
+	byBuffers := exceeds && memory-held <= w.limits.MemoryBytes && held > w.limits.MemoryBytes/buffersShare
 	w.mu.Lock()
 	w.peak = max(w.peak, memory)
 	if exceeds && !byBuffers { // otherwise what is exceeded counts

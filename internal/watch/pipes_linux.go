@@ -2,7 +2,6 @@ package watch
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -56,7 +55,9 @@ func (w *Group) inPipes(pipes *pipesIn) (sum int64, sure bool, took time.Duratio
 			patience = max(patience/2, leastPatience)
 			fallthrough
 		case pending:
-			sum, sure = sum+int64(countFiles("/proc/"+p+"/fd"))*pipeBytes, false
+			if !isZombie(p) {
+				sum, sure = sum+int64(countFiles("/proc/"+p+"/fd"))*pipeBytes, false
+			}
 		case exactly, nothing:
 			sum += size
 		}
@@ -67,15 +68,23 @@ func (w *Group) inPipes(pipes *pipesIn) (sum int64, sure bool, took time.Duratio
 	return sum, sure, time.Duration(spent.Load())
 }
 
+// isZombie reports whether a process has ended, with all of its threads.
+func isZombie(p string) bool {
+	text, err := os.ReadFile("/proc/" + p + "/status")
+	if err != nil {
+		return true
+	}
+	state, _ := inStatus(string(text), "State")
+	threads, _ := inStatus(string(text), "Threads")
+	return state == "X" || state == "Z" && threads == "1"
+}
+
 // of returns the bytes that the pipes of a process take, except known ones.
 func (c *pipesIn) of(p string) (sum int64) {
 	dir := filesOf(p)
 	names, err := readNames(dir)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || !lives(filepath.Dir(dir)) {
-			return 0
-		}
-		return int64(countFiles(dir)) * pipeBytes
+		return int64(hiddenFiles(dir, err)) * pipeBytes
 	}
 	process := -1
 	for _, n := range names {
