@@ -136,11 +136,15 @@ func TestListsOfSocketsAreRead(t *testing.T) {
 	}
 }
 
-// TestBuffersThatCannotMatterAreNotCounted: neither before the programs have run for some time, nor if all descriptors together
-// could not hold what is left of the limit.
+// TestBuffersThatCannotMatterAreNotCounted: neither without a program, nor before the programs have run for some time, nor if
+// all descriptors together could not hold what is left of the limit.
 func TestBuffersThatCannotMatterAreNotCounted(t *testing.T) {
-	now := map[string]seen{"a": {path: strconv.Itoa(os.Getpid())}}
+	now := map[string]seen{"init": {path: strconv.Itoa(os.Getppid())}}
 	w := &Group{outside: true, plain: true, limits: Limits{MemoryBytes: 1 << 40}}
+	if got := w.buffered(now, idleCPU, 0); got != 0 || !w.buffers.pipes.at.IsZero() {
+		t.Errorf("without a program: got %d bytes, want no count", got)
+	}
+	now["a"] = seen{path: strconv.Itoa(os.Getpid())}
 	if got := w.buffered(now, idleCPU/2, 1<<40); got != 0 || w.buffers.pipes.counted != 0 {
 		t.Errorf("at first: got %d bytes, counted after %v, want no count", got, w.buffers.pipes.counted)
 	}

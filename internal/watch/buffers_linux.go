@@ -67,6 +67,9 @@ func (c *counted) isDue(used time.Duration, now time.Time) bool {
 // room and than a part of the limit.
 func (w *Group) buffered(now map[string]seen, used time.Duration, room int64) int64 {
 	b := &w.buffers
+	if w.waits.Load() || len(now) < 2 { // there is no program: init holds nothing for it
+		return 0
+	}
 	if b.pipes.at.IsZero() {
 		b.pipes = counted{paced: paced{rest: idleCPU, at: time.Now()}}
 		b.sockets = b.pipes
