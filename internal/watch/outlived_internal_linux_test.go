@@ -66,7 +66,21 @@ func TestMemoryOfEndedProcessesIsCounted(t *testing.T) {
 		},
 		"ShowsNothingForAWhile": {
 			looks: []look{{"3 0": process("3", "b", 70)}, {"3 0": {path: "3", parent: "1", blind: true}}, {"3 0": process("3", "b", 70)}, {}},
-			want:  []int64{0, 0, 0, 70},
+			want:  []int64{0, 70, 0, 70},
+		},
+		"ShowsNothingUntilItIsFreed": {
+			relatives: relatives{gone: map[string]bool{"3": true}},
+			looks:     []look{{"3 0": process("3", "b", 70)}, {"3 0": {path: "3", parent: "1", blind: true}}, {}},
+			want:      []int64{0, 0, 0},
+		},
+		"ShowsNothingThatAnotherShows": {
+			relatives: relatives{sharing: map[string]bool{"3": true}},
+			looks: []look{
+				{"2 0": top, "3 0": {path: "3", parent: "2", layout: "a", resident: 50, reserved: 1 << 30}},
+				{"2 0": top, "3 0": {path: "3", parent: "2", blind: true}},
+				{"2 0": {path: "2", parent: "1", blind: true}, "3 0": {path: "3", parent: "2", blind: true}},
+			},
+			want: []int64{0, 0, 50},
 		},
 		"ExecutesAnother": {
 			looks: []look{{"3 0": process("3", "b", 70)}, {"3 0": process("3", "c", 5)}, {}},
