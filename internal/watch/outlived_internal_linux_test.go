@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"os"
 	"os/exec"
 	"strconv"
 	"testing"
@@ -168,5 +169,20 @@ func TestSharedMemoryIsHeldOnce(t *testing.T) {
 				t.Errorf("after the end of all: got %d bytes, want those that were shared", got)
 			}
 		})
+	}
+}
+
+// TestWhatAProcessShowsNowIsNotLeft: the exact sum has it, also if the last look saw none of it.
+func TestWhatAProcessShowsNowIsNotLeft(t *testing.T) {
+	w, p := &Group{outside: true}, strconv.Itoa(os.Getpid())
+	defer w.outlived.close()
+	s, _ := w.see(p)
+	for id, want := range map[string]int64{p + " " + s.start: 0, p + " 0": 70} {
+		h := open(seen{resident: 70}, &relatives{t: t})
+		w.outlived.hides = map[string]*held{id: h}
+		if got := w.left(); got != want {
+			t.Errorf("%s: got %d bytes, want %d", id, got, want)
+		}
+		h.close()
 	}
 }
