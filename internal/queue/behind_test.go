@@ -58,6 +58,48 @@ func TestALargeRequestLetsTheUsualPass(t *testing.T) {
 	}
 }
 
+// TestThoseWhoPassDoNotKeepALargeRequestOut: once it waits for nobody else, no more pass, and it comes in when they have
+// ended. Until then two callers with one run after another may pass. Tasks of sessions stay.
+func TestThoseWhoPassDoNotKeepALargeRequestOut(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 16, MaxWaiting: 8, MaxTasks: 8000, Known: []sandboxmcp.Namespace{"a", "b", "c", "d"}})
+	for _, s := range []struct {
+		ns    sandboxmcp.Namespace
+		tasks int
+	}{{"b", 3000}, {"c", 900}} {
+		share, err := q.Reserve(of(s.ns), s.tasks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tk := q.EnterBeside(of(s.ns))
+		mustFit(t, tk, s.tasks)
+		share.Take(tk)
+	}
+	first := enter(t, q, "d")
+	mustFit(t, first, 2000)
+	large := waits(t, q, enter(t, q, "a"), 4000)
+	var runs []*queue.Ticket
+	for range 3 {
+		for _, ns := range []sandboxmcp.Namespace{"b", "c"} {
+			runs = append(runs, enter(t, q, ns))
+			fitAtOnce(t, runs[len(runs)-1], 160)
+			if len(runs) > 1 {
+				runs[len(runs)-2].Release()
+			}
+		}
+	}
+	first.Release() // now the last run of c is all that keeps the large one out
+	last := waits(t, q, enter(t, q, "b"), 160)
+	runs[len(runs)-1].Release()
+	if err := <-large; err != nil {
+		t.Error(err)
+	}
+	fitAtOnce(t, enter(t, q, "e"), 10)
+	if got := q.Stats().Queued; got != 1 {
+		t.Errorf("got %d requests that wait, want that of b", got)
+	}
+	_ = last
+}
+
 // TestNamespacesOfOneCallerTakeOneTurn: a caller does not get more turns by naming several of its namespaces, nor more
 // room to wait.
 func TestNamespacesOfOneCallerTakeOneTurn(t *testing.T) {

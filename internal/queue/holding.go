@@ -96,9 +96,12 @@ func (q *Queue) waitsForOwnLocked(t *Ticket) bool {
 }
 
 // passesLocked reports whether a ticket need not wait behind a large one of another caller: it is for a sandbox with the
-// default limits, and its caller has no run.
-func (q *Queue) passesLocked(t *Ticket) bool {
-	return t.tasks <= usualTasks && q.hasLocked(t.who).runs == 0
+// default limits, and its caller has no run. Those that pass do not keep the large one waiting alone: otherwise some
+// callers could do so forever, each with one run after another.
+func (q *Queue) passesLocked(t, large *Ticket) bool {
+	others := q.tasks - q.passing + large.tasks // with those that the large one waits for in any case
+	return t.tasks <= usualTasks && q.hasLocked(t.who).runs == 0 &&
+		(others > q.cfg.MaxTasks || others+q.passing+t.tasks <= q.cfg.MaxTasks)
 }
 
 // mostReservedLocked returns how many tasks sessions may have together so that one more of that caller fits: less than

@@ -48,6 +48,7 @@ type Queue struct {
 	short     []*Ticket              // admitted requests that wait for tasks, oldest first
 	tasks     int                    // held by admitted requests and sessions
 	kept      int                    // part of tasks that sessions hold or have reserved
+	passing   int                    // part of tasks of runs that have passed a large request, see passesLocked
 	processed int64
 }
 
@@ -122,6 +123,7 @@ type Ticket struct {
 	beside bool          // it takes none of the MaxConcurrent places
 	done   bool          // released or given up
 	tasks  int           // requested tasks; the ticket holds them once fits is closed
+	passed int           // part of tasks that count in q.passing: all or none
 	fits   chan struct{} // closed when the ticket holds its tasks; nil: none were requested
 }
 
@@ -246,22 +248,28 @@ func (t *Ticket) ask(tasks int) <-chan struct{} {
 // without them, keeps no others waiting. Behind another one, whoever has no run may have one with the default limits.
 // Later tickets of a caller wait behind its first.
 func (q *Queue) fitLocked() {
-	behind, large := map[holder]bool{}, false
+	behind, large := map[holder]bool{}, (*Ticket)(nil) // the first large one that waits
 	for i := 0; i < len(q.short); {
 		t := q.short[i]
 		for _, h := range q.fullLocked(t) {
 			behind[h] = true
 		}
 		switch {
-		case slices.ContainsFunc(holders(t.who), func(h holder) bool { return behind[h] }), large && !q.passesLocked(t):
+		case slices.ContainsFunc(holders(t.who), func(h holder) bool { return behind[h] }), large != nil && !q.passesLocked(t, large):
 			i++
 		case q.tasks+t.tasks > q.cfg.MaxTasks:
 			behind[lineOf(t.who)] = true
-			large = large || !q.waitsForOwnLocked(t)
+			if large == nil && !q.waitsForOwnLocked(t) {
+				large = t
+			}
 			i++
 		default:
 			q.short = slices.Delete(q.short, i, i+1)
 			q.tasks += t.tasks
+			if large != nil {
+				t.passed = t.tasks
+				q.passing += t.passed
+			}
 			q.addLocked(t.who, holding{runs: t.tasks})
 			close(t.fits)
 		}
@@ -357,7 +365,8 @@ func (q *Queue) giveUpTasksLocked(t *Ticket) {
 		q.tasks -= t.tasks
 		q.addLocked(t.who, holding{runs: -t.tasks})
 	}
-	t.fits, t.tasks = nil, 0
+	q.passing -= t.passed
+	t.fits, t.tasks, t.passed = nil, 0, 0
 	q.fitLocked()
 }
 
@@ -414,7 +423,8 @@ func (s *Share) Take(t *Ticket) {
 		return
 	}
 	s.q.addLocked(t.who, holding{runs: -t.tasks, taken: s.tasks})
-	s.held, t.fits, t.tasks = true, nil, 0
+	s.q.passing -= t.passed
+	s.held, t.fits, t.tasks, t.passed = true, nil, 0, 0
 	s.q.fitLocked()
 }
 

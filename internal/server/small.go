@@ -156,11 +156,11 @@ func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, 
 			r.Note = sentences(r.Note, leftOut(more, res.RequestID))
 		}
 	}
-	r.Results = s.smallResults(res, shown)
 	if !linksKnown(c.request.ProtocolVersion()) {
 		links = nil
 	}
 	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = smallStreams(res, s.smallRoom)
+	r.Results = s.smallResults(res, shown, r.Stdout)
 	r.Note = sentences(r.Note, shownInPart(r.Note, streamShown{r.Stdout, r.StdoutURI}, streamShown{r.Stderr, r.StderrURI}))
 	return answer{body: &r, blocks: slices.Concat(links, pictures)}
 }
@@ -203,18 +203,20 @@ func shortError(res sandboxmcp.Result) *smallError {
 	return &smallError{e.Name, e.Value, e.Traceback}
 }
 
-// smallResults returns the rich results in one form each. It leaves out what stdout shows
-// already. A picture is a block of the answer if its index is in pictured.
-func (s *Server) smallResults(res sandboxmcp.Result, pictured map[int]bool) []sandboxmcp.RichResult {
+// smallResults returns the rich results in one form each. It leaves out what the answer's stdout has already, in lines
+// of its own: a number may stand in another one by chance. A picture is a block of the answer if its index is in pictured.
+func (s *Server) smallResults(res sandboxmcp.Result, pictured map[int]bool, stdout string) []sandboxmcp.RichResult {
 	var list []sandboxmcp.RichResult
-	left, said := resultChars, ends(res.Stdout)
+	left, said := resultChars, "\n"+ends(stdout)+"\n"
 	for i, bundle := range res.Results {
 		kind, value := bestForm(bundle)
 		if kind == "" {
 			continue
 		}
-		if text, ok := value.(string); ok && text != "" && strings.Contains(said, text) {
-			continue
+		if text, ok := value.(string); ok {
+			if text = strings.Trim(text, "\n"); text != "" && strings.Contains(said, "\n"+text+"\n") {
+				continue
+			}
 		}
 		if strings.HasPrefix(kind, "image/") && kind != "image/svg+xml" {
 			state := "shown"

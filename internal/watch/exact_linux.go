@@ -58,7 +58,23 @@ const (
 // that is surely above limit may lack processes.
 func (w *Group) sum(limit int64) (sum int64, sure bool) {
 	sum, sure = w.sumOf(w.processes(), limit)
-	return withLeft(sum, sure, limit, w.outlived.still)
+	return withLeft(sum, sure, limit, w.left)
+}
+
+// left returns how much memory is still there that processes have left behind, or did not show at the last look and do not
+// show now.
+func (w *Group) left() int64 {
+	sum := w.outlived.still()
+	for id, h := range w.outlived.hides {
+		p := numberOf(id)
+		if s, ok := w.see(p); ok && p+" "+s.start == id && s.reserved > 0 {
+			continue
+		}
+		if h.there() {
+			sum += h.resident
+		}
+	}
+	return sum
 }
 
 // sumOf is sum for some processes, without what others have left behind.

@@ -1,12 +1,16 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestEqualLocksOfWholeFilesCountEach: a process may have locked a file through several open files of its own. The
@@ -129,5 +133,31 @@ func TestRecordLocksAreReadOfDescriptors(t *testing.T) {
 	}
 	if got := recordsIn(strings.NewReader(text), map[string]bool{}, 1); got != 1 {
 		t.Errorf("got %d locks, want no more than 1", got)
+	}
+}
+
+// TestCountsOfLocksOfNobodyAreCharged: a sandbox with many descriptors makes such a count long. The last one holds for a
+// while, unless there are many more locks.
+func TestCountsOfLocksOfNobodyAreCharged(t *testing.T) {
+	counts, charged := 0, 0
+	s := &Target{
+		Hold:  func() (func(), error) { counts++; return nil, errors.New("closed") },
+		Spend: func(time.Duration) time.Duration { charged++; return time.Hour },
+	}
+	look := func(unowned int) *locks {
+		l := &locks{held: map[*Target]int{}, unowned: unowned}
+		testkit.Until(t, "the locks are counted", func() bool { return NewObjects(0).addUnowned(l, []*Target{s}) })
+		return l
+	}
+	if first := look(maxLocks + 1); counts == 0 || charged != 1 || first.kept[s] {
+		t.Fatalf("the first look: %d counts and %d charges, kept %t, want a count that is charged", counts, charged, first.kept[s])
+	}
+	before := counts
+	s.lastWholes.n.open = 3000
+	if l := look(maxLocks + 1 + fewLocks); counts != before || charged != 1 || !l.kept[s] || l.held[s] != 3000 {
+		t.Errorf("while it is ahead: %d more counts, %d locks, want the last count of 3000", counts-before, l.held[s])
+	}
+	if l := look(maxLocks + 2 + fewLocks); counts == before || charged != 2 || l.kept[s] || l.held[s] != 0 {
+		t.Errorf("with many more locks: %d more counts, %d locks, want a new count of none", counts-before, l.held[s])
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,9 +23,10 @@ type locks struct {
 	whole map[int]int     // elsewhere, of whole files (flock), by the process that has taken it
 	lines int
 
-	files   map[string]bool // device and inode of those of whole
-	unowned int             // of whole, those whose process is of no sandbox; set by add
-	mapped  map[*Target]int // what sandboxes may hold besides by mappings of files; set by addUnowned
+	files   map[string]bool  // device and inode of those of whole
+	unowned int              // of whole, those whose process is of no sandbox; set by add
+	mapped  map[*Target]int  // what sandboxes may hold besides by mappings of files; set by addUnowned
+	kept    map[*Target]bool // sandboxes whose last count was taken instead of a new one; likewise
 }
 
 // fewLocks is how many locks a sandbox may always hold, also if all sandboxes together hold too many: otherwise a caller
@@ -143,14 +145,23 @@ func (l *locks) over() map[*Target]string {
 
 // addUnowned counts the locks of whole files of sandboxes by descriptor, if processes that are of no sandbox have taken
 // too many elsewhere: they may have been of a sandbox that still has the open files. sure is false if such a count
-// goes on.
+// goes on. A count is charged to its sandbox, and holds while that is ahead of its share of the server's time.
 func (o *Objects) addUnowned(l *locks, all []*Target) (sure bool) {
 	sure = true
 	if l.unowned <= maxLocks {
 		return sure
 	}
-	l.mapped = map[*Target]int{}
+	l.mapped, l.kept = map[*Target]int{}, map[*Target]bool{}
 	for _, s := range all {
+		last := &s.lastWholes
+		if s.wholes.idle() {
+			if time.Now().Before(last.from) && l.unowned <= last.unowned+fewLocks {
+				l.kept[s] = true
+				l.addWholes(s, last.n)
+				continue
+			}
+			last.unowned = l.unowned
+		}
 		n, done := ask(o, s, &s.wholes, "file locks", func() wholes {
 			n := wholes{open: s.countWhole()}
 			if n.open <= maxLocks {
@@ -158,10 +169,20 @@ func (o *Objects) addUnowned(l *locks, all []*Target) (sure bool) {
 			}
 			return n
 		})
+		if done {
+			last.n, last.from = n.value, time.Now().Add(s.restAfter(n.took))
+		}
 		l.addWholes(s, n.value)
 		sure = sure && done
 	}
 	return sure
+}
+
+// lastWholes is the last count of a sandbox's locks of whole files.
+type lastWholes struct {
+	n       wholes
+	from    time.Time // earliest time of the next count
+	unowned int       // locks.unowned when the count began; with fewLocks more, the next count begins earlier
 }
 
 // wholes are the locks of whole files of a sandbox.

@@ -85,6 +85,7 @@ type Target struct {
 	socketsFrom time.Time      // earliest time of the next count of sockets; used by Objects.run alone
 	records     beside[int]    // its record locks
 	wholes      beside[wholes] // its locks of whole files
+	lastWholes  lastWholes     // the last count of these; used by Objects.run alone
 	mapped      beside[int]    // its descriptors, and its mappings of files that have a lock of a whole file
 	files       beside[int]    // its open files
 	devices     []uint64       // of its own file systems; used by Objects.run alone
@@ -298,10 +299,14 @@ func (o *Objects) lookAtLocks() (others bool) {
 	})
 	sure := o.addUnowned(&list, all) && known
 	sure = (list.lines < lockLines || o.addRecords(&list, all)) && sure
-	o.locksDue = !sure
+	o.locksDue = !sure || len(list.kept) > 0
 	others = sure
 	for s, excess := range list.over() {
-		o.end(s, excess)
+		if list.kept[s] { // it may hold fewer by now
+			s.lastWholes.from = time.Time{}
+		} else {
+			o.end(s, excess)
+		}
 		o.locksDue = true
 		others = false
 	}

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"os"
 	"os/exec"
 	"strconv"
 	"testing"
@@ -66,7 +67,21 @@ func TestMemoryOfEndedProcessesIsCounted(t *testing.T) {
 		},
 		"ShowsNothingForAWhile": {
 			looks: []look{{"3 0": process("3", "b", 70)}, {"3 0": {path: "3", parent: "1", blind: true}}, {"3 0": process("3", "b", 70)}, {}},
-			want:  []int64{0, 0, 0, 70},
+			want:  []int64{0, 70, 0, 70},
+		},
+		"ShowsNothingUntilItIsFreed": {
+			relatives: relatives{gone: map[string]bool{"3": true}},
+			looks:     []look{{"3 0": process("3", "b", 70)}, {"3 0": {path: "3", parent: "1", blind: true}}, {}},
+			want:      []int64{0, 0, 0},
+		},
+		"ShowsNothingThatAnotherShows": {
+			relatives: relatives{sharing: map[string]bool{"3": true}},
+			looks: []look{
+				{"2 0": top, "3 0": {path: "3", parent: "2", layout: "a", resident: 50, reserved: 1 << 30}},
+				{"2 0": top, "3 0": {path: "3", parent: "2", blind: true}},
+				{"2 0": {path: "2", parent: "1", blind: true}, "3 0": {path: "3", parent: "2", blind: true}},
+			},
+			want: []int64{0, 0, 50},
 		},
 		"ExecutesAnother": {
 			looks: []look{{"3 0": process("3", "b", 70)}, {"3 0": process("3", "c", 5)}, {}},
@@ -154,5 +169,20 @@ func TestSharedMemoryIsHeldOnce(t *testing.T) {
 				t.Errorf("after the end of all: got %d bytes, want those that were shared", got)
 			}
 		})
+	}
+}
+
+// TestWhatAProcessShowsNowIsNotLeft: the exact sum has it, also if the last look saw none of it.
+func TestWhatAProcessShowsNowIsNotLeft(t *testing.T) {
+	w, p := &Group{outside: true}, strconv.Itoa(os.Getpid())
+	defer w.outlived.close()
+	s, _ := w.see(p)
+	for id, want := range map[string]int64{p + " " + s.start: 0, p + " 0": 70} {
+		h := open(seen{resident: 70}, &relatives{t: t})
+		w.outlived.hides = map[string]*held{id: h}
+		if got := w.left(); got != want {
+			t.Errorf("%s: got %d bytes, want %d", id, got, want)
+		}
+		h.close()
 	}
 }

@@ -24,6 +24,8 @@ type outlived struct {
 	kept map[string]*held // of the living processes, by number and start time; processes that share their memory have the same
 	left []*held          // that their processes have left
 
+	hides map[string]*held // part of kept: of processes that showed no memory at the last look, see seen.blind
+
 	kinFrom time.Time // earliest time of the next search for the host's process numbers
 	pidNS   *os.File  // the sandbox's pid namespace; nil: not opened
 }
@@ -55,16 +57,23 @@ type kin interface {
 	shares(one, other string) (shares, known bool)
 }
 
+// holds reports whether the memory of a process, by number and start time, was held at the last look and is still there.
+func (o *outlived) holds(id string) bool {
+	h := o.kept[id]
+	return h != nil && h.there()
+}
+
 // look takes the living processes, by number and start time. It returns how much memory that
-// processes have left behind is still there.
+// processes have left behind, or do not show, is still there.
 func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 	next, fresh := make(map[string]*held, len(now)), make([]string, 0, len(now))
+	o.hides = map[string]*held{}
 	for id, s := range now {
 		h := o.kept[id]
 		switch {
 		case s.blind:
 			if h != nil {
-				next[id] = h
+				next[id], o.hides[id] = h, h
 			}
 		case s.reserved == 0: // it has ended
 		case h != nil && h.layout == s.layout:
@@ -77,9 +86,16 @@ func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 	if len(fresh) > 0 {
 		o.hold(fresh, now, next, k)
 	}
-	living := make(map[*held]bool, len(next))
-	for _, h := range next {
+	living, shown := make(map[*held]bool, len(next)), map[*held]bool{}
+	for id, h := range next {
 		living[h] = true
+		shown[h] = shown[h] || o.hides[id] == nil
+	}
+	for id, h := range o.hides {
+		if shown[h] { // another process that shares it shows it
+			delete(o.hides, id)
+		}
+		shown[h] = true // once
 	}
 	for _, h := range o.kept {
 		if !living[h] {
@@ -88,7 +104,12 @@ func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 		}
 	}
 	o.kept = next
-	return o.still()
+	for _, h := range o.hides {
+		if h.there() {
+			sum += h.resident
+		}
+	}
+	return sum + o.still()
 }
 
 // still returns how much of the memory that processes have left behind is still there.
@@ -177,7 +198,7 @@ func (o *outlived) forget() {
 	for _, h := range o.kept {
 		h.close()
 	}
-	o.kept = nil
+	o.kept, o.hides = nil, nil
 }
 
 // close closes all descriptors.

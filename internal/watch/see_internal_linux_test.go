@@ -42,13 +42,15 @@ func TestAProcessThatEndsDoesNotHide(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		first, other string
+		used         bool // its memory is known to be in use
 		want         int
 	}{
-		"Shows":   {stat("Z", "0"), stat("R", "4096"), 0},
-		"Hides":   {stat("Z", "0"), "", 4},
-		"Zombies": {stat("Z", "0"), stat("Z", "0"), 3},
-		"Ends":    {stat("Z", "0"), stat("D", "0"), 3},
-		"IsAlive": {stat("R", "4096"), "", 0},
+		"Shows":   {stat("Z", "0"), stat("R", "4096"), true, 0},
+		"Hides":   {stat("Z", "0"), "", false, 4},
+		"Zombies": {stat("Z", "0"), stat("Z", "0"), false, 3},
+		"Ends":    {stat("Z", "0"), stat("D", "0"), false, 3},
+		"IsUsed":  {stat("Z", "0"), stat("D", "0"), true, 4},
+		"IsAlive": {stat("R", "4096"), "", true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -64,6 +66,11 @@ func TestAProcessThatEndsDoesNotHide(t *testing.T) {
 			p := filepath.Join("..", dir)
 			w := &Group{outside: true, blind: map[string]int{p: 3}}
 			s, ok := w.see(p)
+			if c.used {
+				h := open(s, &relatives{t: t})
+				defer h.close()
+				w.outlived.kept = map[string]*held{p + " " + s.start: h}
+			}
 			if got := w.hidden(p, s); !ok || got != c.want {
 				t.Errorf("after three looks: got %d, seen %t, want %d", got, ok, c.want)
 			}

@@ -13,7 +13,8 @@ import (
 
 // mostBlind is how many looks may miss the memory of a process whose first thread has ended, until one sees it. Threads
 // that replace each other quickly can hide from some looks, but not from so many. A look that has seen all threads, all of
-// them without memory, does not count: the process ends, and the kernel may take seconds to free its memory.
+// them without memory, does not count, unless the memory is known to be in use: the process ends, and the kernel may take
+// seconds to free its memory.
 const mostBlind = 50
 
 // seen is what /proc shows of a process.
@@ -70,7 +71,7 @@ func (w *Group) hidden(p string, s seen) int {
 	switch {
 	case !s.blind:
 		return 0
-	case s.ends:
+	case s.ends && !w.outlived.holds(p+" "+s.start):
 		return w.blind[p]
 	default:
 		return w.blind[p] + 1

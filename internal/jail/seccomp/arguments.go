@@ -463,7 +463,7 @@ func diskRules(rules map[string]rule) {
 	rules["fadvise64"] = rule{[]clause{{[]test{equal(3, adviseNotNeeded)}, ignore}}, Allow}
 }
 
-// Options of prctl that fail with EINVAL, but for the first, see Variant.Watched. Merged memory is refused as by adviceRule. Core
+// Options of prctl that fail with EINVAL, but for those of dumps and large pages, see Variant.Watched. Merged memory is refused as by adviceRule. Core
 // scheduling keeps the other threads of a processor core idle, also for the host. A table
 // of futexes takes up to a gigabyte by one call. That memory is neither resident nor in
 // page tables, so the watch does not see it. A process that adopts the children of others
@@ -474,6 +474,7 @@ const (
 	prctlDumpable       = 4  // PR_SET_DUMPABLE
 	prctlAddresses      = 35 // PR_SET_MM
 	prctlSubreaper      = 36
+	prctlLargePages     = 41 // PR_SET_THP_DISABLE
 	prctlCoreScheduling = 62
 	prctlMemoryMerge    = 67
 	prctlFutexHash      = 78
@@ -496,6 +497,9 @@ func (p Policy) prctlRule(more ...clause) rule {
 	}
 	if p.variant.Watched {
 		more = append(more, clause{[]test{equal(0, prctlDumpable), equal(1, 0)}, Refuse(errEPERM)})
+		if !p.variant.AllowSetns { // forks of the fork server do without large pages themselves
+			more = append(more, clause{[]test{equal(0, prctlLargePages)}, Refuse(errEPERM)})
+		}
 	}
 	return rule{append(more,
 		clause{[]test{oneOf(0, []uint32{prctlAddresses, prctlSubreaper, prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash, prctlFutexHash + 1})}, Refuse(errEINVAL)},

@@ -166,7 +166,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
 				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 263, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
-				"getsockopt": {1, 0, 1, 6, 41, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "ppoll": {0, 63, 64, 1 << 31, 63 | 1<<32}, "pselect6": {0, 63, 64, 1 << 31, 63 | 1<<32}, "prctl": {0, 1, 4, 9, 15, 21, 35, 36, 37, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79, 80, 95, 96, 127, 128, 1 << 31, 0x53564d41, 0x59616d61, 0x41555856},
+				"getsockopt": {1, 0, 1, 6, 41, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "ppoll": {0, 63, 64, 1 << 31, 63 | 1<<32}, "pselect6": {0, 63, 64, 1 << 31, 63 | 1<<32}, "prctl": {0, 1, 4, 9, 15, 21, 35, 36, 37, 41, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79, 80, 95, 96, 127, 128, 1 << 31, 0x53564d41, 0x59616d61, 0x41555856},
 			}
 			for name, first := range two {
 				nr := numberOf(t, a, name)
@@ -398,6 +398,9 @@ func TestVerdicts(t *testing.T) {
 		{none, "prctl", [6]uint64{4, 0}, seccomp.Allow},
 		{full, "prctl", [6]uint64{4, 0}, no(eperm)}, // PR_SET_DUMPABLE
 		{full, "prctl", [6]uint64{4, 1}, seccomp.Allow},
+		{none, "prctl", [6]uint64{41, 0}, seccomp.Allow}, // PR_SET_THP_DISABLE
+		{full, "prctl", [6]uint64{41, 1}, seccomp.Allow},
+		{seccomp.Variant{Watched: true}, "prctl", [6]uint64{41, 0}, no(eperm)},
 		{none, "prctl", [6]uint64{38, 1}, seccomp.Allow},
 		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)}, // PR_FUTEX_HASH
 		{none, "clone", [6]uint64{0x10900}, no(eperm)},         // a thread with descriptors of its own

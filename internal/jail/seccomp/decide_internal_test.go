@@ -338,7 +338,7 @@ func (v Variant) decideControl(name string, first, second int32) Verdict {
 	if filter && !v.AllowSetns || name == "prctl" && (first == 35 || first == 36 || first == 62 || first == 67 || first == 78 || later) {
 		return Refuse(errEINVAL)
 	}
-	if v.Watched && name == "prctl" && first == 4 && second == 0 {
+	if v.Watched && name == "prctl" && (first == 4 && second == 0 || first == 41 && !v.AllowSetns) {
 		return Refuse(errEPERM)
 	}
 	return v.noticed(Allow, name == "prctl" && first == 1 && second != 0 && second != 9)

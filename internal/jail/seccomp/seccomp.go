@@ -111,7 +111,8 @@ type Variant struct {
 	NoIPv6 bool
 
 	// Watched is for a sandbox without a cgroup, whose limits the server enforces by what it reads of the processes.
-	// It refuses sched_setaffinity, and hiding a process from a server without root (PR_SET_DUMPABLE).
+	// It refuses sched_setaffinity, hiding a process from a server without root (PR_SET_DUMPABLE), and large
+	// pages (PR_SET_THP_DISABLE), which may be far more memory than what is mapped of them.
 	Watched bool
 
 	// SelfOnly allows a program to change limits and priorities only of itself, by process
