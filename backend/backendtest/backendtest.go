@@ -213,6 +213,7 @@ var laws = []law{
 	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
 	{"MappingsAreMemory", mappingsAreMemory},
+	{"BuffersAreMemory", buffersAreMemory},
 	{"MappingsAreCounted", mappingsAreCounted},
 	{"TablesWithoutMemoryAreCounted", tablesWithoutMemoryAreCounted},
 	{"ConnectionBuffersAreSmall", connectionBuffersAreSmall},

@@ -199,6 +199,35 @@ func mappingsAreMemory(t *testing.T, s *suite) {
 	}
 }
 
+// buffersAreMemory: what waits in pipes and Unix sockets counts as memory of a program, whatever keeps them. One with many of
+// them that hold little may have them (D34).
+func buffersAreMemory(t *testing.T, s *suite) {
+	for kind, mebibytes := range map[string]int{"few": 0, "pipes": 120, "sockets": 240, "closed": 240, "datagrams": 240, "waits": 200} {
+		t.Run(kind, func(t *testing.T) {
+			if !s.full() && slices.Contains([]string{"sockets", "closed", "datagrams"}, kind) {
+				s.lacks(t, "a network namespace of its own")
+			}
+			x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 96 * mib })
+			s.interlock(t, x)
+			p := x.python(t, "d34-buffers.py")
+			p.Env = x.environment(map[string]string{"KIND": kind, "MIB": strconv.Itoa(mebibytes)})
+			e := x.run(t, p)
+			u := x.usage(t)
+			t.Logf("%+v %q, kills %d %q, peak %d MiB", e.Exit, e.Out, u.OOMKills, u.Exceeded, u.PeakMemory/mib)
+			if ends := kind != "few"; ends != (u.OOMKills > 0) || !ends && e.Out != "held\n" {
+				t.Errorf("got %d kills, exit %+v, %q, want it ended within 96 MiB: %t; stderr %q", u.OOMKills, e.Exit, e.Out, ends, e.Err)
+			}
+			if len(u.Exceeded) == 0 {
+				return
+			}
+			x.sh(t, "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done") // what has ended does not count for a later program
+			if again := x.usage(t).OOMKills; again != u.OOMKills {
+				t.Errorf("a later program: got %d kills, want %d", again, u.OOMKills)
+			}
+		})
+	}
+}
+
 // mappingsAreCounted: a sandbox with more than the greatest number of mappings is ended, even if its memory limit is
 // large, because the kernel visits each mapping when a process ends (D33).
 func mappingsAreCounted(t *testing.T, s *suite) {

@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
 // Isolation reads the sandbox's walls from the kernel.
@@ -54,6 +55,9 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 	iso.Weak = append(iso.Weak, weakObjects)
 	if s.group == nil {
 		iso.Weak = append(iso.Weak, weakMemory, weakKernelMemory, weakCPU(s.spec.CPUCores))
+		if mode == jail.ModePlain || !watch.ListsSockets() {
+			iso.Weak = append(iso.Weak, weakUnix)
+		}
 	}
 	if s.container != nil {
 		iso.Weak = append(iso.Weak, s.container.Weak...)

@@ -74,7 +74,8 @@ const (
 
 // Kernel objects that no limit counts; docs/kernel-objects.md has the whole list.
 const (
-	weakKernelMemory = "memory of sockets, pipes and descriptors: not counted; bytes in connections are watched every 200 ms"
+	weakKernelMemory = "memory of sockets, pipes and descriptors: bytes in pipes and Unix sockets are watched, and in connections up to 32 MiB; descriptors, and up to 64 MiB in pipes without one, are not counted"
+	weakUnix         = "memory of Unix sockets: not counted"
 	weakObjects      = "file locks, connections, open directories, queued datagrams: watched, not held"
 	weakEpoll        = "epoll watches: counted twice a second and ended above an eighth of what the host's user may have, not held by the kernel"
 )

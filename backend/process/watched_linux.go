@@ -21,6 +21,7 @@ func (s *sandbox) watchOver() {
 		Hold: s.hold, Pace: s.effort.Pace, Spend: s.effort.Spend, End: s.endFor, Over: s.overAhead, Waits: s.waits.Load,
 	}
 	s.startWatch()
+	s.objects.Watch = s.watch
 	s.b.objects.Add(s.objects) // end removes it
 	s.slot.OnWatches(func() { s.b.objects.GrantWatches(s.objects) })
 }

@@ -129,3 +129,36 @@ func TestSocketsThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestSocketListIsThatOfTheSandbox: it is a netlink socket in the sandbox's network namespace. A sandbox that has ended has none.
+func TestSocketListIsThatOfTheSandbox(t *testing.T) {
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	s, other := made(t, j), made(t, j)
+	fd, err := s.SocketList(t.Context().Done())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(fd)
+	if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || kind != unix.NETLINK_INET_DIAG {
+		t.Errorf("got protocol %d, %v, want %d", kind, err, unix.NETLINK_INET_DIAG)
+	}
+	if err := other.verifySockets([]int{fd}); err == nil {
+		t.Error("got a socket of both sandboxes, want one of the first")
+	}
+	if s.MayHaveSockets() != other.MayHaveSockets() {
+		t.Error("got a sandbox whose programs may have made sockets")
+	}
+	for _, x := range []*Slot{s, other} {
+		if err := x.End(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fd, err := other.SocketList(t.Context().Done()); err == nil {
+		closeAll(fd)
+		t.Error("got a list of a sandbox that has ended, want an error")
+	}
+}

@@ -9,7 +9,7 @@ func (r *Run) resources() string {
 	switch {
 	case exceeded == "":
 		return r.memory(r.atMemory())
-	case strings.HasSuffix(exceeded, "that the memory limit ended"):
+	case strings.HasSuffix(exceeded, "that the memory limit ended"), strings.HasSuffix(exceeded, "in pipes and Unix sockets"):
 		return r.memory("Stopped for " + exceeded + ".")
 	}
 	return "Stopped for " + exceeded + ". More memory does not raise this bound: hold less at once."

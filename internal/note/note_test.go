@@ -97,6 +97,7 @@ func TestNotes(t *testing.T) {
 		{"memory at a terminal", run(sandboxmcp.StatusOutOfMemory, terminal), "Stopped at 512 MiB. Pass --ram (up to 8192) or read the data in parts."},
 		{"memory without a parameter", run(sandboxmcp.StatusOutOfMemory, python), "Stopped at 512 MiB. Read the data in parts."},
 		{"page tables", run(sandboxmcp.StatusOutOfMemory, terminal, exceeded("more than 64 MiB of page tables without memory")), "Stopped for more than 64 MiB of page tables without memory. More memory does not raise this bound: hold less at once."},
+		{"buffers", run(sandboxmcp.StatusOutOfMemory, terminal, exceeded("394 MiB of memory, 393 MiB of it in pipes and Unix sockets")), "Stopped for 394 MiB of memory, 393 MiB of it in pipes and Unix sockets. Pass --ram (up to 8192) or read the data in parts."},
 		{"file locks in a session", run(sandboxmcp.StatusOutOfMemory, session(true), lost, exceeded("more than 8 file locks")), "Stopped for more than 8 file locks. More memory does not raise this bound: hold less at once. The session's variables are gone, its files are not."},
 		{"processes that the memory limit ended", run(sandboxmcp.StatusOutOfMemory, exceeded("more than 8 processes that the memory limit ended")), "Stopped for more than 8 processes that the memory limit ended. Pass max_ram_mb (up to 8192) or read the data in parts."},
 		{"all memory", run(sandboxmcp.StatusOutOfMemory, func(r *note.Run) { r.Limits.MaxRAMMB = 8192 }), "Stopped at 8192 MiB. That is the most that a run may have: read the data in parts."},

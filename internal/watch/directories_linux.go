@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,11 +57,7 @@ func excessOfDirectories(processes []string, most int) string {
 		}
 		dir := filesOf(p)
 		names, err := readNames(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			if info, err := os.Stat(dir); err == nil {
-				found += int(info.Size()) // before Linux 6.2 the kernel does not tell
-			}
-		}
+		found += hiddenFiles(dir, err)
 		for _, name := range names {
 			var st unix.Statx_t // without asking the server of a network file system
 			if unix.Statx(unix.AT_FDCWD, dir+"/"+name, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
@@ -72,6 +69,19 @@ func excessOfDirectories(processes []string, most int) string {
 		}
 	}
 	return ""
+}
+
+// hiddenFiles returns how many descriptors a process hides in dir, their directory in /proc, which was read with err. A process
+// that is ending cannot be read either, and will have none.
+func hiddenFiles(dir string, err error) int {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || !lives(filepath.Dir(dir)) {
+		return 0
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0
+	}
+	return int(info.Size()) // before Linux 6.2 the kernel does not tell
 }
 
 // filesOf returns the directory in /proc with the descriptors of a process. That of its first thread is empty once

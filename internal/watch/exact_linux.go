@@ -64,8 +64,8 @@ func (w *Group) sum(limit int64) (sum int64, sure bool) {
 // sumOf is sum for some processes, without what others have left behind.
 func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
 	return w.exact.sum(w.apart(processes), limit, func(p string) (resident func() int64, size func() (int64, bool)) {
-		seen, _ := w.see(p)
-		outside, path, id := w.outside, seen.path, p+" "+seen.start
+		now, _ := w.see(p)
+		outside, path, id := w.outside, now.path, p+" "+now.start
 		each := w.mapped.each(id)
 		resident = func() int64 { return w.residentOf(p, id, limit) }
 		return resident, func() (int64, bool) {

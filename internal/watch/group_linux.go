@@ -44,6 +44,7 @@ type Group struct {
 	exact    exact          // used by run alone
 	outlived outlived       // used by run alone
 	mapped   mapped         // used by run alone
+	buffers  buffers        // used by run alone, except by kept
 	blind    map[string]int // looks in which a process with threads hid its memory, since it last showed some; used by run alone
 
 	sharing sync.Mutex
@@ -98,6 +99,7 @@ func (w *Group) Stop() {
 
 func (w *Group) run() {
 	defer close(w.done)
+	defer w.buffers.close()
 	defer w.exact.reads.Wait() // they use the sandbox's descriptors
 	defer w.outlived.close()
 	t := time.NewTicker(watchEvery)
@@ -151,7 +153,8 @@ func (w *Group) look() bool {
 	rss += w.outlived.look(now, &family{w: w})
 	files := w.files()
 	kernel := w.mappings(now, cpu+reaped, w.limits.MemoryBytes-rss-files)
-	rest := kernel
+	held := w.buffered(now, cpu+reaped, w.limits.MemoryBytes-rss-files-kernel)
+	rest := kernel + held
 	if rss+files+rest+reserved/tableShare > w.limits.MemoryBytes {
 		rest += w.pageTables(processes)
 	}
@@ -165,21 +168,42 @@ func (w *Group) look() bool {
 			return true
 		}
 		rest -= kernel
+		if held > 0 && rss+files+rest > w.limits.MemoryBytes {
+			rest -= held
+			held = w.bufferedStill(now, cpu+reaped, held, w.limits.MemoryBytes-rss-files-rest)
+			rest += held
+		}
 		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this expensive gets it less often
 	}
-	memory := rss + files + rest
-	over := memory > w.limits.MemoryBytes || (w.plain && tasks > w.limits.MaxTasks+1)
 	w.mu.Lock()
-	w.peak, w.tasks, w.cpu, w.lost = max(w.peak, memory), max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost
-	if memory > w.limits.MemoryBytes {
-		w.ooms++
-	}
+	w.tasks, w.cpu, w.lost = max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost
 	w.mu.Unlock()
-	if over && !w.relieve(files) {
+	if !w.judge(rss+files+rest, held, files, tasks) {
 		return false
 	}
 	if excess := w.share(cpu + reaped); excess != "" {
 		w.end(excess)
+	}
+	return true
+}
+
+// judge ends the programs of a sandbox with too much memory, of which some is held in pipes and sockets and some in files, or
+// with too many tasks. It returns false if it has ended the sandbox.
+func (w *Group) judge(memory, held, files int64, tasks int) bool {
+	exceeds := memory > w.limits.MemoryBytes
+	byBuffers := exceeds && memory-held <= w.limits.MemoryBytes && held > w.limits.MemoryBytes/buffersShare
+	w.mu.Lock()
+	w.peak = max(w.peak, memory)
+	if exceeds && !byBuffers { // otherwise what is exceeded counts
+		w.ooms++
+	}
+	w.mu.Unlock()
+	switch {
+	case byBuffers:
+		w.end(excessOfBuffers(memory, held))
+		w.buffers.forget()
+	case exceeds || w.plain && tasks > w.limits.MaxTasks+1:
+		return w.relieve(files)
 	}
 	return true
 }

@@ -50,13 +50,17 @@ type mapped struct {
 	kept  map[string]lineage // processes with memory, by number and start time
 	alike map[string]int     // how many of them have a layout
 	most  int64              // mappings that a process may have; 0: not read yet
-
-	counted time.Duration // processor time of the sandbox at the last count
-	rest    time.Duration // processor time that it uses until the next one
-	at      time.Time     // when the last count was
+	paced
 
 	mu    sync.Mutex
 	noted map[string]int64 // bytes of mappings that exact sums have counted since the last look; guarded by mu
+}
+
+// paced is when a count is made again that costs the server more the more the sandbox holds.
+type paced struct {
+	counted time.Duration // processor time of the sandbox at the last count
+	rest    time.Duration // processor time that it uses until the next one
+	at      time.Time     // when the last count was
 }
 
 // lineage is a process whose mappings are counted.
@@ -150,7 +154,7 @@ func (m *mapped) mostOf(id string, s seen) int64 {
 
 // due reports whether the sandbox has run enough since the last count, if it has used so much processor time now. A count that
 // was seldom costs little: so it is made also if the sandbox has run at all and the last one is long ago.
-func (m *mapped) due(used time.Duration, now time.Time) bool {
+func (m *paced) due(used time.Duration, now time.Time) bool {
 	return m.at.IsZero() || used < m.counted || used-m.counted >= m.rest || used != m.counted && now.Sub(m.at) >= max(idleLong, m.rest)
 }
 

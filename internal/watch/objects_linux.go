@@ -52,6 +52,7 @@ const (
 type Target struct {
 	Slot   *jail.Slot
 	Group  *cgroup.Group                      // nil: none
+	Watch  *Group                             // what replaces it; nil: nothing
 	Plain  bool                               // without namespaces
 	Shares bool                               // its programs have the server's host user
 	Hold   func() (release func(), err error) // keeps the slot open until release is called; fails if it is closed

@@ -2,6 +2,8 @@ package watch
 
 import (
 	"bufio"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -284,6 +286,31 @@ func TestDirectoriesAreFound(t *testing.T) {
 	}
 	for _, f := range held {
 		_ = f.Close()
+	}
+}
+
+// TestProcessesThatEndHideNoDirectories: the kernel shows their descriptors no more, and many that end at once must not end
+// others.
+func TestProcessesThatEndHideNoDirectories(t *testing.T) {
+	for name, c := range map[string]struct {
+		statm string
+		err   error
+		hides bool
+	}{
+		"Hidden": {"100 50 20 1 0 30 0\n", fs.ErrPermission, true},
+		"Shown":  {"100 50 20 1 0 30 0\n", nil, false},
+		"Gone":   {"100 50 20 1 0 30 0\n", fs.ErrNotExist, false},
+		"Ending": {"0 0 0 0 0 0 0\n", fs.ErrPermission, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "fd")
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(filepath.Dir(dir), "statm"), []byte(c.statm), 0o600), os.WriteFile(filepath.Join(dir, "0"), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if got := hiddenFiles(dir, c.err); got > 0 != c.hides {
+				t.Errorf("got %d hidden descriptors, want some: %t", got, c.hides)
+			}
+		})
 	}
 }
 

@@ -22,6 +22,9 @@ type texts struct {
 	open  int // descriptors of files of /proc/PID/fdinfo
 	files int // descriptors of all files of /proc
 	sent  int // the most files that calls may keep that wait to send some
+	kept  int // likewise, and files that calls wait for
+
+	began time.Time
 }
 
 // over returns a description if there are too many, and "" otherwise. Before the programs have had a file of
@@ -63,15 +66,17 @@ func (s *Target) overTexts(o *Objects) string {
 		return ""
 	}
 	n, had := count.value, s.hadTexts
+	s.Watch.kept(n.kept, n.began)
 	s.hadTexts.open, s.hadTexts.files = max(had.open, n.open), max(had.files, n.files)
 	return n.over(had)
 }
 
 // countTexts counts such files of processes, up to a few more than a sandbox may have open.
 func countTexts(processes []string) (n texts) {
+	n.began = time.Now()
 	for _, p := range processes {
-		_, sent := filesOfCalls("/proc/" + p)
-		n.sent += sent
+		named, sent := filesOfCalls("/proc/" + p)
+		n.sent, n.kept = n.sent+sent, n.kept+named+sent
 		dir := filesOf(p)
 		names, _ := readNames(dir)
 		for _, name := range names {
