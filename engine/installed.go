@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/installed"
@@ -414,8 +413,13 @@ func (e *Engine) installFor(ctx context.Context, x *execution) func(sandboxmcp.L
 		return nil
 	}
 	own := x.live.interps[x.req.Language].Sets
+	cell := &cellWords{code: x.req.Code}
 	return func(l sandboxmcp.Language, names []string) kernel.Installed {
-		if name, ok := unwritten(x.req.Code, l, names); ok {
+		name, err := cell.unwritten(l, names)
+		if err != nil {
+			return kernel.Installed{Output: sandboxmcp.AsError(err).Error()}
+		}
+		if name != "" {
 			return kernel.Installed{Output: sandboxmcp.Errorf(sandboxmcp.CodePackageRejected, "%s is not written in the cell, which a package must be", sandboxmcp.Quote(x.secrets.Masker().Text(name))).
 				WithHint("write the name of the package in the cell that installs it; its version can be a variable").Error()}
 		}
@@ -429,41 +433,4 @@ func (e *Engine) installFor(ctx context.Context, x *execution) func(sandboxmcp.L
 		a.Packages, a.Modules, a.Env = e.interps.Paths(x.live.installed(), own)
 		return a
 	}
-}
-
-// unwritten returns the first name of a package that is not a word of the code, without its version and extras. What is
-// not a package, install refuses.
-func unwritten(code string, l sandboxmcp.Language, names []string) (name string, ok bool) {
-	specs, err := packages.Parse(l, names)
-	if err != nil {
-		return "", false
-	}
-	if l == sandboxmcp.Python { // its names are normalized
-		code = environment.Normal(code)
-	}
-	for _, s := range specs {
-		if !hasWord(code, s.Name) {
-			return s.Name, true
-		}
-	}
-	return "", false
-}
-
-// hasWord reports whether a text has a word with nothing around it that could belong to it.
-func hasWord(text, word string) bool {
-	part := func(b byte) bool {
-		return b == '.' || b == '_' || b == '-' || '0' <= b && b <= '9' || 'a' <= b|0x20 && b|0x20 <= 'z'
-	}
-	for from := 0; word != ""; {
-		i := strings.Index(text[from:], word)
-		if i < 0 {
-			break
-		}
-		at, end := from+i, from+i+len(word)
-		if (at == 0 || !part(text[at-1])) && (end == len(text) || !part(text[end])) {
-			return true
-		}
-		from = at + 1
-	}
-	return false
 }

@@ -34,8 +34,10 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 		limits, unfit := live.Join(r)
 		x.base = &limits
 		return unfit
+	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && !own && session.IsMade(r.SessionID): // it was terminated, or a caller made it up: serve it as no id that cannot be guessed
+		return err
 	case x.anew:
-	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && (own || !session.IsMade(r.SessionID)): // an id that the engine made and that is gone was terminated: fail rather than start empty
+	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound:
 	default:
 		return err
 	}

@@ -265,7 +265,9 @@ func unavailable(err error) error {
 		return err
 	}
 	hint := "run `sandboxmcp doctor` to see which wall is missing and how to get it"
-	if blocksSandboxes(err.Error()) && inContainer("/") {
+	if fix := plainFix(err.Error()); fix != "" {
+		hint = fix
+	} else if blocksSandboxes(err.Error()) && inContainer("/") {
 		hint = containerFix
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox cannot be built: %s", err).WithHint(hint).WithCause(err)

@@ -1,10 +1,13 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // TestContainersAreRecognized: by the marks of Docker and Podman.
@@ -34,6 +37,20 @@ func TestFixesOfContainers(t *testing.T) {
 	} {
 		if got := fixFor(failure); !blocksSandboxes(failure) || !strings.Contains(got, option) {
 			t.Errorf("%s: got %q, want the option %s", failure, got, option)
+		}
+	}
+}
+
+// TestFixesThatNeedNoDoctor: the error of a run has them as its hint.
+func TestFixesThatNeedNoDoctor(t *testing.T) {
+	t.Parallel()
+	for failure, want := range map[string]string{
+		"lease user ids: mkdir /run/sandboxmcp: read-only file system":                                                                    "--tmpfs /run",
+		"jail unavailable: build template: keep /: bad file descriptor: a process may have 64 open files (RLIMIT_NOFILE), fewer than 256": "ulimit -n",
+	} {
+		e := sandboxmcp.AsError(unavailable(errors.New(failure)))
+		if got := fixFor(failure); !strings.Contains(got, want) || e.Hint != got {
+			t.Errorf("%s: got %q and the hint %q, want %s in both", failure, got, e.Hint, want)
 		}
 	}
 }

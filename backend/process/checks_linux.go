@@ -143,8 +143,22 @@ func weakFix(weak string) string {
 	return "delegate a control group, or run the server as root"
 }
 
+// plainFix returns the fix of a failure that has nothing to do with walls, and "" for others.
+func plainFix(text string) string {
+	switch {
+	case strings.Contains(text, "RLIMIT_NOFILE"):
+		return "allow at least 256 open files: ulimit -n, LimitNOFILE of a service, or --ulimit nofile of a container"
+	case strings.Contains(text, "lease user ids") && strings.Contains(text, "read-only file system"):
+		return "make /run/sandboxmcp writable for root; start a container with a read-only root file system with --tmpfs /run"
+	}
+	return ""
+}
+
 // fixFor returns the setting that usually fixes a failure with such a message.
 func fixFor(text string) string {
+	if fix := plainFix(text); fix != "" {
+		return fix
+	}
 	switch {
 	case blocksSandboxes(text) && inContainer("/"):
 		return containerFix

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/cli"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
@@ -78,9 +76,6 @@ func TestScript(t *testing.T) {
 					return false, fmt.Errorf("an engine with %s is demanded by %s; scripts/engine.sh starts one", cond, testkit.MustRun)
 				}
 				return there, nil
-			}
-			if cond == "hup" { // else the shell cannot undo it for the server that it starts
-				return !signal.Ignored(unix.SIGHUP), nil
 			}
 			if cond != "sandbox" {
 				return false, fmt.Errorf("unknown condition %q", cond)

@@ -178,7 +178,7 @@ func networkRows(c *Config) []row {
 func webRows(c *Config) []row {
 	return []row{
 		{key: "enable_web_access", env: "SANDBOXMCP_WEB_ACCESS", def: "true", into: boolean(&c.EnableWebAccess), doc: "True: web_search, fetch_webpage and browser_fetch reach public addresses without approval, except hosts that a person has denied. False: they answer network_disabled."},
-		{key: "web_allow_hosts", env: "SANDBOXMCP_WEB_ALLOW_HOSTS", into: list(&c.WebAllowHosts, hostPortOK, "addresses of the form host:port"), doc: "Private addresses that the web tools may reach. Sandboxes may not."},
+		{key: "web_allow_hosts", env: "SANDBOXMCP_WEB_ALLOW_HOSTS", into: list(&c.WebAllowHosts, hostPortOK, "addresses of the form host:port"), doc: "Private addresses, and ports of mail and databases, that the web tools may reach. Sandboxes may not."},
 		{key: "searxng_url", env: "SEARXNG_URL", into: address(&c.SearxngURL), doc: "URL of the SearXNG search engine, which is asked first. If its address is private, list it in web_allow_hosts, too."},
 		{key: "websearch_engines", env: "WEBSEARCH_ENGINES", into: list(&c.SearchEngines, wordOK, "names of search engines"), doc: "Search engines, in the order in which they are asked."},
 	}

@@ -38,6 +38,9 @@ func (d *Dialer) SetAllow(allow []string) {
 	d.allow.Store(&all)
 }
 
+// allows reports whether a host:port may have a special address.
+func (d *Dialer) allows(address string) bool { return (*d.allow.Load())[strings.ToLower(address)] }
+
 // Check returns the error that DialContext would return for the address of a host:port, and connects to
 // nothing. It is for a program that may fail before it connects: a connection needs DialContext, because
 // a name can get another address. A name that cannot be resolved passes.
@@ -46,7 +49,7 @@ func (d *Dialer) Check(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	if err = Judged(ctx, address); err != nil || (*d.allow.Load())[strings.ToLower(address)] {
+	if err = Judged(ctx, address); err != nil || d.allows(address) {
 		return err
 	}
 	if name, local := thisMachine(host); local {
@@ -86,7 +89,7 @@ func (d *Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, 
 		return nil, err
 	}
 	n, judge := net.Dialer{Timeout: d.timeout, Resolver: d.resolver}, anyAddress
-	if !(*d.allow.Load())[strings.ToLower(address)] {
+	if !d.allows(address) {
 		if name, local := thisMachine(host); local {
 			return nil, &BlockedError{Host: name, Addr: netip.IPv6Loopback(), What: "loopback"}
 		}

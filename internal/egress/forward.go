@@ -38,7 +38,7 @@ const (
 // Forwarder is the HTTP proxy of a browser in a sandbox, and the sandbox's only way out. It
 // dials with a [Dialer], so it checks the address of each connection when it is made:
 // redirects, parts of pages, WebSockets and names that change their address included.
-// Tunnels carry only TLS and HTTP.
+// Tunnels carry only TLS and HTTP. Ports of mail, databases and the like are refused.
 //
 // Unlike a [Link] it has no list of hosts: the caller lets the browser reach every public
 // web server. Its methods may be called concurrently.
@@ -122,9 +122,16 @@ func (f *Forwarder) Close() {
 	f.http.CloseIdleConnections()
 }
 
-// Check is Dialer.Check for a host:port that the browser did not try.
+// Check returns the error that a host:port gets that the browser did not try.
 func (f *Forwarder) Check(ctx context.Context, address string) error {
-	return f.dial.Check(ctx, address)
+	if err := f.dial.Check(ctx, address); err != nil || f.dial.allows(address) {
+		return err
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	return webPort(port)
 }
 
 // Failure returns why a host:port was not reached the last time; nil: it was, or was not
@@ -214,9 +221,12 @@ func (f *Forwarder) refuse(w http.ResponseWriter, address string, err error) {
 
 // connect dials a host:port. The connection counts its bytes.
 func (f *Forwarder) connect(ctx context.Context, address string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	if err == nil {
 		err = webHost(host)
+	}
+	if err == nil && !f.dial.allows(address) {
+		err = webPort(port)
 	}
 	if err != nil {
 		return nil, err

@@ -9,9 +9,11 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 )
@@ -105,6 +107,39 @@ func TestForwarderStopsRebinding(t *testing.T) {
 	}
 	if len(r.names()) < 4 || site.connections() != 0 {
 		t.Errorf("got %q and %d connections; want a question each and no connection", r.names(), site.connections())
+	}
+}
+
+// Servers of mail and databases are not reached: a greeting may be taken for what they understand.
+func TestForwarderRefusesPortsOfOthers(t *testing.T) {
+	var dialed atomic.Int32
+	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		dialed.Add(1)
+		return nil, errors.New("no name server")
+	}}
+	d := egress.NewDialer(time.Second, []string{"open.test:25"})
+	d.TestOnlyResolver(resolver)
+	f, dial := forward(t, d)
+	for _, port := range []string{"22", "23", "25", "025", "110", "143", "465", "587", "993", "995", "3306", "5432", "6379", "6667", "0", "65561", "smtp"} {
+		host := "mail.test:" + port
+		for _, head := range []string{"CONNECT " + host + " HTTP/1.1\r\nHost: " + host, "GET http://" + host + "/ HTTP/1.1\r\nHost: " + host} {
+			if r := ask(t, dial(), head); r.StatusCode < 400 {
+				t.Errorf("%.40s: got %s, want a refusal", head, r.Status)
+			}
+		}
+	}
+	if n := dialed.Load(); n != 0 {
+		t.Errorf("got %d questions for the names, want none", n)
+	}
+	if err := f.Check(t.Context(), "mail.test:25"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBlockedAddress {
+		t.Errorf("Check: got %v, want blocked_address", err)
+	}
+	for _, host := range []string{"open.test:25", "mail.test:8443"} {
+		before := dialed.Load()
+		ask(t, dial(), "CONNECT "+host+" HTTP/1.1\r\nHost: "+host)
+		if dialed.Load() == before {
+			t.Errorf("%s: got no question for the name, want that it is asked", host)
+		}
 	}
 }
 

@@ -264,12 +264,23 @@ func (j *Jail) build(plan buildPlan) error {
 	}
 	if err != nil {
 		closeAll(sockets...)
-		return fmt.Errorf("build template: %w", err)
+		return fmt.Errorf("build template: %w", withLimit(err, hardLimit(unix.RLIMIT_NOFILE)))
 	}
 	for _, fd := range sockets {
 		j.spawners <- fd
 	}
 	return nil
+}
+
+// fewFiles is the limit of open files below which a failure may come from it.
+const fewFiles = 256
+
+// withLimit adds the limit of open files to an error that it may have caused: descriptors get fixed numbers.
+func withLimit(err error, limit int64) error {
+	if limit < fewFiles && (errors.Is(err, unix.EBADF) || errors.Is(err, unix.EMFILE)) {
+		return fmt.Errorf("%w: a process may have %d open files (RLIMIT_NOFILE), fewer than %d", err, limit, fewFiles)
+	}
+	return err
 }
 
 // rootScript returns the script that makes the template root, and fds with the descriptors that it

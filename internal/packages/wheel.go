@@ -22,10 +22,10 @@ import (
 )
 
 // startup matches files that Python runs at the start of every program if their directory is
-// on its path. Debian's sitecustomize imports apport_python_hook, and the .pth file of setuptools
-// imports _distutils_hack.
+// on its path. Debian's sitecustomize imports apport_python_hook, and the .pth files of setuptools
+// and of virtualenv import _distutils_hack and _virtualenv.
 var startup = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)^(?:[^/]*\.pth|(?:sitecustomize|usercustomize|apport_python_hook|_distutils_hack)(?:[./].*)?)$`)
+	return regexp.MustCompile(`(?i)^(?:[^/]*\.pth|(?:sitecustomize|usercustomize|apport_python_hook|_distutils_hack|_virtualenv)(?:[./].*)?)$`)
 })
 
 // atStart reports whether a file of a package would run at the start of every program.

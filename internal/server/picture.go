@@ -15,7 +15,6 @@ import (
 	"image/png"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	xdraw "golang.org/x/image/draw"
 	"golang.org/x/image/webp"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -26,9 +25,10 @@ const (
 	maxPictureBytes = 1 << 20
 	maxPictureSide  = 8_000      // pixels; hosts refuse a conversation with a larger picture
 	scaledSide      = 2_000      // pixels of the longer side after scaling down
-	maxPixels       = 40_000_000 // most pixels of a picture that is decoded: 160 MB; fewer if one takes more, see weight
+	maxPixels       = 40_000_000 // most pixels of a picture that is decoded: 160 MB; fewer if one takes more, see weight. Scaling takes some 40 MB more
 	maxDecoded      = 48_000_000 // most pixels that are decoded for an answer, about 2 s of CPU time
 	maxDecodedSide  = 65_535     // pixels of the longer side of a picture that is decoded: scaling holds 64 bytes for each
+	scaledRows      = 64         // of the picture, that are scaled at once
 	maxSource       = 32 << 20   // most bytes of a picture file
 	maxScans        = 64         // of a JPEG: for each the decoder visits the whole picture
 )
@@ -239,9 +239,7 @@ func fit(img image.Image, side int) image.Image {
 	if long <= side {
 		return img
 	}
-	small := image.NewRGBA(image.Rect(0, 0, max(b.Dx()*side/long, 1), max(b.Dy()*side/long, 1)))
-	xdraw.BiLinear.Scale(small, small.Bounds(), img, b, draw.Src, nil)
-	return small
+	return shrunk(img, max(b.Dx()*side/long, 1), max(b.Dy()*side/long, 1))
 }
 
 // onWhite returns img on a white background, because JPEG would make transparency black.

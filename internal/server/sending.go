@@ -16,6 +16,8 @@ import (
 const (
 	pieceTimeout = 10 * time.Second // time for a client to receive a piece of a file, of at most 32 KiB
 	stallGrace   = time.Second      // a client that receives nothing for this long may be cut off
+	onlyPatience = time.Minute      // time for the only file of a namespace while one without a file waits
+	onlyRate     = 1 << 20          // bytes a second for which a large only file has longer
 	heldFiles    = 8                // memory bound, in files of the largest size
 	copiedFiles  = 2                // disk bound of copies, in files of the largest size
 )
@@ -23,8 +25,8 @@ const (
 // sendings bounds the bytes of files that are held while clients receive them. If
 // a further file does not fit, the client that has received nothing for longest is
 // disconnected. If all clients make progress, the next file waits. The namespace that holds
-// least is served first, and after a while one that holds more loses a file for it, but not its
-// only one: otherwise namespaces with a large file each would end each other's, and none would be sent.
+// least is served first, and after a while one that holds more loses a file for it. It keeps its
+// only one for longer: otherwise namespaces with a large file each would end each other's, and none would be sent.
 type sendings struct {
 	room  int64 // bytes
 	grace time.Duration
@@ -60,17 +62,14 @@ type sending struct {
 // begin waits until a file of that size of the namespace fits. The error is that of ctx. If it returns no
 // error, the caller must call end. The file is read with the returned context.
 func (s *sendings) begin(ctx context.Context, ns sandboxmcp.Namespace, bytes int64, w http.ResponseWriter) (*sending, context.Context, error) {
-	d := &sending{all: s, ns: ns, response: http.NewResponseController(w), bytes: bytes}
+	reading, stop := context.WithCancelCause(ctx)
+	d := &sending{all: s, ns: ns, response: http.NewResponseController(w), stop: stop, bytes: bytes}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, d)
 	s.mu.Unlock()
 	for {
 		freed, again := s.admit(d)
 		if freed == nil {
-			reading, stop := context.WithCancelCause(ctx)
-			s.mu.Lock()
-			d.stop = stop
-			s.mu.Unlock()
 			return d, reading, nil
 		}
 		t := time.NewTimer(again)
@@ -79,6 +78,7 @@ func (s *sendings) begin(ctx context.Context, ns sandboxmcp.Namespace, bytes int
 		case <-t.C: // check again whether a client has stalled
 		case <-ctx.Done():
 			t.Stop()
+			stop(nil)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.waiting = slices.DeleteFunc(s.waiting, func(x *sending) bool { return x == d })
@@ -106,7 +106,7 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 		s.tellLocked() // it is another one's turn
 		return nil, 0
 	}
-	var stalest, greedy *sending
+	var stalest, greedy, only *sending
 	for x := range s.list {
 		if x.cut {
 			return s.freed, s.grace // a client was already disconnected, so room will be free soon
@@ -114,8 +114,13 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 		if x.began && (stalest == nil || x.moved.Before(stalest.moved)) {
 			stalest = x
 		}
-		if s.of[x.ns] > max(s.of[d.ns], x.bytes) && (greedy == nil || s.longerLocked(x, greedy)) {
-			greedy = x
+		switch {
+		case s.of[x.ns] > max(s.of[d.ns], x.bytes):
+			if greedy == nil || s.longerLocked(x, greedy) {
+				greedy = x
+			}
+		case s.of[d.ns] == 0 && (only == nil || x.lastLocked().Before(only.lastLocked())):
+			only = x
 		}
 	}
 	again = s.grace
@@ -133,7 +138,20 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 		}
 		again = min(again, left)
 	}
+	if only != nil {
+		left := only.lastLocked().Sub(s.now())
+		if left <= 0 {
+			only.cutLocked()
+			return s.freed, s.grace
+		}
+		again = min(again, left)
+	}
 	return s.freed, again
+}
+
+// lastLocked returns until when an only file is kept while a namespace without one waits.
+func (d *sending) lastLocked() time.Time {
+	return d.since.Add(max(onlyPatience, time.Duration(d.bytes/onlyRate)*time.Second))
 }
 
 // longerLocked reports whether x is ended before y for another namespace: its own holds more, or it is held for longer.
@@ -158,7 +176,7 @@ var errOthers = errors.New("other callers wait for room")
 // cutLocked ends a sending, whether its file is being read or sent.
 func (d *sending) cutLocked() {
 	d.cut = true
-	if !d.began && d.stop != nil {
+	if !d.began {
 		d.stop(errOthers)
 	}
 	_ = d.response.SetWriteDeadline(time.Unix(1, 0)) // ends a Write that waits for the client

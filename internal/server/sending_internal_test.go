@@ -168,3 +168,45 @@ func TestTheOnlyFileOfANamespaceIsSent(t *testing.T) {
 		}
 	})
 }
+
+// TestNamespacesOfOneKeyHoldNoRoomForLong: each has an only file, whose client takes its pieces. One without a file waits.
+func TestNamespacesOfOneKeyHoldNoRoomForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSendings(100)
+		ended, over := make(chan time.Duration, 2), make(chan struct{})
+		began := time.Now()
+		for _, ns := range []sandboxmcp.Namespace{"a", "b"} {
+			d, _, err := s.begin(t.Context(), ns, 50, httptest.NewRecorder())
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				defer func() { d.end(); ended <- time.Since(began) }()
+				for d.piece() == nil {
+					select {
+					case <-over:
+						return
+					case <-time.NewTimer(stallGrace / 2).C:
+					}
+				}
+			}()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*onlyPatience)
+		defer cancel()
+		d, _, err := s.begin(ctx, "other", 50, httptest.NewRecorder())
+		if err != nil {
+			t.Errorf("the file of another namespace: got %v, want it sent", err)
+		} else {
+			d.end()
+			if got := <-ended; got < onlyPatience {
+				t.Errorf("an only file was ended after %v, want %v", got, onlyPatience)
+			}
+		}
+		close(over)
+		synctest.Wait()
+		large := &sending{bytes: 1000 * onlyRate}
+		if got := large.lastLocked().Sub(large.since); got != 1000*time.Second {
+			t.Errorf("a large only file: got %v, want 1000 s", got)
+		}
+	})
+}
