@@ -77,3 +77,67 @@ func TestNamespacesOfOneCallerTakeOneTurn(t *testing.T) {
 		t.Error("the other caller after one request of the first: got it waiting, want it admitted")
 	}
 }
+
+// TestALargeRequestIsNotPassedForever: of others with the default limits, of whom one always runs, it lets only so many
+// pass as there is room for beside it and the sessions.
+func TestALargeRequestIsNotPassedForever(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 16, MaxWaiting: 8, MaxTasks: 1000, Known: []sandboxmcp.Namespace{"a", "b", "c"}})
+	makes := enter(t, q, "s")
+	mustFit(t, makes, 320)
+	session, err := q.Reserve(of("s"), 320)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session.Take(makes)
+	makes.Release()
+	b, c, a := enter(t, q, "b"), enter(t, q, "c"), enter(t, q, "a")
+	mustFit(t, b, 160)
+	mustFit(t, c, 160)
+	large := waits(t, q, a, 500)
+	d := enter(t, q, "d")
+	fitAtOnce(t, d, 160)
+	d.Release()
+	again := enter(t, q, "d")
+	fitAtOnce(t, again, 160)
+	last := enter(t, q, "e")
+	tooMany := waits(t, q, last, 160)
+	for _, one := range []*queue.Ticket{b, c} {
+		one.Release()
+		waits(t, q, enter(t, q, "b"), 160)
+	}
+	if a.Place() != 0 {
+		t.Fatal("the large request after the end of all runs before it: got it waiting, want it admitted")
+	}
+	if err := <-large; err != nil {
+		t.Error(err)
+	}
+	a.Release()
+	if err := <-tooMany; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAPlaceThatIsKeptForANamespaceIsGivenToIt, also if a request of another namespace of the same caller waits before it.
+func TestAPlaceThatIsKeptForANamespaceIsGivenToIt(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 3, MaxWaiting: 8, Known: []sandboxmcp.Namespace{"a", "b"}})
+	first, second := enterAs(t, q, "a", "key 1"), enterAs(t, q, "a", "key 1")
+	third, fourth := enterAs(t, q, "a", "key 1"), enterAs(t, q, "a", "key 1")
+	if !isAdmitted(first) || !isAdmitted(second) || third.Place() != 1 {
+		t.Fatal("three of a: want two admitted and a place kept for b")
+	}
+	b, next := enterAs(t, q, "b", "key 1"), enterAs(t, q, "b", "key 1")
+	if !isAdmitted(b) {
+		t.Fatal("the first of b: got it waiting behind those of a, want it admitted")
+	}
+	if third.Place() != 1 || fourth.Place() != 2 || next.Place() != 3 {
+		t.Errorf("got places %d, %d and %d, want 1, 2 and 3", third.Place(), fourth.Place(), next.Place())
+	}
+	b.Release() // now the place is kept for b again
+	if !isAdmitted(next) || third.Place() != 1 {
+		t.Error("the second of b: got it waiting, want it admitted before those of a")
+	}
+	first.Release()
+	if !isAdmitted(third) || fourth.Place() != 1 {
+		t.Error("after the end of one of a: got the next of a waiting, want it admitted")
+	}
+}

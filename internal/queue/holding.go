@@ -96,9 +96,28 @@ func (q *Queue) waitsForOwnLocked(t *Ticket) bool {
 }
 
 // passesLocked reports whether a ticket need not wait behind a large one of another caller: it is for a sandbox with the
-// default limits, and its caller has no run.
-func (q *Queue) passesLocked(t *Ticket) bool {
-	return t.tasks <= usualTasks && q.hasLocked(t.who).runs == 0
+// default limits, its caller has no run, and the large one still fits beside it once the runs before that have ended.
+// Otherwise callers whose runs take turns would keep it out forever.
+func (q *Queue) passesLocked(t, large *Ticket) bool {
+	return t.tasks <= usualTasks && q.hasLocked(t.who).runs == 0 && q.takenLocked()+large.ahead+t.tasks+large.tasks <= q.cfg.MaxTasks
+}
+
+// endPassLocked notes that the tasks of a ticket no longer count as those of a run.
+func (t *Ticket) endPassLocked() {
+	if t.passed != nil {
+		t.passed.ahead -= t.tasks
+		t.passed = nil
+	}
+}
+
+// takenLocked returns the tasks that sessions hold.
+func (q *Queue) takenLocked() (sum int) {
+	for h, has := range q.has {
+		if h.caller == "" { // a caller with several namespaces counts once more
+			sum += has.taken
+		}
+	}
+	return sum
 }
 
 // mostReservedLocked returns how many tasks sessions may have together so that one more of that caller fits: less than

@@ -123,6 +123,8 @@ type Ticket struct {
 	done   bool          // released or given up
 	tasks  int           // requested tasks; the ticket holds them once fits is closed
 	fits   chan struct{} // closed when the ticket holds its tasks; nil: none were requested
+	passed *Ticket       // a large one that waited when this one got its tasks
+	ahead  int           // tasks of those that have passed it and hold them
 }
 
 // Enter adds a request of a caller, which holds so many bytes of memory, to the queue.
@@ -135,7 +137,8 @@ func (q *Queue) Enter(who sandboxmcp.Caller, bytes int64) (*Ticket, error) {
 	t := &Ticket{q: q, who: who, bytes: bytes, admitted: make(chan struct{})}
 	q.seeLocked(ns)
 	line := q.waiting[own]
-	if len(line) == 0 && q.roomLocked(who) { // then there is no room for those that wait
+	before := func(t *Ticket) bool { return t.who.Namespace == ns }
+	if q.roomLocked(who) && !slices.ContainsFunc(line, before) { // then there is no room for those that wait
 		q.admitOneLocked(t)
 		return t, nil
 	}
@@ -243,26 +246,31 @@ func (t *Ticket) ask(tasks int) <-chan struct{} {
 
 // fitLocked gives tasks to the waiting tickets in their order, so that small requests cannot delay a large one
 // forever. A ticket that waits for runs of its own caller, because that caller has its share or because it would fit
-// without them, keeps no others waiting. Behind another one, whoever has no run may have one with the default limits.
-// Later tickets of a caller wait behind its first.
+// without them, keeps no others waiting. Behind another one, whoever has no run may have one with the default limits, see
+// passesLocked. Later tickets of a caller wait behind one that is not kept back by that of another.
 func (q *Queue) fitLocked() {
-	behind, large := map[holder]bool{}, false
+	behind, large := map[holder]bool{}, (*Ticket)(nil)
 	for i := 0; i < len(q.short); {
 		t := q.short[i]
 		for _, h := range q.fullLocked(t) {
 			behind[h] = true
 		}
 		switch {
-		case slices.ContainsFunc(holders(t.who), func(h holder) bool { return behind[h] }), large && !q.passesLocked(t):
+		case slices.ContainsFunc(holders(t.who), func(h holder) bool { return behind[h] }), large != nil && !q.passesLocked(t, large):
 			i++
 		case q.tasks+t.tasks > q.cfg.MaxTasks:
 			behind[lineOf(t.who)] = true
-			large = large || !q.waitsForOwnLocked(t)
+			if large == nil && !q.waitsForOwnLocked(t) {
+				large = t
+			}
 			i++
 		default:
 			q.short = slices.Delete(q.short, i, i+1)
 			q.tasks += t.tasks
 			q.addLocked(t.who, holding{runs: t.tasks})
+			if t.passed = large; large != nil {
+				large.ahead += t.tasks
+			}
 			close(t.fits)
 		}
 	}
@@ -329,21 +337,42 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 // admitLocked admits waiting requests while there is room for any of them.
 func (q *Queue) admitLocked() {
 	for {
-		i := slices.IndexFunc(q.turn, func(h holder) bool { return q.roomLocked(q.waiting[h][0].who) })
+		n := -1
+		i := slices.IndexFunc(q.turn, func(h holder) bool {
+			n = q.nextLocked(q.waiting[h])
+			return n >= 0
+		})
 		if i < 0 {
 			return
 		}
 		h := q.turn[i]
 		line := q.waiting[h]
+		t := line[n]
 		q.turn = slices.Delete(q.turn, i, i+1)
 		if len(line) > 1 {
-			q.waiting[h] = line[1:]
+			q.waiting[h] = slices.Delete(line, n, n+1)
 			q.turn = append(q.turn, h) // the others come first
 		} else {
 			delete(q.waiting, h)
 		}
-		q.admitOneLocked(line[0])
+		q.admitOneLocked(t)
 	}
+}
+
+// nextLocked returns the index of the first request in a line for which there is a place, or -1. One of another
+// namespace of the caller may have to wait before it.
+func (q *Queue) nextLocked(line []*Ticket) int {
+	if q.active >= q.cfg.MaxConcurrent {
+		return -1
+	}
+	full := map[sandboxmcp.Namespace]bool{}
+	return slices.IndexFunc(line, func(t *Ticket) bool {
+		if ns := t.who.Namespace; !full[ns] {
+			full[ns] = !q.roomLocked(t.who)
+			return !full[ns]
+		}
+		return false
+	})
 }
 
 // giveUpTasksLocked returns the tasks of a ticket, or cancels its request for tasks.
@@ -356,6 +385,7 @@ func (q *Queue) giveUpTasksLocked(t *Ticket) {
 	} else {
 		q.tasks -= t.tasks
 		q.addLocked(t.who, holding{runs: -t.tasks})
+		t.endPassLocked()
 	}
 	t.fits, t.tasks = nil, 0
 	q.fitLocked()
@@ -367,7 +397,6 @@ func (q *Queue) leaveLocked(t *Ticket) {
 	line := slices.DeleteFunc(q.waiting[h], func(x *Ticket) bool { return x == t })
 	if len(line) > 0 {
 		q.waiting[h] = line
-		q.admitLocked() // the next one may be in a namespace that has no place
 		return
 	}
 	delete(q.waiting, h)
@@ -414,6 +443,7 @@ func (s *Share) Take(t *Ticket) {
 		return
 	}
 	s.q.addLocked(t.who, holding{runs: -t.tasks, taken: s.tasks})
+	t.endPassLocked()
 	s.held, t.fits, t.tasks = true, nil, 0
 	s.q.fitLocked()
 }
