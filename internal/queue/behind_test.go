@@ -141,3 +141,21 @@ func TestAPlaceThatIsKeptForANamespaceIsGivenToIt(t *testing.T) {
 		t.Error("after the end of one of a: got the next of a waiting, want it admitted")
 	}
 }
+
+// TestNothingIsKeptFromACallerForItself: of its namespaces, those that nobody else holds keep no place and no tasks from it.
+func TestNothingIsKeptFromACallerForItself(t *testing.T) {
+	known := []sandboxmcp.Namespace{"a", "b", "c"}
+	for holders, free := range map[string]bool{"key 1": true, "key 2": false} {
+		q := queue.New(queue.Config{MaxConcurrent: 2, MaxWaiting: 8, MaxTasks: 1000, Known: known, Holders: map[sandboxmcp.Namespace]string{"a": holders, "b": holders, "c": holders}})
+		first, second := enterAs(t, q, "a", "key 1"), enterAs(t, q, "b", "key 1")
+		mustFit(t, first, 500)
+		if isAdmitted(second) != free {
+			t.Errorf("held by %s: got the second admitted %v, want %v", holders, !free, free)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := q.EnterBeside(sandboxmcp.Caller{Namespace: "b", Holder: "key 1"}).Wait(ctx, 500); (err == nil) != free {
+			t.Errorf("held by %s: got %v for all tasks, want that they fit: %v", holders, err, free)
+		}
+	}
+}

@@ -25,6 +25,10 @@ type Config struct {
 	// of these has no place, a namespace or a caller that has some leaves it one; of a single place none is kept.
 	// If there are several, each of them and each caller leaves tasks for the others.
 	Known []sandboxmcp.Namespace
+
+	// Holders are the callers with several namespaces, by those that they alone hold. Nothing is kept for these from
+	// them: nobody else could have it.
+	Holders map[sandboxmcp.Namespace]string
 }
 
 // maxSeen bounds the namespaces that a queue remembers. Tokens may name any number of them.
@@ -70,11 +74,11 @@ func (q *Queue) SetBounds(maxConcurrent, maxWaiting int) {
 	q.admitLocked()
 }
 
-// SetKnown replaces [Config.Known]. Requests that are admitted already stay so.
-func (q *Queue) SetKnown(known []sandboxmcp.Namespace) {
+// SetKnown replaces [Config.Known] and [Config.Holders]. Requests that are admitted already stay so.
+func (q *Queue) SetKnown(known []sandboxmcp.Namespace, holders map[sandboxmcp.Namespace]string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.cfg.Known = known
+	q.cfg.Known, q.cfg.Holders = known, holders
 	q.admitLocked()
 	q.fitLocked()
 }
@@ -93,7 +97,7 @@ func (q *Queue) seeLocked(ns sandboxmcp.Namespace) {
 // keptLocked returns how many places are kept from a request for other namespaces.
 func (q *Queue) keptLocked(who sandboxmcp.Caller) int {
 	without := func(other sandboxmcp.Namespace) bool { return q.has[holder{ns: other}].places == 0 }
-	if q.hasLocked(who).places > 0 && q.othersLocked(who.Namespace, without) {
+	if q.hasLocked(who).places > 0 && q.othersLocked(who, without) {
 		return min(1, q.cfg.MaxConcurrent/2)
 	}
 	return 0
