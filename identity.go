@@ -1,6 +1,9 @@
 package sandboxmcp
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // Identity is what a transport knows of its peer: the namespaces that the peer may use, and
 // the peer's name in the audit record. A server makes one Identity for each connection or
@@ -45,6 +48,9 @@ func (i Identity) Caller(name string) (Caller, error) {
 	}
 	return Caller{}, Errorf(CodeAccessDenied, "namespace %s is not yours", Quote(name))
 }
+
+// KeyActor returns the [Identity.Actor] of the callers with an API key of the settings, by its number from 1.
+func KeyActor(number int) string { return "http key " + strconv.Itoa(number) }
 
 // All returns the caller for methods that list several namespaces. A peer that holds every
 // namespace lists all of them, any other peer its own.

@@ -78,14 +78,15 @@ type Config struct {
 	MaxSessions int           // live sessions; 0: 10
 	SessionTTL  time.Duration // idle time after which a session expires; 0: 30 minutes
 
-	Vault                string                 // "sealed" (default), "memory" or "env"
-	VaultKeyring         bool                   // the key of a sealed vault is kept in the desktop's keyring
-	VaultInject          string                 // which secrets a program gets: "all" (default), "named" or "none"
-	VaultEnv             []string               // KEY=value: the secrets of an "env" vault, and the desktop session that the keyring needs
-	AllowSecretArtifacts bool                   // hand out files that contain a secret
-	RedactPII            bool                   // mask personal data too
-	Namespaces           []sandboxmcp.Namespace // namespaces in use besides Namespace
-	Strangers            bool                   // others than these may come, such as those of tokens: a place is kept for one
+	Vault                string                          // "sealed" (default), "memory" or "env"
+	VaultKeyring         bool                            // the key of a sealed vault is kept in the desktop's keyring
+	VaultInject          string                          // which secrets a program gets: "all" (default), "named" or "none"
+	VaultEnv             []string                        // KEY=value: the secrets of an "env" vault, and the desktop session that the keyring needs
+	AllowSecretArtifacts bool                            // hand out files that contain a secret
+	RedactPII            bool                            // mask personal data too
+	Namespaces           []sandboxmcp.Namespace          // namespaces in use besides Namespace
+	Holders              map[sandboxmcp.Namespace]string // callers with several namespaces, by those that they alone hold
+	Strangers            bool                            // others than these may come, such as those of tokens: a place is kept for one
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
 	KeepBytes int64         // size of all stored runs of one namespace; 0: 1 GiB
@@ -264,7 +265,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	e.queue = queue.New(queueConfig(cfg))
-	e.setKnown(cfg.known())
+	e.setKnown(&cfg)
 	//nolint:contextcheck // work in the background lives as long as the engine
 	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
 	e.warm(ctx)
@@ -349,7 +350,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	//nolint:contextcheck // sessions live as long as the engine
-	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Known: cfg.known(), Now: cfg.Now, Expired: e.expired})
+	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Known: cfg.known(), Holders: cfg.Holders, Now: cfg.Now, Expired: e.expired})
 	e.copies = session.NewCopies(e.copiesConfig())
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
 	return nil

@@ -165,6 +165,7 @@ func (o Options) configured(c *config.Config) Config {
 		Private: c.EgressPrivateHosts, Detours: c.Detours(), Resolver: c.EgressTestDNS, Notices: o.Notices, Invocation: o.Invocation,
 		Vault: c.Vault, VaultKeyring: c.VaultKey == "keyring", VaultInject: c.VaultInject, VaultEnv: o.Env, AllowSecretArtifacts: c.AllowSecretArtifacts, RedactPII: c.RedactPII,
 		Namespaces:          c.KeyNamespaces(),
+		Holders:             c.KeyHolders(),
 		Strangers:           c.OAuthIssuer != "",
 		AuditCheckpointFile: c.AuditCheckpointFile, AuditKeep: time.Duration(c.AuditKeepDays) * 24 * time.Hour,
 		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,

@@ -38,9 +38,9 @@ func (c *Config) known() []sandboxmcp.Namespace {
 }
 
 // setKnown tells every queue which namespaces are in use. Each queue leaves a place for namespaces that have none.
-func (e *Engine) setKnown(known []sandboxmcp.Namespace) {
+func (e *Engine) setKnown(c *Config) {
 	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls, e.scans, e.outputs, e.loads} {
-		q.SetKnown(known)
+		q.SetKnown(c.known(), c.Holders)
 	}
 }
 

@@ -104,10 +104,13 @@ type question struct {
 	time         time.Duration
 }
 
-// naming adds the caller to a query. Only calls of other servers may name an actor.
+// naming adds the caller to a query. Only calls of other servers may name an actor and a holder.
 func naming(query url.Values, who sandboxmcp.Caller) url.Values {
 	if who.Actor != "" {
 		query.Set(actorParameter, who.Actor)
+	}
+	if who.Holder != "" {
+		query.Set(holderParameter, who.Holder)
 	}
 	if who.Namespace != "" {
 		query.Set("namespace", string(who.Namespace))

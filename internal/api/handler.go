@@ -30,6 +30,7 @@ type handler struct {
 	beat      time.Duration   // see heartbeat
 	ending    context.Context //nolint:containedctx // ends when event followers must be disconnected
 
+	peers   bool   // it serves other servers, whose calls name the holder of the caller
 	public  bool   // it serves the routes over HTTP, not those of the unix socket
 	version string // of the product, if public
 
@@ -135,7 +136,11 @@ func (h *handler) caller(r *http.Request, all bool) (sandboxmcp.Caller, error) {
 	if name == string(sandboxmcp.EveryNamespace) && identity.Every {
 		return identity.All(), nil
 	}
-	return identity.Caller(name)
+	c, err := identity.Caller(name)
+	if err == nil && h.peers {
+		c.Holder = r.URL.Query().Get(holderParameter)
+	}
+	return c, err
 }
 
 // operates refuses a peer that does not hold every namespace. Such a peer runs code, and must not

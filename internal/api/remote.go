@@ -19,8 +19,11 @@ import (
 // Servers of one database call each other by the routes of the unix socket, over TCP with TLS. Each has proved
 // that it has the same key, so it may name any caller.
 
-// actorParameter names the actor of a call between servers.
-const actorParameter = "actor"
+// These name the actor and the holder of a call between servers; see [sandboxmcp.Caller].
+const (
+	actorParameter  = "actor"
+	holderParameter = "holder"
+)
 
 // maxRemote is how many connections from other servers may be open. Anybody who reaches the port can
 // connect, before it is known who that is; a further connection replaces the idlest of the client with most.
@@ -49,6 +52,7 @@ func ListenRemote(ctx context.Context, c RemoteConfig) (stop func(), err error) 
 		identify: func(r *http.Request) (sandboxmcp.Identity, error) {
 			return sandboxmcp.Identity{Every: true, Actor: r.URL.Query().Get(actorParameter)}, nil
 		},
+		peers: true,
 	}
 	s := &http.Server{
 		Handler: h.mount(), ReadHeaderTimeout: callTimeout, ReadTimeout: 2 * callTimeout, WriteTimeout: 4 * callTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,

@@ -76,6 +76,34 @@ func TestSilentConnectionsOfStrangersAreBounded(t *testing.T) {
 	}
 }
 
+// TestOtherServersNameTheHolder: a caller with several namespaces has no more of this server through another one.
+func TestOtherServersNameTheHolder(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := free.Addr().String()
+	if err = free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	secure, s := remoteTLS(t), &service{}
+	stop, err := api.ListenRemote(t.Context(), api.RemoteConfig{Address: at, TLS: secure, Service: s, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	c := api.Remote(at, secure)
+	defer c.Close()
+	for _, who := range []sandboxmcp.Caller{{Namespace: "team", Actor: "http key 1", Holder: "http key 1"}, {Namespace: "team", Actor: "http key 2"}} {
+		if _, err = c.Execute(t.Context(), who, sandboxmcp.Request{Code: "1"}); err != nil {
+			t.Fatal(err)
+		}
+		if calls := s.take(); len(calls) != 1 || calls[0].caller != who {
+			t.Errorf("got %+v, want a call of %+v", calls, who)
+		}
+	}
+}
+
 // TestSilentServerIsUnreached: a server that accepts connections and says nothing has got no call.
 func TestSilentServerIsUnreached(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

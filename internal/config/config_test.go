@@ -268,6 +268,13 @@ func TestKeysOfOperators(t *testing.T) {
 	if d := cmp.Diff([]sandboxmcp.Namespace{"a", c.Namespace, c.Namespace}, c.KeyNamespaces()); d != "" {
 		t.Errorf("namespaces of keys, with the server's own for those that name none (-want +got):\n%s", d)
 	}
+	c = load(t, config.Sources{Env: []string{home, "SANDBOXMCP_API_KEYS=one=a|b|" + string(c.Namespace) + ",two=b|c,three=d,four"}})
+	if d := cmp.Diff(map[sandboxmcp.Namespace]string{"a": sandboxmcp.KeyActor(1), "c": sandboxmcp.KeyActor(2)}, c.KeyHolders()); d != "" {
+		t.Errorf("keys with several namespaces that alone hold one (-want +got):\n%s", d)
+	}
+	if c.OAuthIssuer = "https://issuer.example"; len(c.KeyHolders()) > 0 {
+		t.Errorf("with an issuer: got %v, want none", c.KeyHolders())
+	}
 	for _, bad := range []string{"one=*|a", "one=a|*", "one=**", "=team", "one,=team"} {
 		if _, err := config.Load(config.Sources{Env: []string{home, "SANDBOXMCP_API_KEYS=" + bad}}); err == nil {
 			t.Errorf("%s: got no error, want a refusal", bad)

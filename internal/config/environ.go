@@ -46,6 +46,23 @@ func (c *Config) KeyNamespaces() []sandboxmcp.Namespace {
 	return all
 }
 
+// KeyHolders returns who alone holds a namespace and has several: [sandboxmcp.Caller.Holder] by namespace. With an
+// issuer of tokens nobody does: a token may name any.
+func (c *Config) KeyHolders() map[sandboxmcp.Namespace]string {
+	keys, holders := map[sandboxmcp.Namespace]int{}, map[sandboxmcp.Namespace]string{}
+	for _, ns := range c.KeyNamespaces() {
+		keys[ns]++
+	}
+	for i, k := range c.APIKeys {
+		for _, ns := range k.Namespaces {
+			if c.OAuthIssuer == "" && len(k.Namespaces) > 1 && keys[ns] == 1 && ns != c.Namespace {
+				holders[ns] = sandboxmcp.KeyActor(i + 1)
+			}
+		}
+	}
+	return holders
+}
+
 // Detours returns the addresses that stand in for domains in tests.
 func (c *Config) Detours() map[sandboxmcp.Domain]netip.AddrPort {
 	m := make(map[sandboxmcp.Domain]netip.AddrPort, len(c.EgressTestResolve))

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -72,7 +71,7 @@ func newPeers(ns sandboxmcp.Namespace, keys []Key, local sandboxmcp.Secret) peer
 	p := peers{}
 	own := []sandboxmcp.Namespace{ns}
 	for i, k := range keys {
-		id := sandboxmcp.Identity{Namespaces: k.Namespaces, Every: k.Operator, Actor: Actor + " key " + strconv.Itoa(i+1)}
+		id := sandboxmcp.Identity{Namespaces: k.Namespaces, Every: k.Operator, Actor: sandboxmcp.KeyActor(i + 1)}
 		if len(id.Namespaces) == 0 {
 			id.Namespaces = own
 		}

@@ -119,3 +119,46 @@ func TestNamespacesOfOneCallerTakeOneTurn(t *testing.T) {
 		t.Error("the other caller after one request of the first: got it waiting, want it admitted")
 	}
 }
+
+// TestAPlaceThatIsKeptForANamespaceIsGivenToIt, also if a request of another namespace of the same caller waits before it.
+func TestAPlaceThatIsKeptForANamespaceIsGivenToIt(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 3, MaxWaiting: 8, Known: []sandboxmcp.Namespace{"a", "b"}})
+	first, second := enterAs(t, q, "a", "key 1"), enterAs(t, q, "a", "key 1")
+	third, fourth := enterAs(t, q, "a", "key 1"), enterAs(t, q, "a", "key 1")
+	if !isAdmitted(first) || !isAdmitted(second) || third.Place() != 1 {
+		t.Fatal("three of a: want two admitted and a place kept for b")
+	}
+	b, next := enterAs(t, q, "b", "key 1"), enterAs(t, q, "b", "key 1")
+	if !isAdmitted(b) {
+		t.Fatal("the first of b: got it waiting behind those of a, want it admitted")
+	}
+	if third.Place() != 1 || fourth.Place() != 2 || next.Place() != 3 {
+		t.Errorf("got places %d, %d and %d, want 1, 2 and 3", third.Place(), fourth.Place(), next.Place())
+	}
+	b.Release() // now the place is kept for b again
+	if !isAdmitted(next) || third.Place() != 1 {
+		t.Error("the second of b: got it waiting, want it admitted before those of a")
+	}
+	first.Release()
+	if !isAdmitted(third) || fourth.Place() != 1 {
+		t.Error("after the end of one of a: got the next of a waiting, want it admitted")
+	}
+}
+
+// TestNothingIsKeptFromACallerForItself: of its namespaces, those that nobody else holds keep no place and no tasks from it.
+func TestNothingIsKeptFromACallerForItself(t *testing.T) {
+	known := []sandboxmcp.Namespace{"a", "b", "c"}
+	for holders, free := range map[string]bool{"key 1": true, "key 2": false} {
+		q := queue.New(queue.Config{MaxConcurrent: 2, MaxWaiting: 8, MaxTasks: 1000, Known: known, Holders: map[sandboxmcp.Namespace]string{"a": holders, "b": holders, "c": holders}})
+		first, second := enterAs(t, q, "a", "key 1"), enterAs(t, q, "b", "key 1")
+		mustFit(t, first, 500)
+		if isAdmitted(second) != free {
+			t.Errorf("held by %s: got the second admitted %v, want %v", holders, !free, free)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := q.EnterBeside(sandboxmcp.Caller{Namespace: "b", Holder: "key 1"}).Wait(ctx, 500); (err == nil) != free {
+			t.Errorf("held by %s: got %v for all tasks, want that they fit: %v", holders, err, free)
+		}
+	}
+}

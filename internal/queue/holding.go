@@ -65,16 +65,18 @@ func (q *Queue) hasLocked(who sandboxmcp.Caller) (most holding) {
 	return most
 }
 
-// othersLocked reports whether there is another namespace of which ok is true.
-func (q *Queue) othersLocked(ns sandboxmcp.Namespace, ok func(sandboxmcp.Namespace) bool) bool {
-	is := func(other sandboxmcp.Namespace) bool { return other != ns && ok(other) }
+// othersLocked reports whether there is another namespace of which ok is true, and which not the caller alone holds.
+func (q *Queue) othersLocked(who sandboxmcp.Caller, ok func(sandboxmcp.Namespace) bool) bool {
+	is := func(other sandboxmcp.Namespace) bool {
+		return other != who.Namespace && (who.Holder == "" || q.cfg.Holders[other] != who.Holder) && ok(other)
+	}
 	return slices.ContainsFunc(q.cfg.Known, is) || slices.ContainsFunc(q.seen, is)
 }
 
 // leftLocked returns how many of so many tasks are left to other namespaces than that of a request: a quarter, and enough for
 // a sandbox with the default limits. None if there is no other namespace.
-func (q *Queue) leftLocked(ns sandboxmcp.Namespace, tasks int) int {
-	if !q.othersLocked(ns, func(sandboxmcp.Namespace) bool { return true }) {
+func (q *Queue) leftLocked(who sandboxmcp.Caller, tasks int) int {
+	if !q.othersLocked(who, func(sandboxmcp.Namespace) bool { return true }) {
 		return 0
 	}
 	return max(tasks/4, min(usualTasks, tasks/2))
@@ -83,7 +85,7 @@ func (q *Queue) leftLocked(ns sandboxmcp.Namespace, tasks int) int {
 // fullLocked returns the holders of a ticket that may not have its tasks, because they would exceed their own share. One
 // that has no run may always have one: it would wait for the end of its own sessions.
 func (q *Queue) fullLocked(t *Ticket) []holder {
-	most := q.cfg.MaxTasks - q.leftLocked(t.who.Namespace, q.cfg.MaxTasks)
+	most := q.cfg.MaxTasks - q.leftLocked(t.who, q.cfg.MaxTasks)
 	return slices.DeleteFunc(holders(t.who), func(h holder) bool {
 		has := q.has[h]
 		return has.runs == 0 || has.tasks()+t.tasks <= most
@@ -112,5 +114,5 @@ func (q *Queue) mostReservedLocked(who sandboxmcp.Caller, tasks int) int {
 	if mine == 0 && tasks <= usualTasks {
 		return most
 	}
-	return min(most, q.kept-mine+most-q.leftLocked(who.Namespace, most))
+	return min(most, q.kept-mine+most-q.leftLocked(who, most))
 }

@@ -25,6 +25,10 @@ type Config struct {
 	// of these has no place, a namespace or a caller that has some leaves it one; of a single place none is kept.
 	// If there are several, each of them and each caller leaves tasks for the others.
 	Known []sandboxmcp.Namespace
+
+	// Holders are the callers with several namespaces, by those that they alone hold. Nothing is kept for these from
+	// them: nobody else could have it.
+	Holders map[sandboxmcp.Namespace]string
 }
 
 // maxSeen bounds the namespaces that a queue remembers. Tokens may name any number of them.
@@ -71,11 +75,11 @@ func (q *Queue) SetBounds(maxConcurrent, maxWaiting int) {
 	q.admitLocked()
 }
 
-// SetKnown replaces [Config.Known]. Requests that are admitted already stay so.
-func (q *Queue) SetKnown(known []sandboxmcp.Namespace) {
+// SetKnown replaces [Config.Known] and [Config.Holders]. Requests that are admitted already stay so.
+func (q *Queue) SetKnown(known []sandboxmcp.Namespace, holders map[sandboxmcp.Namespace]string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.cfg.Known = known
+	q.cfg.Known, q.cfg.Holders = known, holders
 	q.admitLocked()
 	q.fitLocked()
 }
@@ -94,7 +98,7 @@ func (q *Queue) seeLocked(ns sandboxmcp.Namespace) {
 // keptLocked returns how many places are kept from a request for other namespaces.
 func (q *Queue) keptLocked(who sandboxmcp.Caller) int {
 	without := func(other sandboxmcp.Namespace) bool { return q.has[holder{ns: other}].places == 0 }
-	if q.hasLocked(who).places > 0 && q.othersLocked(who.Namespace, without) {
+	if q.hasLocked(who).places > 0 && q.othersLocked(who, without) {
 		return min(1, q.cfg.MaxConcurrent/2)
 	}
 	return 0
@@ -137,7 +141,8 @@ func (q *Queue) Enter(who sandboxmcp.Caller, bytes int64) (*Ticket, error) {
 	t := &Ticket{q: q, who: who, bytes: bytes, admitted: make(chan struct{})}
 	q.seeLocked(ns)
 	line := q.waiting[own]
-	if len(line) == 0 && q.roomLocked(who) { // then there is no room for those that wait
+	before := func(t *Ticket) bool { return t.who.Namespace == ns }
+	if q.roomLocked(who) && !slices.ContainsFunc(line, before) { // then there is no room for those that wait
 		q.admitOneLocked(t)
 		return t, nil
 	}
@@ -245,8 +250,8 @@ func (t *Ticket) ask(tasks int) <-chan struct{} {
 
 // fitLocked gives tasks to the waiting tickets in their order, so that small requests cannot delay a large one
 // forever. A ticket that waits for runs of its own caller, because that caller has its share or because it would fit
-// without them, keeps no others waiting. Behind another one, whoever has no run may have one with the default limits.
-// Later tickets of a caller wait behind its first.
+// without them, keeps no others waiting. Behind another one, whoever has no run may have one with the default limits, see
+// passesLocked. Later tickets of a caller wait behind one that is not kept back by that of another.
 func (q *Queue) fitLocked() {
 	behind, large := map[holder]bool{}, (*Ticket)(nil) // the first large one that waits
 	for i := 0; i < len(q.short); {
@@ -337,21 +342,42 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 // admitLocked admits waiting requests while there is room for any of them.
 func (q *Queue) admitLocked() {
 	for {
-		i := slices.IndexFunc(q.turn, func(h holder) bool { return q.roomLocked(q.waiting[h][0].who) })
+		n := -1
+		i := slices.IndexFunc(q.turn, func(h holder) bool {
+			n = q.nextLocked(q.waiting[h])
+			return n >= 0
+		})
 		if i < 0 {
 			return
 		}
 		h := q.turn[i]
 		line := q.waiting[h]
+		t := line[n]
 		q.turn = slices.Delete(q.turn, i, i+1)
 		if len(line) > 1 {
-			q.waiting[h] = line[1:]
+			q.waiting[h] = slices.Delete(line, n, n+1)
 			q.turn = append(q.turn, h) // the others come first
 		} else {
 			delete(q.waiting, h)
 		}
-		q.admitOneLocked(line[0])
+		q.admitOneLocked(t)
 	}
+}
+
+// nextLocked returns the index of the first request in a line for which there is a place, or -1. One of another
+// namespace of the caller may have to wait before it.
+func (q *Queue) nextLocked(line []*Ticket) int {
+	if q.active >= q.cfg.MaxConcurrent {
+		return -1
+	}
+	full := map[sandboxmcp.Namespace]bool{}
+	return slices.IndexFunc(line, func(t *Ticket) bool {
+		if ns := t.who.Namespace; !full[ns] {
+			full[ns] = !q.roomLocked(t.who)
+			return !full[ns]
+		}
+		return false
+	})
 }
 
 // giveUpTasksLocked returns the tasks of a ticket, or cancels its request for tasks.
@@ -376,7 +402,6 @@ func (q *Queue) leaveLocked(t *Ticket) {
 	line := slices.DeleteFunc(q.waiting[h], func(x *Ticket) bool { return x == t })
 	if len(line) > 0 {
 		q.waiting[h] = line
-		q.admitLocked() // the next one may be in a namespace that has no place
 		return
 	}
 	delete(q.waiting, h)

@@ -294,12 +294,12 @@ func TestRemembersNamespacesForWhichAPlaceIsKept(t *testing.T) {
 func TestSetKnownKeepsAPlace(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 2, MaxWaiting: 8})
 	first := enter(t, q, "a")
-	q.SetKnown([]sandboxmcp.Namespace{"b"})
+	q.SetKnown([]sandboxmcp.Namespace{"b"}, nil)
 	next := enter(t, q, "a")
 	if !isAdmitted(first) || next.Place() != 1 {
 		t.Errorf("got places %d and %d, want 0 and 1", first.Place(), next.Place())
 	}
-	q.SetKnown(nil)
+	q.SetKnown(nil, nil)
 	if !isAdmitted(next) {
 		t.Error("without other namespaces: got it waiting, want it admitted")
 	}

@@ -12,7 +12,8 @@ import (
 // for others.
 func TestACallerWithSeveralNamespacesLeavesPlaces(t *testing.T) {
 	k := newKit(t, t.TempDir(), 4)
-	k.SetBounds(4, []sandboxmcp.Namespace{"a0", "a1", "a2", "a3", "b"})
+	known := []sandboxmcp.Namespace{"a0", "a1", "a2", "a3", "b"}
+	k.SetBounds(4, known, nil)
 	claim := func(ns, holder string) error {
 		in := info("one")
 		in.Namespace = sandboxmcp.Namespace(ns)
@@ -36,5 +37,9 @@ func TestACallerWithSeveralNamespacesLeavesPlaces(t *testing.T) {
 	}
 	if err := claim("b", ""); err != nil {
 		t.Errorf("the first session of another caller: got %v, want it", err)
+	}
+	k.SetBounds(4, known, map[sandboxmcp.Namespace]string{"a0": "key 1", "a1": "key 1", "a2": "key 1", "a3": "key 1"})
+	if err := claim("a2", "key 1"); err != nil {
+		t.Errorf("a further session of a caller who alone holds the namespaces without one: got %v, want it", err)
 	}
 }

@@ -35,6 +35,9 @@ type Config struct {
 	// of them has none, a namespace or a caller that has some leaves it a place; at most half of all places are kept so.
 	Known []sandboxmcp.Namespace
 
+	// Holders are the callers with several namespaces, by those that they alone hold. Nothing is kept for these from them.
+	Holders map[sandboxmcp.Namespace]string
+
 	// Address is where the other servers of the database reach this one; empty: they do not. Servers with an
 	// address have one set of session ids: an id of another one is [ElsewhereError].
 	Address string
@@ -114,12 +117,12 @@ func New(ctx context.Context, cfg Config) *Table {
 	return t
 }
 
-// SetBounds replaces the largest number of live sessions, and [Config.Known]. Sessions that live already
-// stay.
-func (t *Table) SetBounds(n int, known []sandboxmcp.Namespace) {
+// SetBounds replaces the largest number of live sessions, [Config.Known] and [Config.Holders]. Sessions that live
+// already stay.
+func (t *Table) SetBounds(n int, known []sandboxmcp.Namespace, holders map[sandboxmcp.Namespace]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.cfg.Max, t.cfg.Known = max(n, 1), known
+	t.cfg.Max, t.cfg.Known, t.cfg.Holders = max(n, 1), known, holders
 }
 
 // keptLocked returns how many places are kept from a caller for other namespaces. The caller of it holds t.mu.
@@ -139,7 +142,7 @@ func (t *Table) keptLocked(who sandboxmcp.Caller) int {
 	}
 	kept := 0
 	for _, other := range others {
-		if !have[other] {
+		if own := who.Holder != "" && t.cfg.Holders[other] == who.Holder; !own && !have[other] {
 			have[other] = true
 			kept++
 		}

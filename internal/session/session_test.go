@@ -205,7 +205,7 @@ func TestPlacesAreKeptForOthers(t *testing.T) {
 		{[]sandboxmcp.Namespace{"b", "c", "d", "e", "f"}, map[sandboxmcp.Namespace]int{"a": 2, "b": 1}},
 		{nil, map[sandboxmcp.Namespace]int{"a": 4, "b": 0}}, // both were seen, and nobody else has a namespace
 	} {
-		k.SetBounds(4, c.known)
+		k.SetBounds(4, c.known, nil)
 		for _, ns := range []sandboxmcp.Namespace{"a", "b"} {
 			if got := fill(ns, round); got != c.want[ns] {
 				t.Errorf("known %v: %s has %d sessions, want %d", c.known, ns, got, c.want[ns])

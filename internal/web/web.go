@@ -50,6 +50,7 @@ type Client struct {
 	cfg   Config
 	dial  *egress.Dialer
 	http  *http.Client
+	idle  func() // closes idle connections
 	turns chan struct{}
 
 	mu    sync.Mutex
@@ -62,19 +63,18 @@ func New(c Config) *Client {
 		c.Now = time.Now
 	}
 	dial := egress.NewDialer(dialTime, c.Allow)
+	transport := &http.Transport{
+		DialContext:            dial.DialContext,
+		ForceAttemptHTTP2:      true,
+		TLSHandshakeTimeout:    dialTime,
+		MaxResponseHeaderBytes: maxHead,
+		MaxIdleConns:           16,
+		IdleConnTimeout:        30 * time.Second,
+	}
 	return &Client{
 		cfg: c, dial: dial, turns: make(chan struct{}, concurrent), rests: map[string]time.Time{},
-		http: &http.Client{
-			Transport: judged{egress.Redirecting(&http.Transport{
-				DialContext:            dial.DialContext,
-				ForceAttemptHTTP2:      true,
-				TLSHandshakeTimeout:    dialTime,
-				MaxResponseHeaderBytes: maxHead,
-				MaxIdleConns:           16,
-				IdleConnTimeout:        30 * time.Second,
-			})},
-			CheckRedirect: follow,
-		},
+		http: &http.Client{Transport: judged{egress.Redirecting(transport)}, CheckRedirect: follow},
+		idle: transport.CloseIdleConnections, // the client does not find it behind the others
 	}
 }
 
@@ -82,7 +82,7 @@ func New(c Config) *Client {
 // permission.
 func (c *Client) SetAllow(allow []string) {
 	c.dial.SetAllow(allow)
-	c.http.CloseIdleConnections()
+	c.idle()
 }
 
 // Dialer returns what makes the connections of the web tools.

@@ -271,3 +271,13 @@ func TestLongHosts(t *testing.T) {
 		}
 	}
 }
+
+// TestNoConnectionOutlivesItsPermission: one that waits for a further request is closed.
+func TestNoConnectionOutlivesItsPermission(t *testing.T) {
+	url, c := site(t, map[string]http.HandlerFunc{"/": sends("text/plain", "seen")})
+	fetch(t, c, sandboxmcp.PageAsk{URL: url})
+	c.SetAllow(nil)
+	if p, err := c.Fetch(t.Context(), sandboxmcp.PageAsk{URL: url}, noPDF); err == nil {
+		t.Errorf("got %+v, want an error", p)
+	}
+}
