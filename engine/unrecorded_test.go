@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -254,5 +256,35 @@ func TestAuditIsKeptSoLong(t *testing.T) {
 	rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{})
 	if err != nil || !rep.OK || rep.Dropped == nil || rep.Dropped.Size != 2 || rep.Entries < 2 {
 		t.Errorf("got %+v and %v", rep, err)
+	}
+}
+
+// TestForgedGrants: a writer of the database cannot let callers execute commands of the host, and VerifyAudit names the row.
+func TestForgedGrants(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	host := func(c *engine.Config) { c.HostAccess = true }
+	e := open(t, &fake{}, at(dir), host)
+	me := sandboxmcp.Caller{Namespace: "default", Actor: "cli"}
+	if _, err := e.DecideHostAccess(t.Context(), me, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: "true"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const text = `{"kind":"host","namespace":"default","pattern":"false"}`
+	sum := sha256.Sum256([]byte(text))
+	storetest.Run(t, dir, `INSERT INTO grants (id, namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at, expires_at, revoked_at, mac)
+		SELECT 'grt_forged', namespace, '`+text+`', '`+hex.EncodeToString(sum[:])+`', scope, session_id, request_id, approval_id, actor, granted_at, expires_at, revoked_at, mac FROM grants`)
+	e = open(t, &fake{}, at(dir), host)
+	if _, err := e.ExecHost(t.Context(), me, sandboxmcp.HostCommand{Command: "true"}); err != nil {
+		t.Errorf("a command that a person has allowed: got %v", err)
+	}
+	if _, err := e.ExecHost(t.Context(), me, sandboxmcp.HostCommand{Command: "false"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostAccessDenied {
+		t.Errorf("a forged grant: got %v, want %s", err, sandboxmcp.CodeHostAccessDenied)
+	}
+	rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{})
+	if err != nil || rep.OK || len(rep.Faults) != 1 || rep.Faults[0].Kind != "forged" || !strings.Contains(rep.Faults[0].Reason, "grt_forged") {
+		t.Errorf("got %+v and %v, want the forged grant", rep, err)
 	}
 }

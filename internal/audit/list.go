@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // Bounds of the Limit of an AuditQuery.
@@ -63,6 +64,27 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 		return page, fmt.Errorf("list audit entries: %w", err)
 	}
 	return page, nil
+}
+
+// Each calls each with the request id and the metadata of every entry of a namespace and an action, oldest first. The action
+// is not that of runs. Entries that a server has not signed yet are among them.
+func Each(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, action string, each func(request, metadata string)) error {
+	rows, err := db.QueryContext(ctx, selectMetadata, ns, action)
+	if err != nil {
+		return fmt.Errorf("read audit entries: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var request, metadata string
+		if err := rows.Scan(&request, &metadata); err != nil {
+			return fmt.Errorf("read audit entries: %w", err)
+		}
+		each(request, metadata)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read audit entries: %w", err)
+	}
+	return nil
 }
 
 // entry returns the row as the API shows it.

@@ -48,6 +48,10 @@ const (
 
 	selectEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit ORDER BY position`
 
+	// namespace, action, which is not that of runs. Servers make no larger metadata.
+	selectMetadata = `SELECT request_id, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
+		FROM audit WHERE namespace = ? AND action = ? AND ` + isIndexed + ` ORDER BY seq`
+
 	// last position
 	selectFirstEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
 

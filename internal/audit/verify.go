@@ -30,6 +30,9 @@ type Evidence struct {
 
 	// Schema compares the tables of the database with those that it should have; nil: they are not compared.
 	Schema func(context.Context, store.Querier) ([]store.Difference, error)
+
+	// Grants returns what is wrong with the stored grants; nil: they are not checked.
+	Grants func(context.Context, store.Querier) ([]string, error)
 }
 
 // Verify checks the whole record in one state of the database: every entry against its
@@ -76,6 +79,7 @@ type verifier struct {
 	findings map[finding]bool // those that were reported
 	unopened bool             // a checkpoint exists, but no key to check it
 	unread   bool             // tables are others, or have too large rows, and were not read to their end
+	grants   []string         // what is wrong with the grants
 	broken   bool             // the entries do not match a checkpoint, so later checkpoints cannot match
 
 	from   int64     // the first position whose entry must have a MAC; 0: not known yet
@@ -201,22 +205,29 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if readable, err := v.schema(ctx, tx); err != nil || !readable {
+	readable, err := v.schema(ctx, tx)
+	if err != nil || !readable {
 		return err
 	}
-	if err := v.dropped(ctx, tx); err != nil {
+	if err = v.dropped(ctx, tx); err != nil {
 		return v.tooLarge(err, kindCheckpoint, place{}, "a statement about dropped entries")
 	}
-	if err := v.checkpoints(ctx, tx); err != nil {
+	if err = v.checkpoints(ctx, tx); err != nil {
 		return v.tooLarge(err, kindCheckpoint, place{}, fmt.Sprintf("a checkpoint after the one over %d entries", v.most.size))
 	}
 	v.from = v.most.macs
 	v.compare()
-	if err := v.entries(ctx, tx); err != nil {
+	if err = v.entries(ctx, tx); err != nil {
 		last := max(v.last, v.droppedSize())
 		return v.tooLarge(err, kindUnreadable, place{row: last + 1}, fmt.Sprintf("the row after row %d", last))
 	}
-	return nil
+	if v.with.Grants != nil {
+		v.grants, err = v.with.Grants(ctx, tx)
+	}
+	if store.TooLarge(err) {
+		v.grants, err = []string{fmt.Sprintf("a grant has more than %d MiB and was not read", maxRow>>20)}, nil
+	}
+	return err
 }
 
 // tooLarge makes a fault of an error because a row is too large. Nothing is read after that.
@@ -431,6 +442,9 @@ func (v *verifier) end() {
 		c := v.chains[name]
 		rep.Namespaces = append(rep.Namespaces, sandboxmcp.AuditNamespace{Namespace: sandboxmcp.Namespace(name), Entries: c.entries, Seq: c.seq, Hash: c.hash})
 	}
+	for _, reason := range v.grants {
+		v.fault(kindForged, place{}, reason)
+	}
 	rep.OK = len(rep.Faults) == 0
 }
 
@@ -448,7 +462,7 @@ const (
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 	kindSchema     = "schema"     // a table, an index or a trigger is not as a server makes it
 	kindFound      = "found"      // a server has found a fault while it ran, of which the database may show nothing
-	kindForged     = "forged"     // a row was not appended there by a server with the key
+	kindForged     = "forged"     // a row was not written there by a server with the key
 )
 
 // placeFirst scans a position and a MAC in front of the columns.

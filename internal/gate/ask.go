@@ -173,7 +173,35 @@ func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 // findSame finds a question with the same subject that is pending, was denied in the last
 // ten minutes, or has a grant in force. If none is found, the error is sql.ErrNoRows.
 func (g *Gate[S]) findSame(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, digest string, now time.Time) (approval[S], error) {
-	return g.scanApproval(db.QueryRowContext(ctx, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now), madeUntil(now)))
+	all, err := g.selectApprovals(ctx, db, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now), madeUntil(now))
+	if err != nil {
+		return approval[S]{}, err
+	}
+	for _, a := range all {
+		if a.info.Status != sandboxmcp.ApprovalApproved {
+			return a, nil
+		}
+		if have, err := g.grantOf(ctx, db, a.grant); err != nil || have != nil {
+			return a, err
+		}
+	}
+	return approval[S]{}, sql.ErrNoRows
+}
+
+func (g *Gate[S]) selectApprovals(ctx context.Context, db store.Querier, query string, args ...any) (all []approval[S], err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		a, err := g.scanApproval(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, rows.Err()
 }
 
 // checkQuota fails with queue_full if too many questions are pending or were asked within a

@@ -18,7 +18,7 @@ func BenchmarkOpen(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	g := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: s, Audit: recordIn(s, nil), Approvals: true})
+	g := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: s, Audit: recordIn(s, nil), Approvals: true})
 	run := func(b *testing.B) {
 		b.Helper()
 		for b.Loop() {

@@ -73,7 +73,7 @@ func TestAChangedRowOpensNothing(t *testing.T) {
 	} {
 		storetest.Tamper(t, b.dir, q)
 	}
-	fresh := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: b.store, Audit: recordIn(b.store, nil), Approvals: true})
+	fresh := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: recordIn(b.store, nil), Approvals: true})
 	for _, host := range []sandboxmcp.Host{"api.example.com", "evil.example.com"} {
 		if _, ok, err := fresh.Allows(t.Context(), one, at(host, 443)); ok || err != nil {
 			t.Errorf("%s: got allowed %t, %v; want it refused", host, ok, err)

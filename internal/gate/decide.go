@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // Decide carries out a person's decision. With an ID it answers that question. Without one
@@ -196,11 +197,7 @@ func (g *Gate[S]) alike(ctx context.Context, tx *sql.Tx, n *grant[S]) (*sandboxm
 		return nil, err
 	}
 	now := g.now()
-	have, state, err := g.scanGrant(tx.QueryRowContext(ctx, selectAlike, n.info.Namespace, digest, n.info.Scope, n.info.SessionID, format(now), madeUntil(now), format(n.nearly())))
-	if errors.Is(err, sql.ErrNoRows) || err == nil && state != whole {
-		return nil, nil //nolint:nilnil // no failure
-	}
-	return &have.info, err
+	return g.first(ctx, tx, selectAlike, n.info.Namespace, digest, n.info.Scope, n.info.SessionID, format(now), madeUntil(now), format(n.nearly()))
 }
 
 // openNow adds a grant and approves a pending question with the same subject.
@@ -232,7 +229,14 @@ func (g *Gate[S]) record(ctx context.Context, tx *sql.Tx, entry *sandboxmcp.Audi
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, insertGrant, i.ID, i.Namespace, text, digest, i.Scope, i.SessionID, i.RequestID, i.ApprovalID, i.GrantedBy, format(i.GrantedAt), format(n.expires))
+	r := stored{
+		id: i.ID, namespace: string(i.Namespace), subject: text, digest: digest, scope: string(i.Scope), session: string(i.SessionID), request: string(i.RequestID),
+		approval: i.ApprovalID, actor: i.GrantedBy, granted: format(i.GrantedAt), expires: format(n.expires),
+	}
+	mac, err := g.seals.of(&r)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, insertGrant, append(r.values(), mac)...)
+	}
 	return err
 }
 
@@ -301,13 +305,9 @@ func (g *Gate[S]) describe(e *sandboxmcp.AuditEntry, n *grant[S]) {
 }
 
 // grantOf returns the grant of an approval, or nil if it is closed again.
-func (g *Gate[S]) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.AccessGrant, error) {
+func (g *Gate[S]) grantOf(ctx context.Context, db store.Querier, id string) (*sandboxmcp.AccessGrant, error) {
 	now := g.now()
-	n, state, err := g.scanGrant(tx.QueryRowContext(ctx, selectGrant, id, format(now), madeUntil(now)))
-	if errors.Is(err, sql.ErrNoRows) || err == nil && state != whole {
-		return nil, nil //nolint:nilnil // no failure
-	}
-	return &n.info, err
+	return g.first(ctx, db, selectGrant, id, format(now), madeUntil(now))
 }
 
 // Revoke closes every grant of exactly this subject in the caller's namespace, and returns
@@ -324,20 +324,24 @@ func (g *Gate[S]) Revoke(ctx context.Context, c sandboxmcp.Caller, text string) 
 	}
 	out := sandboxmcp.AccessRevoked{Subject: g.kind.subject(s)}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		done, failed := tx.ExecContext(ctx, revokeGrants, format(g.now()), c.Namespace, digest)
+		now := format(g.now())
+		all, failed := selectRows(ctx, tx, selectToRevoke, c.Namespace, digest, now)
 		if failed != nil {
 			return failed
 		}
-		n, failed := done.RowsAffected()
-		if failed != nil {
-			return failed
-		}
-		if out.Revoked = int(n); n == 0 {
+		if out.Revoked = len(all); len(all) == 0 {
 			return g.notGranted(c.Namespace, s)
+		}
+		ids := make([]string, len(all))
+		for n, r := range all {
+			ids[n] = r.id
+			if _, failed = tx.ExecContext(ctx, revokeGrant, now, r.id); failed != nil {
+				return failed
+			}
 		}
 		return g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
 			Action: actionApproval, Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor, Detail: "revoked " + s.String(),
-			Metadata: map[string]any{g.kind.Member: s.String(), "sha256": digest, "grants": out.Revoked},
+			Metadata: map[string]any{g.kind.Member: s.String(), "sha256": digest, "grants": out.Revoked, "grant_ids": ids},
 		})(ctx, tx)
 	})
 	return out, err

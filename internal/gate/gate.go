@@ -5,7 +5,8 @@
 //
 // Only a person or the operator opens a subject. Each decision is committed together with
 // its audit entry. If a grant cannot be read, its subject counts as closed. The SHA-256 of a
-// question's canonical form ties the grant to the text that the person saw.
+// question's canonical form ties the grant to the text that the person saw. A grant has a MAC, so
+// that a writer of the database without the signing key makes none; see mac.go.
 //
 // # Several processes
 //
@@ -57,12 +58,13 @@ type Config[S Subject[S]] struct {
 	Kind      Kind[S]
 	Store     *store.Store
 	Audit     *audit.Log
-	Operator  []S              // subjects that the settings open
-	Approvals bool             // persons may open subjects; false: only those of Operator are open
-	Now       func() time.Time // nil: the machine's clock
-	Events    Emitter          // nil: no events are emitted
-	Notices   io.Writer        // gets a bell and a line for each new question; nil: they are logged
-	Logger    *slog.Logger     // nil: nothing is logged
+	Key       func(purpose string) ([]byte, error) // derives a secret from the signing key, for the MACs of grants; nil: there are no grants
+	Operator  []S                                  // subjects that the settings open
+	Approvals bool                                 // persons may open subjects; false: only those of Operator are open
+	Now       func() time.Time                     // nil: the machine's clock
+	Events    Emitter                              // nil: no events are emitted
+	Notices   io.Writer                            // gets a bell and a line for each new question; nil: they are logged
+	Logger    *slog.Logger                         // nil: nothing is logged
 
 	Invocation sandboxmcp.Invocation // how persons call this program, for notices
 }
@@ -84,6 +86,8 @@ type Gate[S Subject[S]] struct {
 	bell    notices
 	opened  atomic.Pointer[[]S] // subjects that the settings open
 	asking  atomic.Bool         // see Config.Approvals
+	seals   seals
+	told    told
 }
 
 // topic is the name of the [store.Watch] for questions and grants.
@@ -99,6 +103,7 @@ func New[S Subject[S]](c Config[S]) *Gate[S] {
 	}
 	g := &Gate[S]{cfg: c, watch: c.Store.Watch(topic), bell: notices{to: c.Notices, log: c.Logger, how: c.Invocation, noun: c.Kind.Noun, command: c.Kind.Command}}
 	g.kind = &g.cfg.Kind
+	g.seals, g.told.log = newSeals(c.Key), c.Logger
 	g.SetOperator(c.Operator)
 	g.SetApprovals(c.Approvals)
 	g.grants = store.NewCached(g.watch, g.readAll)

@@ -40,7 +40,7 @@ func child(args string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	g := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: s, Audit: recordIn(s, nil), Approvals: true})
+	g := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: s, Audit: recordIn(s, nil), Approvals: true})
 	switch what {
 	case "approve", "deny":
 		_, _, err = g.Decide(ctx, sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "child"}, sandboxmcp.AccessDecision{ID: arg, Deny: what == "deny"})
@@ -98,7 +98,7 @@ func open(t *testing.T, change ...func(*gate.Config[sandboxmcp.Domain])) *bed {
 		defer b.mu.Unlock()
 		return b.now
 	}
-	c := gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: b.store, Audit: recordIn(b.store, clock), Approvals: true, Now: clock, Notices: &b.notices}
+	c := gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: recordIn(b.store, clock), Approvals: true, Now: clock, Notices: &b.notices}
 	for _, f := range change {
 		f(&c)
 	}
@@ -491,7 +491,7 @@ func TestRevoke(t *testing.T) {
 func TestSettingsOpenWithoutARecord(t *testing.T) {
 	b := open(t, func(c *gate.Config[sandboxmcp.Domain]) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
 	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
-	closed := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Store: b.store, Audit: recordIn(b.store, nil), Operator: []sandboxmcp.Domain{{Host: "fixed.example.com"}}})
+	closed := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: recordIn(b.store, nil), Operator: []sandboxmcp.Domain{{Host: "fixed.example.com"}}})
 	for host, want := range map[sandboxmcp.Host]bool{"fixed.example.com": true, "api.example.com": false} {
 		_, ok, err := closed.Allows(t.Context(), one, at(host, 443))
 		if ok != want || err != nil {
@@ -554,6 +554,9 @@ func TestParseDomain(t *testing.T) {
 }
 
 // recordIn is the audit record of a store, without a signer.
+// secret derives the key of grants that all gates of a test share.
+func secret(purpose string) ([]byte, error) { return []byte("a secret for " + purpose), nil }
+
 func recordIn(s *store.Store, now func() time.Time) *audit.Log {
 	l, err := audit.Open(context.Background(), s, audit.Config{Now: now})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // grant is a row of grants.
@@ -14,6 +15,7 @@ type grant[S Subject[S]] struct {
 	info    sandboxmcp.AccessGrant
 	subject S
 	expires time.Time // zero: never
+	row     stored
 }
 
 // clockSlack is how far the clock may be set back without an effect on grants.
@@ -75,52 +77,88 @@ func (g *Gate[S]) unreadable(err error) error {
 
 // readGrants reads the grants in force of one namespace, or of all if ns is empty.
 func (g *Gate[S]) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant[S], error) {
-	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectGrants, format(g.now()), ns, ns)
+	db := g.cfg.Store.DB()
+	rows, err := selectRows(ctx, db, selectGrants, format(g.now()), ns, ns)
 	if err != nil {
 		return nil, g.unreadable(err)
 	}
-	defer func() { _ = rows.Close() }()
-	var all []grant[S]
-	for rows.Next() {
-		n, state, err := g.scanGrant(rows)
-		if err != nil {
-			return nil, g.unreadable(err)
-		}
-		if state == foreign {
-			continue
-		}
-		if state == changed {
-			g.cfg.Logger.Error("a grant in the state directory was changed after its approval; it opens nothing", "grant", n.info.ID)
-			continue
-		}
-		all = append(all, n)
-	}
-	if err := rows.Err(); err != nil {
+	all, err := g.judge(ctx, db, rows)
+	if err != nil {
 		return nil, g.unreadable(err)
 	}
 	return all, nil
 }
 
-// scanGrant reads a row.
-func (g *Gate[S]) scanGrant(row interface{ Scan(dest ...any) error }) (n grant[S], state reading, err error) {
-	var text, digest, granted, expires string
-	i := &n.info
-	if err = row.Scan(&i.ID, &i.Namespace, &text, &digest, &i.Scope, &i.SessionID, &i.RequestID, &i.ApprovalID, &i.GrantedBy, &granted, &expires); err != nil {
-		return n, changed, err
+// judge returns the grants of this kind among rows that were not revoked. The others are logged.
+func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (all []grant[S], err error) {
+	seen := ended{}
+	var lapsed []string
+	var example string
+	for _, r := range rows {
+		n, state := g.read(r)
+		switch state {
+		case foreign:
+			continue
+		case lapsing:
+			lapsed, example = append(lapsed, r.id), g.kind.Grant(n.subject.String())
+			continue
+		case changed:
+			g.told.fault(reasonForged, &r)
+			continue
+		case whole:
+		}
+		fits, err := seen.fits(ctx, db, &r)
+		if err != nil {
+			return nil, err
+		}
+		if !fits {
+			g.told.fault(reasonBack, &r)
+			continue
+		}
+		all = append(all, n)
 	}
-	n.subject, state = g.kind.read(i.Namespace, text, digest)
-	i.Subject, i.GrantedAt, i.Status = g.kind.subject(n.subject), parse(granted), sandboxmcp.GrantOpen
+	g.told.lapsed(lapsed, example)
+	return all, nil
+}
+
+// read returns the grant of a row.
+func (g *Gate[S]) read(r stored) (n grant[S], state reading) {
+	n.row = r
+	n.info = sandboxmcp.AccessGrant{
+		ID: r.id, Namespace: sandboxmcp.Namespace(r.namespace), Scope: sandboxmcp.GrantScope(r.scope), SessionID: sandboxmcp.SessionID(r.session), RequestID: sandboxmcp.RequestID(r.request),
+		ApprovalID: r.approval, GrantedBy: r.actor, GrantedAt: parse(r.granted), Status: sandboxmcp.GrantOpen,
+	}
+	i := &n.info
+	n.subject, state = g.kind.read(i.Namespace, r.subject, r.digest)
+	i.Subject = g.kind.subject(n.subject)
 	if i.Scope == sandboxmcp.GrantOnce && i.RequestID != "" {
 		i.Status = sandboxmcp.GrantUsed
 	}
-	if expires != "" {
-		n.expires = parse(expires)
+	if r.expires != "" {
+		n.expires = parse(r.expires)
 		i.ExpiresAt = &n.expires
-		if state == whole && n.expires.IsZero() {
-			state = changed
-		}
 	}
-	return n, state, nil
+	switch {
+	case state != whole:
+	case !r.mac.Valid:
+		state = lapsing
+	case r.expires != "" && n.expires.IsZero(), !g.seals.fits(&r):
+		state = changed
+	}
+	return n, state
+}
+
+// first returns the first grant that a statement selects, or nil if there is none.
+func (g *Gate[S]) first(ctx context.Context, db store.Querier, query string, args ...any) (*sandboxmcp.AccessGrant, error) {
+	rows, err := selectRows(ctx, db, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	all, err := g.judge(ctx, db, rows)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return &all[0].info, nil
 }
 
 // Open returns the subjects that are open to who, the operator's first.
@@ -179,15 +217,21 @@ func (g *Gate[S]) Allows(ctx context.Context, who Who, match func(S) bool) (rule
 
 // take assigns a grant for one run to who's run. It returns false if another run has it.
 func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
+	used := n.row
+	used.request = string(who.RequestID)
+	mac, err := g.seals.of(&used)
+	if err != nil {
+		return false, err
+	}
 	taken := false
-	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
-		done, err := tx.ExecContext(ctx, takeGrant, who.RequestID, n.info.ID, who.RequestID, format(g.now()))
-		if err != nil {
-			return err
+		done, failed := tx.ExecContext(ctx, takeGrant, who.RequestID, mac, n.info.ID, n.row.mac.String, format(g.now()))
+		if failed != nil {
+			return failed
 		}
-		if rows, err := done.RowsAffected(); err != nil || rows == 0 {
-			return err
+		if rows, failed := done.RowsAffected(); failed != nil || rows == 0 {
+			return failed
 		}
 		taken = true
 		return g.cfg.Audit.Op(&sandboxmcp.AuditEntry{

@@ -24,7 +24,7 @@ const (
 	selectSame = `SELECT ` + approvalColumns + ` FROM approvals WHERE namespace = ? AND digest = ? AND (
 			state = 'pending' OR state = 'denied' AND decided_at > ? OR state = 'approved' AND EXISTS (
 				SELECT 1 FROM grants WHERE id = grant_id AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ?) AND scope <> 'session' AND request_id = ''))
-		ORDER BY state = 'pending' DESC, decided_at DESC LIMIT 1`
+		ORDER BY state = 'pending' DESC, decided_at DESC`
 
 	selectPendingID = `SELECT id FROM approvals WHERE namespace = ? AND digest = ? AND state = 'pending' AND expires_at > ?`
 
@@ -38,9 +38,10 @@ const (
 )
 
 const (
-	grantColumns = `id, namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at, expires_at`
+	grantColumns = `id, namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at, expires_at, mac`
 
-	insertGrant = `INSERT INTO grants (` + grantColumns + `, revoked_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,'')`
+	insertGrant = `INSERT INTO grants (id, namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at, expires_at, revoked_at, mac)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)`
 
 	// id, now, made until
 	selectGrant = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ?)`
@@ -51,13 +52,17 @@ const (
 
 	// namespace, digest, scope, session, now, made until, the end of the grant that is compared
 	selectAlike = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND scope = ? AND scope <> 'once' AND session_id = ?
-		AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ? AND expires_at >= ?)`
+		AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ? AND expires_at >= ?) ORDER BY granted_at, id`
 
-	// request, id, request, now
-	takeGrant = `UPDATE grants SET request_id = ? WHERE id = ? AND request_id IN ('', ?) AND revoked_at = '' AND expires_at > ?`
+	// request, MAC with it, id, MAC without it, now
+	takeGrant = `UPDATE grants SET request_id = ?1, mac = ?2 WHERE id = ?3 AND mac IN (?2, ?4) AND revoked_at = '' AND expires_at > ?5`
 
-	// now, namespace, digest
-	revokeGrants = `UPDATE grants SET revoked_at = ?1 WHERE namespace = ?2 AND digest = ?3 AND revoked_at = '' AND (expires_at = '' OR expires_at > ?1)`
+	// namespace, digest, now
+	selectToRevoke = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ?)`
 
-	deleteGrants = `DELETE FROM grants WHERE revoked_at <> '' AND revoked_at <= ?1 OR expires_at <> '' AND expires_at <= ?1`
+	// now, id. A row without its MAC cannot be put back by changing revoked_at.
+	revokeGrant = `UPDATE grants SET revoked_at = ?, mac = '' WHERE id = ?`
+
+	// ended before. A grant without a MAC is of an older release and is not in force.
+	deleteGrants = `DELETE FROM grants WHERE revoked_at <> '' AND revoked_at <= ?1 OR expires_at <> '' AND expires_at <= ?1 OR mac IS NULL AND granted_at <= ?1`
 )

@@ -34,6 +34,7 @@ import (
 type Config struct {
 	Store  *store.Store
 	Audit  *audit.Log
+	Key    func(purpose string) ([]byte, error) // see [gate.Config]
 	Events *event.Bus
 
 	Rules
@@ -79,7 +80,7 @@ func New(ctx context.Context, c Config) *Egress {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	g := gate.Config[sandboxmcp.Domain]{
-		Kind: gate.Domains(), Store: c.Store, Audit: c.Audit, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
+		Kind: gate.Domains(), Store: c.Store, Audit: c.Audit, Key: c.Key, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
 	}
 	if c.Events != nil {
 		g.Events = c.Events

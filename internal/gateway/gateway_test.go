@@ -80,7 +80,7 @@ func open(t *testing.T, opened []string, change ...func(*gateway.Config)) *gatew
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := gateway.Config{Store: s, Audit: log, Events: event.New(nil), Rules: gateway.Rules{Network: true}}
+	c := gateway.Config{Store: s, Audit: log, Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }, Events: event.New(nil), Rules: gateway.Rules{Network: true}}
 	for _, text := range opened {
 		d, err := sandboxmcp.ParseDomain(text)
 		if err != nil {

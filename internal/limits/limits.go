@@ -22,7 +22,13 @@ type Table struct {
 	store *store.Store
 	now   func() time.Time
 	watch *store.Watch
-	kept  *store.Cached[map[sandboxmcp.Namespace]sandboxmcp.Limits]
+	kept  *store.Cached[map[sandboxmcp.Namespace]row]
+}
+
+// row has the stored limits of a namespace, or the reason why they cannot be read.
+type row struct {
+	limits sandboxmcp.Limits
+	err    error
 }
 
 // topic is the name of the [store.Watch] for limits.
@@ -42,25 +48,29 @@ func New(s *store.Store, now func() time.Time) *Table {
 // It includes every committed change of any process.
 func (t *Table) Kept(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Limits, error) {
 	all, err := t.kept.Get(ctx)
-	return all[ns], err
+	if err != nil {
+		return sandboxmcp.Limits{}, err
+	}
+	return all[ns].limits, all[ns].err
 }
 
-func (t *Table) read(ctx context.Context) (map[sandboxmcp.Namespace]sandboxmcp.Limits, error) {
+// read reads all rows. One that cannot be decoded fails the requests of its namespace alone.
+func (t *Table) read(ctx context.Context) (map[sandboxmcp.Namespace]row, error) {
 	rows, err := t.store.DB().QueryContext(ctx, selectAll)
 	if err != nil {
 		return nil, fmt.Errorf("read limits: %w", err)
 	}
 	defer rows.Close()
-	all := map[sandboxmcp.Namespace]sandboxmcp.Limits{}
+	all := map[sandboxmcp.Namespace]row{}
 	for rows.Next() {
 		var ns sandboxmcp.Namespace
 		var text string
 		if err = rows.Scan(&ns, &text); err != nil {
 			return nil, fmt.Errorf("read limits: %w", err)
 		}
-		if all[ns], err = decode(text); err != nil {
-			return nil, err
-		}
+		var r row
+		r.limits, r.err = decode(text)
+		all[ns] = r
 	}
 	if err = rows.Err(); err != nil {
 		return nil, fmt.Errorf("read limits: %w", err)

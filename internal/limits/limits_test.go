@@ -215,3 +215,22 @@ func BenchmarkKept(b *testing.B) {
 		})
 	}
 }
+
+// TestABadRowFailsItsNamespaceAlone: limits that cannot be decoded fail the requests of their namespace.
+func TestABadRowFailsItsNamespaceAlone(t *testing.T) {
+	dir := t.TempDir()
+	a, _ := open(t, store.Config{Dir: dir})
+	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
+	set(t, a, "two", sandboxmcp.Limits{MaxRAMMB: 8})
+	storetest.Tamper(t, dir, `UPDATE limits SET kept = '{' WHERE namespace = 'one'`)
+	b, _ := open(t, store.Config{Dir: dir})
+	if _, err := b.Kept(t.Context(), "one"); err == nil {
+		t.Error("the namespace of the row: got no error, want one")
+	}
+	if got := kept(t, b, "two"); got.MaxRAMMB != 8 {
+		t.Errorf("another namespace: got %+v, want 8 MB", got)
+	}
+	if got := kept(t, b, "three"); got != (sandboxmcp.Limits{}) {
+		t.Errorf("a namespace without limits: got %+v, want none", got)
+	}
+}

@@ -46,6 +46,7 @@ type Watch struct {
 	topic string
 	path  string // path of the file; empty: the database is in memory, or PostgreSQL
 
+	turn      atomic.Int64 // grows with each change in a PostgreSQL database that this process has made or was notified of
 	committed atomic.Int64 // the newest version that was read; for a database in memory the version itself
 
 	mu    sync.Mutex
@@ -144,6 +145,9 @@ func (w *Watch) Update(ctx context.Context, ops ...Op) error {
 
 // wake ends the pause of every Wait in this process.
 func (w *Watch) wake() {
+	if w.store.pg != nil {
+		w.turn.Add(1)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	close(w.moved)
@@ -235,6 +239,9 @@ func (w *Watch) Wait(ctx context.Context, since int64) error {
 
 // Cached is a value that is computed from the rows of a topic, and computed again only
 // after a change. Make it with [NewCached]. Its methods may be called concurrently.
+//
+// Whoever can write to a PostgreSQL database can lower a version, so that a later change raises it to one that was
+// read before. So the value is also computed again after each notification.
 type Cached[T any] struct {
 	watch *Watch
 	read  func(ctx context.Context) (T, error)
@@ -244,8 +251,13 @@ type Cached[T any] struct {
 }
 
 type versioned[T any] struct {
-	version int64
-	value   T
+	version, turn int64
+	value         T
+}
+
+// holds reports whether the value includes the changes up to a version and a turn.
+func (v *versioned[T]) holds(version, turn int64) bool {
+	return v != nil && v.version >= version && v.turn >= turn
 }
 
 // NewCached returns a cache of the value that read computes from the rows of a topic. All
@@ -258,20 +270,21 @@ func NewCached[T any](w *Watch, read func(ctx context.Context) (T, error)) *Cach
 // call. If the topic was never changed, Get returns T's zero value without reading. The
 // error is that of read or of [Watch.Version].
 func (c *Cached[T]) Get(ctx context.Context) (value T, err error) {
+	turn := c.watch.turn.Load()
 	version, err := c.watch.Version(ctx)
 	if err != nil || version == 0 {
 		return value, err
 	}
-	if k := c.kept.Load(); k != nil && k.version >= version {
+	if k := c.kept.Load(); k.holds(version, turn) {
 		return k.value, nil
 	}
 	c.load.Lock()
 	defer c.load.Unlock()
-	if k := c.kept.Load(); k != nil && k.version >= version {
+	if k := c.kept.Load(); k.holds(version, turn) {
 		return k.value, nil
 	}
 	if value, err = c.read(ctx); err == nil {
-		c.kept.Store(&versioned[T]{version, value})
+		c.kept.Store(&versioned[T]{version, turn, value})
 	}
 	return value, err
 }

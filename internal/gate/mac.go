@@ -1,0 +1,220 @@
+package gate
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// A grant has a MAC over its row, so that a writer of the database cannot make or change one. Such a writer can
+// still put back a row as it was before. So the record is asked, too: its entries name the grants that were revoked,
+// and the runs that have used grants for one run.
+
+// grantPurpose is the purpose of the secret that makes the MACs of grants.
+const grantPurpose = "sandboxmcp grants 1"
+
+// seals makes and checks the MACs of grants.
+type seals struct {
+	key func() ([]byte, error)
+}
+
+func newSeals(derive func(purpose string) ([]byte, error)) seals {
+	if derive == nil {
+		return seals{func() ([]byte, error) { return nil, errors.New("grants need the signing key") }}
+	}
+	return seals{sync.OnceValues(func() ([]byte, error) { return derive(grantPurpose) })}
+}
+
+// of returns the MAC of a row.
+func (s seals) of(r *stored) (string, error) {
+	key, err := s.key()
+	if err != nil {
+		return "", err
+	}
+	h := hmac.New(sha256.New, key)
+	for _, column := range r.values() {
+		text, _ := column.(string)
+		h.Write(binary.AppendUvarint(nil, uint64(len(text))))
+		h.Write([]byte(text))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// fits reports whether a row has its MAC. Without the key none has.
+func (s seals) fits(r *stored) bool {
+	want, err := s.of(r)
+	return err == nil && hmac.Equal([]byte(want), []byte(r.mac.String))
+}
+
+// stored is a row of grants as the database has it. Only rows that were not revoked are read.
+type stored struct {
+	id, namespace, subject, digest, scope, session, request, approval, actor, granted, expires string
+
+	mac sql.NullString // not valid: the row is of a release without MACs
+}
+
+func (r *stored) scan(row interface{ Scan(dest ...any) error }) error {
+	return row.Scan(&r.id, &r.namespace, &r.subject, &r.digest, &r.scope, &r.session, &r.request, &r.approval, &r.actor, &r.granted, &r.expires, &r.mac)
+}
+
+// values returns the columns before the MAC, which are those that it covers. The last one, revoked_at, is empty in
+// each row with a MAC.
+func (r *stored) values() []any {
+	return []any{r.id, r.namespace, r.subject, r.digest, r.scope, r.session, r.request, r.approval, r.actor, r.granted, r.expires, ""}
+}
+
+// ending is what the record says about a grant that was revoked or used.
+type ending struct {
+	revoked bool
+	request string // the run that has used it
+}
+
+// fits reports whether a row is as the record says.
+func (e ending) fits(r *stored) bool { return !e.revoked && r.request == e.request }
+
+// endings returns the grants of a namespace that were revoked or used, by their ids.
+func endings(ctx context.Context, db store.Querier, ns string) (map[string]ending, error) {
+	all := map[string]ending{}
+	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), actionApproval, func(request, metadata string) {
+		var m struct {
+			Used    string   `json:"grant_id"`
+			Revoked []string `json:"grant_ids"`
+		}
+		if json.Unmarshal([]byte(metadata), &m) != nil {
+			return
+		}
+		if m.Used != "" {
+			all[m.Used] = ending{all[m.Used].revoked, request}
+		}
+		for _, id := range m.Revoked {
+			all[id] = ending{true, all[id].request}
+		}
+	})
+	return all, err
+}
+
+// ended has the endings of the namespaces that were looked up in it.
+type ended map[string]map[string]ending
+
+// fits reports whether a row is as the record says.
+func (e ended) fits(ctx context.Context, db store.Querier, r *stored) (bool, error) {
+	of, known := e[r.namespace]
+	if !known {
+		var err error
+		if of, err = endings(ctx, db, r.namespace); err != nil {
+			return false, err
+		}
+		e[r.namespace] = of
+	}
+	end, known := of[r.id]
+	return !known || end.fits(r), nil
+}
+
+// selectRows reads rows of grants that were not revoked.
+func selectRows(ctx context.Context, db store.Querier, query string, args ...any) (all []stored, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var r stored
+		if err := r.scan(rows); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
+}
+
+// Reasons why a row is no grant.
+const (
+	reasonForged = "grant %.100q of namespace %.100q was not made by a server with the signing key, or was changed since"
+	reasonBack   = "grant %.100q of namespace %.100q was revoked or used, and was put back as it was before"
+)
+
+func reasonOf(reason string, r *stored) string { return fmt.Sprintf(reason, r.id, r.namespace) }
+
+// Faults returns what is wrong with the stored grants of all kinds. derive is that of [Config.Key].
+func Faults(ctx context.Context, db store.Querier, derive func(purpose string) ([]byte, error)) (faults []string, err error) {
+	all, err := selectRows(ctx, db, selectGrants, "", "", "")
+	if err != nil {
+		return nil, err
+	}
+	s, seen := newSeals(derive), ended{}
+	for n := range all {
+		r := &all[n]
+		if !r.mac.Valid {
+			continue // it is of a release without MACs
+		}
+		if !s.fits(r) {
+			faults = append(faults, reasonOf(reasonForged, r))
+			continue
+		}
+		fits, err := seen.fits(ctx, db, r)
+		if err != nil {
+			return nil, err
+		}
+		if !fits {
+			faults = append(faults, reasonOf(reasonBack, r))
+		}
+	}
+	return faults, nil
+}
+
+// told logs each grant that is not in force once.
+type told struct {
+	log *slog.Logger
+
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+// maxTold bounds the grants that are logged.
+const maxTold = 1000
+
+// new reports whether a grant was not logged yet.
+func (t *told) new(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ids[id] || len(t.ids) >= maxTold {
+		return false
+	}
+	if t.ids == nil {
+		t.ids = map[string]bool{}
+	}
+	t.ids[id] = true
+	return true
+}
+
+// fault logs a row that is no grant.
+func (t *told) fault(reason string, r *stored) {
+	if t.new(r.id) {
+		t.log.Error("a grant in the database opens nothing", "reason", reasonOf(reason, r))
+	}
+}
+
+// lapsed logs the grants of a release without MACs in one line. open is the command that opens one of them again.
+func (t *told) lapsed(all []string, open string) {
+	fresh := 0
+	for _, id := range all {
+		if t.new(id) {
+			fresh++
+		}
+	}
+	if fresh > 0 {
+		t.log.Warn("grants of an older release have no MAC and open nothing any more; open their subjects again", "count", len(all), "grants", all[:min(len(all), 20)], "example", open)
+	}
+}
