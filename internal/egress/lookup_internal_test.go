@@ -15,18 +15,30 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
+// onOnePort listens on a port for both protocols. A port that is free for one can be taken for the other.
+func onOnePort(t *testing.T) (*net.UDPConn, net.Listener) {
+	t.Helper()
+	var last error
+	for range 20 {
+		u, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", u.LocalAddr().String())
+		if err == nil {
+			return u, l
+		}
+		_, last = u.Close(), err
+	}
+	t.Fatal(last)
+	return nil, nil
+}
+
 // longAnswers starts a DNS server that answers each question for addresses of IPv4 with so many private ones, by
 // TCP alone.
 func longAnswers(t *testing.T, count int) netip.AddrPort {
 	t.Helper()
-	u, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", u.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	u, l := onOnePort(t)
 	t.Cleanup(func() { _, _ = u.Close(), l.Close() })
 	go func() {
 		buf := make([]byte, 1500)
