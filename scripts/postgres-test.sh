@@ -32,7 +32,7 @@ if [ "${1-}" = -- ]; then
 	"${@:2}"
 	exit
 fi
-go test -timeout 5m "$@" ./internal/store/... ./internal/audit ./internal/limits ./internal/gate ./internal/session ./internal/artifact ./internal/vault ./internal/installed
+go test -timeout 10m "$@" ./internal/store/... ./internal/audit ./internal/limits ./internal/gate ./internal/session ./internal/artifact ./internal/vault ./internal/installed
 go test -timeout 5m "$@" -run TestReplicas ./engine
 go test -timeout 20m "$@" -run 'TestReplicas|TestDocumentsRun/operations' ./internal/cli
 # Where an S3 server can be built, its tests have to run.
