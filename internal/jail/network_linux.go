@@ -263,8 +263,7 @@ func (s *Slot) MayHaveSockets() bool {
 // it. After this call the sandbox's network namespace is not reused. Connect may not be
 // called after Close.
 func (s *Slot) Connect(stop <-chan struct{}, port int) (int, error) {
-	j := s.jail
-	if j.cfg.Mode == ModePlain {
+	if s.jail.cfg.Mode == ModePlain {
 		return -1, errors.ErrUnsupported
 	}
 	s.mu.Lock()
@@ -283,31 +282,24 @@ func (s *Slot) Connect(stop <-chan struct{}, port int) (int, error) {
 	fd := sc.keep("make a socket", unix.SYS_SOCKET, num(unix.AF_INET), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK), num(0))
 	sc.try("connect", unix.SYS_CONNECT, fd.arg(), sc.bytes(address), num(len(address)))
 	sc.give(fd)
-	fds, err := j.once(stop, sc, s.gone, s.pidfd)
-	if err == nil && len(fds) != 1 {
-		err = fmt.Errorf("%d sockets were made, not 1", len(fds))
-	}
-	if err == nil {
-		err = s.verifySockets(fds)
-	}
-	if err != nil {
-		closeAll(fds...)
-		return -1, s.orEnded(err)
-	}
-	return fds[0], nil
+	return s.socketOf(stop, sc)
 }
 
 // SocketList returns a netlink socket (NETLINK_SOCK_DIAG) in the sandbox's network namespace, by which the server lists the
 // sandbox's sockets. The caller closes it before Close. Programs cannot make such a socket.
 func (s *Slot) SocketList(stop <-chan struct{}) (int, error) {
-	j := s.jail
-	if j.cfg.Mode == ModePlain {
+	if s.jail.cfg.Mode == ModePlain {
 		return -1, errors.ErrUnsupported
 	}
 	sc := &script{}
 	sc.do("enter the network namespace", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNET))
 	sc.give(sc.keep("make a netlink socket", unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(unix.NETLINK_INET_DIAG)))
-	fds, err := j.once(stop, sc, s.gone, s.pidfd)
+	return s.socketOf(stop, sc)
+}
+
+// socketOf returns the one socket that a script makes in the sandbox's network namespace.
+func (s *Slot) socketOf(stop <-chan struct{}, sc *script) (int, error) {
+	fds, err := s.jail.once(stop, sc, s.gone, s.pidfd)
 	if err == nil && len(fds) != 1 {
 		err = fmt.Errorf("%d sockets were made, not 1", len(fds))
 	}
