@@ -18,8 +18,8 @@ type job struct {
 	x     *execution     // nil: it has ended
 }
 
-// addJobLocked lists a background run. If there are too many, it drops the oldest run that has ended
-// of the owner who has most of those. The caller holds e.mu.
+// addJobLocked lists a background run. If there are too many, it drops the oldest ended run of the
+// owner with most ended runs. The caller holds e.mu.
 func (e *Engine) addJobLocked(x *execution) {
 	for len(e.jobs) >= maxJobs {
 		i := oldestOfMost(e.jobs, func(j *job) (string, bool) { return j.owner, j.x == nil })
@@ -42,8 +42,8 @@ func ownerOf(c sandboxmcp.Caller) string {
 	return string(c.Namespace)
 }
 
-// oldestOfMost returns the index of the first element of the owner who has most elements, and
-// -1 if no element counts. What one caller does so pushes out its own before that of others.
+// oldestOfMost returns the index of the first element that belongs to the owner with most elements. It returns -1 if no
+// element counts. What one caller does so pushes out its own before that of others.
 func oldestOfMost[T any](all []T, of func(T) (owner string, counts bool)) int {
 	each, most := map[string]int{}, 0
 	for _, one := range all {

@@ -199,8 +199,8 @@ func mappingsAreMemory(t *testing.T, s *suite) {
 	}
 }
 
-// buffersAreMemory: what waits in pipes and Unix sockets counts as memory of a program, whatever keeps them. One with many of
-// them that hold little may have them (D34).
+// buffersAreMemory: bytes in pipes and Unix sockets count as memory of the sandbox. A descriptor, a message or a waiting call
+// may keep the pipe or socket. A program may have many that hold few bytes (D34).
 func buffersAreMemory(t *testing.T, s *suite) {
 	for kind, mebibytes := range map[string]int{"few": 0, "pipes": 120, "sockets": 240, "closed": 240, "datagrams": 240, "waits": 200} {
 		t.Run(kind, func(t *testing.T) {
