@@ -82,7 +82,7 @@ func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
 	return w.exact.sum(w.apart(processes), limit, func(p string) (resident func() int64, size func() (int64, bool)) {
 		now, _ := w.see(p)
 		outside, path, id := w.outside, now.path, p+" "+now.start
-		each := w.mapped.each(id)
+		each, most := w.mapped.each(id), w.mapped.mostOf(id, now)
 		resident = func() int64 { return w.residentOf(p, id, limit) }
 		return resident, func() (int64, bool) {
 			before := w.readFrom(outside, path, "status")
@@ -91,7 +91,7 @@ func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
 			if !w.plain {
 				size -= inFiles(rollup)
 			}
-			mapped := each * w.mappingsOf(outside, path)
+			mapped := w.bytesOf(outside, path, each, most)
 			w.mapped.note(id, mapped)
 			return size + mapped, ok
 		}

@@ -1,23 +1,30 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestMappingsAreCounted: the count grows by the mappings that a process makes.
 func TestMappingsAreCounted(t *testing.T) {
 	const more = 500
 	w, self := &Group{outside: true}, strconv.Itoa(os.Getpid())
-	before := w.mappingsOf(true, self)
+	count := func(pid string) int64 { return w.bytesOf(true, pid, 1, 0) }
+	before := count(self)
 	m, err := unix.Mmap(-1, 0, 2*more*os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		t.Fatal(err)
@@ -28,10 +35,10 @@ func TestMappingsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := w.mappingsOf(true, self) - before; before < 10 || got < more || got > 3*more {
+	if got := count(self) - before; before < 10 || got < more || got > 3*more {
 		t.Errorf("got %d and then %d more mappings, want some and then some %d more", before, got, 2*more)
 	}
-	if got := w.mappingsOf(true, "0"); got != 0 {
+	if got := count("0"); got != 0 {
 		t.Errorf("of no process: got %d mappings, want none", got)
 	}
 }
@@ -55,7 +62,7 @@ func TestMappingsOfLongNamesCountSeveralTimes(t *testing.T) {
 	if err = f.Truncate(int64(2 * more * page)); err != nil {
 		t.Fatal(err)
 	}
-	before := mappingsIn(unix.AT_FDCWD, "/proc/"+self)
+	before, _ := mappingsIn(unix.AT_FDCWD, "/proc/"+self)
 	m, err := unix.Mmap(int(f.Fd()), 0, 2*more*page, unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +73,8 @@ func TestMappingsOfLongNamesCountSeveralTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := mappingsIn(unix.AT_FDCWD, "/proc/"+self) - before; got < 8*2*more {
-		t.Errorf("got %d more mappings, want at least %d", got, 8*2*more)
+	if got, hidden := mappingsIn(unix.AT_FDCWD, "/proc/"+self); got-before < 8*2*more || hidden {
+		t.Errorf("got %d more mappings, hidden %t, want at least %d", got-before, hidden, 8*2*more)
 	}
 }
 
@@ -212,10 +219,41 @@ func TestManyMappingsAreFound(t *testing.T) {
 	if got := s.overMappings(o, self, maxMappings+1); got != "" || s.mappingsFrom.IsZero() {
 		t.Errorf("with much address space: got %q, want a count that finds few mappings", got)
 	}
-	if got := countMappings([]string{self[0], self[0]}, 10); got <= 10 {
+	if got := countMappings([]string{self[0], self[0]}, 10, 1<<16); got <= 10 {
 		t.Errorf("got %d mappings, want more than 10", got)
 	}
 	if got, want := s.mostMappings(7), int64(7); got != want {
 		t.Errorf("seven pages: got %d mappings, want %d", got, want)
+	}
+}
+
+// TestHiddenMappingsCountWithTheMost: a server without root cannot read the list of a process that runs a file of another
+// user that is executable and not readable. The kernel refuses that list as it refuses an ordinary user that of process 1.
+func TestHiddenMappingsCountWithTheMost(t *testing.T) {
+	if os.Geteuid() == 0 {
+		c := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$")
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("as an ordinary user: %v\n%s", err, out)
+		}
+		return
+	}
+	_, err := os.ReadFile("/proc/1/maps")
+	testkit.Need(t, "a hidden process", errors.Is(err, fs.ErrPermission), "process 1 is another user's outside of containers")
+	if got := countMappings([]string{"1"}, maxMappings, 3); got != 3 {
+		t.Errorf("got %d mappings, want the most that a process may have", got)
+	}
+	w := &Group{outside: true}
+	now := map[string]seen{"1 0": {path: "1", layout: "a", reserved: 1 << 30}}
+	w.mapped.most = 1 << 16
+	w.mapped.look(now)
+	if got, want := w.mappings(now, time.Second, 0), w.mapped.mostOf("1 0", now["1 0"]); got != want {
+		t.Errorf("got %d bytes, want %d", got, want)
+	}
+	if _, sure := w.sumOf([]string{"1"}, math.MaxInt64); !sure {
+		t.Error("the exact sum is not sure")
+	}
+	if w.mapped.look(now); now["1 0"].mapped == 0 {
+		t.Error("after an exact sum: got no bytes")
 	}
 }

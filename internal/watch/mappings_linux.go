@@ -2,7 +2,10 @@ package watch
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -187,17 +190,17 @@ func (w *Group) countMappings(now map[string]seen, used time.Duration, room int6
 		if !known {
 			continue
 		}
-		outside, path, each := w.outside, s.path, m.each(id)
+		outside, path, each, most := w.outside, s.path, m.each(id), m.mostOf(id, s)
 		size, how := w.exact.read(numberOf(id), func() (int64, bool) {
-			lines := timed(func() int64 { return w.mappingsOf(outside, path) })
-			took.Add(int64(lines.took))
-			return lines.value * each, lines.value > 0
+			bytes := timed(func() int64 { return w.bytesOf(outside, path, each, most) })
+			took.Add(int64(bytes.took))
+			return bytes.value, bytes.value > 0
 		}, patience)
 		switch how {
 		case exactly:
 			k.bytes = size
 		case late, pending:
-			k.bytes, sure = m.mostOf(id, s), false
+			k.bytes, sure = most, false
 		case nothing:
 		}
 		if how == late {
@@ -214,20 +217,29 @@ func (w *Group) countMappings(now map[string]seen, used time.Duration, room int6
 	}
 }
 
-// mappingsOf returns how many mappings a process has, by its path in /proc. It may be called concurrently.
-func (w *Group) mappingsOf(outside bool, path string) (n int64) {
+// bytesOf returns how many bytes the mappings of a process take, of which each takes so many, by its path in /proc. A process
+// that hides them counts with the most. bytesOf may be called concurrently.
+func (w *Group) bytesOf(outside bool, path string, each, most int64) int64 {
+	dir := unix.AT_FDCWD
 	if outside {
-		return mappingsIn(unix.AT_FDCWD, "/proc/"+path)
+		path = "/proc/" + path
+	} else {
+		dir = w.slot.Dirs[jail.DirProc]
 	}
-	return mappingsIn(w.slot.Dirs[jail.DirProc], path)
+	n, hidden := mappingsIn(dir, path)
+	if hidden {
+		return most
+	}
+	return n * each
 }
 
 // mappingsIn returns how many mappings a process has, by its path in a directory. If the list has long lines, a mapping counts
-// as several; see mappingText.
-func mappingsIn(dir int, path string) (n int64) {
+// as several; see mappingText. hidden reports that the server may not read the list: without root that is so if the process
+// runs a file of another user that is executable and not readable.
+func mappingsIn(dir int, path string) (n int64, hidden bool) {
 	fd, err := unix.Openat(dir, path+"/maps", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0
+		return 0, errors.Is(err, fs.ErrPermission)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	buf := make([]byte, 8<<10) // the kernel shows some 4 KiB at a time
@@ -235,7 +247,7 @@ func mappingsIn(dir int, path string) (n int64) {
 	for {
 		got, err := unix.Read(fd, buf)
 		if got <= 0 || err != nil {
-			return max(n, text/mappingText)
+			return max(n, text/mappingText), false
 		}
 		text += int64(got)
 		n += int64(bytes.Count(buf[:got], []byte{'\n'}))
@@ -261,7 +273,8 @@ func (s *Target) overMappings(o *Objects, processes []string, possible int64) st
 	if s.mappings.idle() && (possible <= maxMappings || time.Now().Before(s.mappingsFrom)) {
 		return ""
 	}
-	count, done := ask(o, s, &s.mappings, "mappings", func() int64 { return countMappings(processes, maxMappings) })
+	each := s.mostMappings(math.MaxInt64)
+	count, done := ask(o, s, &s.mappings, "mappings", func() int64 { return countMappings(processes, maxMappings, each) })
 	if !done {
 		s.counted = -idleCPU // count it again
 		return ""
@@ -274,17 +287,20 @@ func (s *Target) overMappings(o *Objects, processes []string, possible int64) st
 }
 
 // countMappings counts the mappings of processes, until they are more than limit. If the first thread of one has ended, the
-// kernel shows them at the others.
-func countMappings(processes []string, limit int64) (sum int64) {
+// kernel shows them at the others. One that hides them counts with the most that its address space has room for, up to each.
+func countMappings(processes []string, limit, each int64) (sum int64) {
 	for _, p := range processes {
-		n := mappingsIn(unix.AT_FDCWD, "/proc/"+p)
-		if n == 0 {
+		n, hidden := mappingsIn(unix.AT_FDCWD, "/proc/"+p)
+		if n == 0 && !hidden {
 			tasks, _ := readNames("/proc/" + p + "/task")
 			for _, t := range tasks {
-				if n = mappingsIn(unix.AT_FDCWD, "/proc/"+p+"/task/"+t); n > 0 {
+				if n, hidden = mappingsIn(unix.AT_FDCWD, "/proc/"+p+"/task/"+t); n > 0 || hidden {
 					break
 				}
 			}
+		}
+		if hidden {
+			n = min(tablesOf(p).pages, each)
 		}
 		if sum += n; sum > limit {
 			break
