@@ -227,33 +227,41 @@ func TestManyMappingsAreFound(t *testing.T) {
 	}
 }
 
+// asUser runs a part of a test as an ordinary user, which for root is another process.
+func asUser(t *testing.T, test func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		test()
+		return
+	}
+	c := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("as an ordinary user: %v\n%s", err, out)
+	}
+}
+
 // TestHiddenMappingsCountWithTheMost: a server without root cannot read the list of a process that runs a file of another
 // user that is executable and not readable. The kernel refuses that list as it refuses an ordinary user that of process 1.
 func TestHiddenMappingsCountWithTheMost(t *testing.T) {
-	if os.Geteuid() == 0 {
-		c := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$")
-		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Errorf("as an ordinary user: %v\n%s", err, out)
+	asUser(t, func() {
+		_, err := os.ReadFile("/proc/1/maps")
+		testkit.Need(t, "a hidden process", errors.Is(err, fs.ErrPermission), "process 1 is another user's outside of containers")
+		if got := countMappings([]string{"1"}, maxMappings, 3); got != 3 {
+			t.Errorf("got %d mappings, want the most that a process may have", got)
 		}
-		return
-	}
-	_, err := os.ReadFile("/proc/1/maps")
-	testkit.Need(t, "a hidden process", errors.Is(err, fs.ErrPermission), "process 1 is another user's outside of containers")
-	if got := countMappings([]string{"1"}, maxMappings, 3); got != 3 {
-		t.Errorf("got %d mappings, want the most that a process may have", got)
-	}
-	w := &Group{outside: true}
-	now := map[string]seen{"1 0": {path: "1", layout: "a", reserved: 1 << 30}}
-	w.mapped.most = 1 << 16
-	w.mapped.look(now)
-	if got, want := w.mappings(now, time.Second, 0), w.mapped.mostOf("1 0", now["1 0"]); got != want {
-		t.Errorf("got %d bytes, want %d", got, want)
-	}
-	if _, sure := w.sumOf([]string{"1"}, math.MaxInt64); !sure {
-		t.Error("the exact sum is not sure")
-	}
-	if w.mapped.look(now); now["1 0"].mapped == 0 {
-		t.Error("after an exact sum: got no bytes")
-	}
+		w := &Group{outside: true}
+		now := map[string]seen{"1 0": {path: "1", layout: "a", reserved: 1 << 30}}
+		w.mapped.most = 1 << 16
+		w.mapped.look(now)
+		if got, want := w.mappings(now, time.Second, 0), w.mapped.mostOf("1 0", now["1 0"]); got != want {
+			t.Errorf("got %d bytes, want %d", got, want)
+		}
+		if _, sure := w.sumOf([]string{"1"}, math.MaxInt64); !sure {
+			t.Error("the exact sum is not sure")
+		}
+		if w.mapped.look(now); now["1 0"].mapped == 0 {
+			t.Error("after an exact sum: got no bytes")
+		}
+	})
 }

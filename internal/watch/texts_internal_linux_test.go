@@ -1,10 +1,14 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestManyOpenFilesOfProcAreTooMany: each keeps text, or what is left of a process.
@@ -21,6 +25,9 @@ func TestManyOpenFilesOfProcAreTooMany(t *testing.T) {
 		{texts{files: 1, sent: 65}, texts{open: 1}, fdinfo},
 		{texts{sent: 1025}, texts{files: 129}, all},
 		{texts{files: 500, sent: 525}, texts{}, all},
+		{texts{hidden: 65}, texts{}, fdinfo},
+		{texts{hidden: 64, sent: 9999}, texts{}, ""},
+		{texts{open: 60, hidden: 5}, texts{}, fdinfo},
 	} {
 		if got := c.now.over(c.before); got != c.want {
 			t.Errorf("%+v after %+v: got %q, want %q", c.now, c.before, got, c.want)
@@ -42,4 +49,19 @@ func TestOpenFilesOfProcAreCounted(t *testing.T) {
 	if got := countTexts([]string{self}); got.files != before.files+3 || got.open != before.open+1 {
 		t.Errorf("got %+v after %+v, want 3 more, of which 1 of fdinfo", got, before)
 	}
+}
+
+// TestHiddenDescriptorsCountAsFilesOfProc: a program could keep text in a process whose descriptors the server cannot read.
+func TestHiddenDescriptorsCountAsFilesOfProc(t *testing.T) {
+	asUser(t, func() {
+		_, err := os.ReadDir("/proc/1/fd")
+		testkit.Need(t, "a hidden process", errors.Is(err, fs.ErrPermission), "process 1 is another user's outside of containers")
+		info, err := os.Stat("/proc/1/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := countTexts([]string{"1"}), int(info.Size()); got.hidden != want {
+			t.Errorf("got %d descriptors, want %d", got.hidden, want)
+		}
+	})
 }

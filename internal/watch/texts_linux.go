@@ -19,10 +19,11 @@ const maxProcFiles = 1024
 
 // texts counts such files of the processes of a sandbox.
 type texts struct {
-	open  int // descriptors of files of /proc/PID/fdinfo
-	files int // descriptors of all files of /proc
-	sent  int // the most files that calls may keep that wait to send some
-	kept  int // likewise, and files that calls wait for
+	open   int // descriptors of files of /proc/PID/fdinfo
+	files  int // descriptors of all files of /proc
+	hidden int // descriptors of processes that hide them, each of which may be of such a file
+	sent   int // the most files that calls may keep that wait to send some
+	kept   int // likewise, and files that calls wait for
 
 	began time.Time
 }
@@ -31,14 +32,16 @@ type texts struct {
 // /proc/PID/fdinfo open, or many files of /proc, calls that wait to send files count as none of them.
 func (n texts) over(before texts) string {
 	const many = maxProcFiles / 8
-	if max(n.open, before.open) > 0 && n.open+n.sent > maxTexts {
+	sentIf := func(had bool) int {
+		if had {
+			return n.sent
+		}
+		return 0
+	}
+	switch {
+	case n.open+n.hidden+sentIf(max(n.open, before.open) > 0) > maxTexts:
 		return fmt.Sprintf("more than %d open files of /proc/PID/fdinfo", maxTexts)
-	}
-	sent := 0
-	if max(n.files, before.files) > many {
-		sent = n.sent
-	}
-	if n.files+sent > maxProcFiles {
+	case n.files+n.hidden+sentIf(max(n.files, before.files) > many) > maxProcFiles:
 		return fmt.Sprintf("more than %d open files of /proc", maxProcFiles)
 	}
 	return ""
@@ -71,24 +74,26 @@ func (s *Target) overTexts(o *Objects) string {
 	return n.over(had)
 }
 
-// countTexts counts such files of processes, up to a few more than a sandbox may have open.
+// countTexts counts such files of processes, up to a few more than a sandbox may have open. Descriptors that a process hides
+// count as such files.
 func countTexts(processes []string) (n texts) {
 	n.began = time.Now()
 	for _, p := range processes {
 		named, sent := filesOfCalls("/proc/" + p)
 		n.sent, n.kept = n.sent+sent, n.kept+named+sent
 		dir := filesOf(p)
-		names, _ := readNames(dir)
+		names, err := readNames(dir)
+		n.hidden += hiddenFiles(dir, err)
 		for _, name := range names {
-			to, err := os.Readlink(dir + "/" + name)
-			if err == nil && strings.HasPrefix(to, "/proc/") {
+			to, _ := os.Readlink(dir + "/" + name) // "" if it was closed meanwhile
+			if strings.HasPrefix(to, "/proc/") {
 				n.files++
 			}
-			if err == nil && strings.Contains(to, "/fdinfo/") {
+			if strings.Contains(to, "/fdinfo/") {
 				n.open++
 			}
 		}
-		if n.open > maxTexts || n.files > maxProcFiles {
+		if n.open+n.hidden > maxTexts || n.files > maxProcFiles {
 			break
 		}
 	}
