@@ -28,12 +28,7 @@ func (s *Target) overDirectories(o *Objects, processes []string, tasks int) stri
 		return ""
 	}
 	excess, done := ask(o, s, &s.directories, "open directories", func() string {
-		sent := 0
-		for _, p := range processes {
-			_, n := filesOfCalls("/proc/" + p)
-			sent += n
-		}
-		if files+sent <= maxDirectories {
+		if files+filesSent(processes) <= maxDirectories {
 			return ""
 		}
 		return excessOfDirectories(processes, maxDirectories)
@@ -49,26 +44,34 @@ func (s *Target) overDirectories(o *Objects, processes []string, tasks int) stri
 // excessOfDirectories is overDirectories for a bound. Descriptors that a process hides count as directories, and so does
 // what a call may keep that waits to send files.
 func excessOfDirectories(processes []string, most int) string {
-	found := 0
+	found := filesSent(processes)
 	for _, p := range processes {
-		_, sent := filesOfCalls("/proc/" + p)
-		if found += sent; found > most {
-			return fmt.Sprintf("more than %d open directories", most)
+		if found > most {
+			break
 		}
-		dir := filesOf(p)
-		names, err := readNames(dir)
-		found += hiddenFiles(dir, err)
-		for _, name := range names {
-			var st unix.Statx_t // without asking the server of a network file system
-			if unix.Statx(unix.AT_FDCWD, dir+"/"+name, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-				found++
-			}
-			if found > most {
-				return fmt.Sprintf("more than %d open directories", most)
-			}
+		found += directoriesOf(p, most-found)
+	}
+	if found <= most {
+		return ""
+	}
+	return fmt.Sprintf("more than %d open directories", most)
+}
+
+// directoriesOf counts the open directories of a process, until they are more than most.
+func directoriesOf(p string, most int) int {
+	dir := filesOf(p)
+	names, err := readNames(dir)
+	found := hiddenFiles(dir, err)
+	for _, name := range names {
+		var st unix.Statx_t // without asking the server of a network file system
+		if unix.Statx(unix.AT_FDCWD, dir+"/"+name, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			found++
+		}
+		if found > most {
+			break
 		}
 	}
-	return ""
+	return found
 }
 
 // hiddenFiles returns how many descriptors a process hides in dir, their directory in /proc, which was read with err. A process

@@ -3,10 +3,14 @@ package watch
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestFilesOfTheHostAreRead: sandboxes are looked at when half of what the kernel allows is open.
@@ -92,5 +96,36 @@ func TestWaitingCallsKeepFilesOpen(t *testing.T) {
 	}
 	for _, p := range list {
 		_ = unix.Close(int(p.Fd))
+	}
+}
+
+// TestCallsKeepNoMoreFilesThanTheHostHasOpen: a call that waits to send bytes looks like one that sends files, and one that
+// waits for a file with a high number like one that waits for many. So a program with many such calls keeps few.
+func TestCallsKeepNoMoreFilesThanTheHostHasOpen(t *testing.T) {
+	calls := 2*hostFiles()/mostSent + 2
+	testkit.Need(t, "a host with few open files", calls < 500, "each call takes a thread")
+	var done sync.WaitGroup
+	defer done.Wait()
+	for range calls {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done.Go(func() {
+			_, _ = unix.SendmsgN(pair[0], make([]byte, 1<<20), nil, nil, unix.MSG_NOSIGNAL)
+			_ = unix.Close(pair[0])
+		})
+		defer func() { _ = unix.Close(pair[1]) }() // ends the wait
+	}
+	testkit.Until(t, "all calls wait", func() bool {
+		_, sent := filesOfCalls("/proc/self")
+		return sent >= calls*mostSent
+	})
+	self, most := []string{strconv.Itoa(os.Getpid())}, calls*mostSent*3/4 // other processes may open files meanwhile
+	if got := excessOfDirectories(self, most); got != "" {
+		t.Errorf("of no directories: got %q", got)
+	}
+	if got := countTexts(self); got.sent > most || got.kept > most {
+		t.Errorf("got %+v, want at most %d files in calls", got, most)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -60,6 +61,27 @@ func filesIn(text string) (used, most int) {
 	used, _ = strconv.Atoi(f[0])
 	most, _ = strconv.Atoi(f[2]) // the largest number if there is no bound
 	return used, most
+}
+
+// hostFiles returns the most files that the host may have open, and so those that the calls of programs may keep. Before
+// Linux 6.14 the kernel's number leaves out what each processor has counted lately.
+func hostFiles() int {
+	text, _ := os.ReadFile("/proc/sys/fs/file-nr")
+	used, _ := filesIn(string(text))
+	if used == 0 {
+		return math.MaxInt
+	}
+	processors := runtime.NumCPU()
+	return used + processors*max(32, 2*processors)
+}
+
+// filesSent returns the most files that the calls of processes may keep that wait to send some.
+func filesSent(processes []string) (n int) {
+	for _, p := range processes {
+		_, sent := filesOfCalls("/proc/" + p)
+		n += sent
+	}
+	return min(n, hostFiles())
 }
 
 // countFiles returns how many files the sandbox may hold open: its descriptors, its mappings of files and the

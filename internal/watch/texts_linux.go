@@ -97,5 +97,7 @@ func countTexts(processes []string) (n texts) {
 			break
 		}
 	}
+	most := hostFiles()
+	n.sent, n.kept = min(n.sent, most), min(n.kept, most)
 	return n
 }
