@@ -1,9 +1,11 @@
 package watch
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +18,9 @@ type relatives struct {
 	sharing map[string]bool
 	unknown bool
 	opened  int
+
+	compared int
+	ended    map[string]bool // since the look has begun
 
 	executing map[string]bool // execute another program while their files are opened
 }
@@ -36,8 +41,15 @@ func (r *relatives) open(s seen) (fd int, same bool, err error) {
 	return fd, !r.executing[s.path], err
 }
 
-func (r *relatives) shares(child, _ string) (shares, known bool) {
-	return r.sharing[child], !r.unknown
+func (r *relatives) compare(child, other string) (order int, known bool) {
+	r.compared++
+	if r.ended[child] || r.ended[other] {
+		return 0, false
+	}
+	if child == other || r.sharing[child] || r.sharing[other] {
+		return 0, !r.unknown
+	}
+	return cmp.Or(len(child)-len(other), strings.Compare(child, other)), !r.unknown
 }
 
 // TestMemoryOfEndedProcessesIsCounted while the kernel has it.
@@ -138,6 +150,48 @@ func TestMemoryIsComparedOnce(t *testing.T) {
 	}
 	if r.opened != 1 {
 		t.Errorf("got %d files opened, want one, of the parent", r.opened)
+	}
+}
+
+// TestOrphansAreComparedWithFew: a process whose parent has ended may share memory with any other of its layout. A program
+// can start thousands of these, and each comparison takes the server's time.
+func TestOrphansAreComparedWithFew(t *testing.T) {
+	r, most, now := &relatives{t: t}, 0, map[string]seen{}
+	var o outlived
+	defer o.close()
+	begin := func(n int) {
+		pid := strconv.Itoa(n)
+		now[pid+" 0"] = seen{path: pid, parent: "1", layout: "a", resident: 1, reserved: 1}
+	}
+	for n := range 200 {
+		begin(2 + n)
+	}
+	for look, added := range []int{0, 1, 1, 50} {
+		for n := range added {
+			begin(1000*look + n)
+		}
+		if r.compared = 0; look > 0 {
+			most = 8 * added
+		} else {
+			most = 8 * len(now)
+		}
+		if o.look(now, r); r.compared > most {
+			t.Errorf("look %d: got %d comparisons of %d processes, want at most %d", look, r.compared, len(now), most)
+		}
+	}
+	r.sharing = map[string]bool{"9999": true}
+	if begin(9999); o.look(now, r) != 0 || r.opened != len(now)-1 {
+		t.Errorf("got %d files opened for %d processes, of which two share their memory", r.opened, len(now))
+	}
+	r.sharing, r.ended = nil, map[string]bool{"100": true, "101": true, "1001": true, "9000": true}
+	begin(9000)
+	begin(5000)
+	if o.look(now, r); o.kept["5000 0"] == nil || o.kept["9000 0"] != nil {
+		t.Error("beside processes that have just ended: got memory of one of them, or none of another one")
+	}
+	r.ended = nil
+	if o.look(now, r); o.kept["9000 0"] == nil {
+		t.Error("got no memory of a process that could not be compared before")
 	}
 }
 

@@ -25,6 +25,7 @@ type outlived struct {
 	left []*held          // that their processes have left
 
 	hides map[string]*held // part of kept: of processes that showed no memory at the last look, see seen.blind
+	rows  map[string]*row  // of kept, by layout
 
 	kinFrom time.Time // earliest time of the next search for the host's process numbers
 	pidNS   *os.File  // the sandbox's pid namespace; nil: not opened
@@ -35,6 +36,7 @@ type held struct {
 	pagemap  int    // descriptor
 	layout   string // see seen.layout
 	resident int64  // bytes, when it was last seen; those of its mappings, when they were last counted, included
+	shown    string // number of a process that showed it when rows were last arranged
 }
 
 // there reports whether the memory is still there. The kernel answers an unaligned read of a pagemap with EINVAL if
@@ -53,8 +55,8 @@ func (h *held) close() {
 
 // kin tells which processes share their memory (CLONE_VM), as parent and child do from vfork to execve.
 type kin interface {
-	open(s seen) (pagemap int, same bool, err error) // same: the process still had the same memory afterwards
-	shares(one, other string) (shares, known bool)
+	open(s seen) (pagemap int, same bool, err error)   // same: the process still had the same memory afterwards
+	compare(one, other string) (order int, known bool) // 0: they share it; otherwise which is first, in an order of the kernel
 }
 
 // holds reports whether the memory of a process, by number and start time, was held at the last look and is still there.
@@ -134,32 +136,64 @@ func (o *outlived) hold(fresh []string, now map[string]seen, next map[string]*he
 	for id := range now {
 		ids[numberOf(id)] = id
 	}
-	alike := map[string][]string{} // numbers of processes that are held, by layout
-	for id, h := range next {
-		alike[h.layout] = append(alike[h.layout], numberOf(id))
-	}
+	o.arrange(now, next)
 	slices.SortFunc(fresh, func(a, b string) int {
 		x, y := now[a].start, now[b].start
 		return cmp.Or(len(x)-len(y), strings.Compare(x, y), len(a)-len(b), strings.Compare(a, b))
 	})
 	for _, id := range fresh {
-		s, others := now[id], alike[now[id].layout]
-		if parent := ids[s.parent]; now[parent].layout == s.layout {
-			others = []string{s.parent} // a process that shares memory with others shares it with its parent, while that lives
+		s, pid := now[id], numberOf(id)
+		r := o.rows[s.layout]
+		if r == nil {
+			r = &row{}
+			o.rows[s.layout] = r
 		}
-		with, known := sharing(numberOf(id), others, k)
 		var h *held
-		switch {
-		case !known:
-		case with != "":
-			h = next[ids[with]]
-		default:
-			h = open(s, k) // after the comparison: memory that a process shares can only become its own
+		var shares, known bool
+		at := -1
+		if parent := ids[s.parent]; now[parent].layout == s.layout { // a process that shares memory with others shares it with its parent, while that lives
+			var order int
+			order, known = k.compare(pid, s.parent)
+			h, shares = next[parent], order == 0
+		} else {
+			h, at, known = r.find(pid, k)
+			shares = h != nil
+		}
+		if !known {
+			continue
+		}
+		if !shares {
+			if h = open(s, k); h != nil { // after the comparison: memory that a process shares can only become its own
+				r.add(h, pid, at)
+			}
 		}
 		if h != nil {
 			next[id] = h
-			alike[s.layout] = append(alike[s.layout], numberOf(id))
 		}
+	}
+}
+
+// arrange drops from rows what no process shows, and adds what is in none.
+func (o *outlived) arrange(now map[string]seen, next map[string]*held) {
+	shown := make(map[*held]string, len(next))
+	for id, h := range next {
+		if !now[id].blind {
+			shown[h] = numberOf(id)
+		}
+	}
+	for layout, r := range o.rows {
+		if r.keep(shown); len(r.sorted)+len(r.rest) == 0 {
+			delete(o.rows, layout)
+		}
+	}
+	if o.rows == nil {
+		o.rows = map[string]*row{}
+	}
+	for h, pid := range shown { // what keep has left: memory whose process showed none before
+		if o.rows[h.layout] == nil {
+			o.rows[h.layout] = &row{}
+		}
+		o.rows[h.layout].add(h, pid, -1)
 	}
 }
 
@@ -167,17 +201,6 @@ func (o *outlived) hold(fresh []string, now map[string]seen, next map[string]*he
 func numberOf(id string) string {
 	pid, _, _ := strings.Cut(id, " ")
 	return pid
-}
-
-// sharing returns which of others shares its memory with a process, or "". known is false if that is not known yet.
-func sharing(pid string, others []string, k kin) (with string, known bool) {
-	for _, other := range others {
-		shares, known := k.shares(pid, other)
-		if shares || !known {
-			return other, known
-		}
-	}
-	return "", true
 }
 
 // open opens the pagemap of a process. It returns nil if it cannot.
@@ -198,7 +221,7 @@ func (o *outlived) forget() {
 	for _, h := range o.kept {
 		h.close()
 	}
-	o.kept, o.hides = nil, nil
+	o.kept, o.hides, o.rows = nil, nil, nil
 }
 
 // close closes all descriptors.
@@ -235,23 +258,24 @@ func (f *family) open(s seen) (fd int, same bool, err error) {
 	return fd, layout == s.layout, nil
 }
 
-// shares returns false for known where the kernel does not compare processes.
-func (f *family) shares(one, other string) (shares, known bool) {
+// compare returns false for known where the kernel does not compare processes, and for processes that have ended or
+// executed another program.
+func (f *family) compare(one, other string) (order int, known bool) {
 	a, b := f.hostNumber(one), f.hostNumber(other)
 	if a == 0 || b == 0 {
-		return false, false
+		return 0, false
 	}
 	const kcmpMemory = 1
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpMemory, 0, 0, 0)
-	if errno != 0 || r != 0 {
-		return false, errno == 0
+	if errno != 0 {
+		return 0, false
 	}
-	for _, p := range []string{one, other} { // processes that have ended have the same memory: none
-		if now, ok := f.w.see(p); !ok || now.reserved == 0 {
-			return false, true
-		}
+	x, there := f.w.see(one)
+	y, too := f.w.see(other)
+	if !there || !too || x.reserved == 0 || x.layout != y.layout { // without memory all have the same: none
+		return 0, false
 	}
-	return true, true
+	return []int{0, -1, 1}[min(r, 2)], true
 }
 
 // hostNumber returns the host's number of a thread of a process that has memory. It returns 0 if that is not known yet.
@@ -307,8 +331,8 @@ func (w *Group) apart(processes []string) []string {
 		if f == nil {
 			f = &family{w: w, atOnce: true}
 		}
-		shares, _ := f.shares(p, all[p].parent)
-		return shares
+		order, known := f.compare(p, all[p].parent)
+		return known && order == 0
 	})
 }
 
