@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -83,7 +85,9 @@ func countTexts(processes []string) (n texts) {
 		n.sent, n.kept = n.sent+sent, n.kept+named+sent
 		dir := filesOf(p)
 		names, err := readNames(dir)
-		n.hidden += hiddenFiles(dir, err)
+		if errors.Is(err, fs.ErrPermission) {
+			n.hidden += hiddenFiles(dir, err)
+		}
 		for _, name := range names {
 			to, _ := os.Readlink(dir + "/" + name) // "" if it was closed meanwhile
 			if strings.HasPrefix(to, "/proc/") {
