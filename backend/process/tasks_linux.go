@@ -2,7 +2,9 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,13 +35,44 @@ func (b *Backend) MaxTasks() int {
 // same one, so they are read once.
 var machineTasks = sync.OnceValue(func() int {
 	lowest := 0
-	for _, n := range []int{kernelNumber("pid_max"), kernelNumber("threads-max"), cgroup.ServerTasks(cgroup.Config{}), jail.UserTasks()} {
+	for _, n := range []int{processNumbers(), kernelNumber("threads-max"), cgroup.ServerTasks(cgroup.Config{}), jail.UserTasks()} {
 		if n > 0 && (lowest == 0 || n < lowest) {
 			lowest = n
 		}
 	}
 	return max(lowest/taskShare, 2*sandboxmcp.TasksPerProcess) // enough for one session and one run of the smallest size
 })
+
+// processNumbers returns how many process numbers the machine has. Since Linux 6.14 each pid namespace has a pid_max of its
+// own, mostNumbers at first. In a container the file tells that one, and not the host's, which bounds the container, too. The
+// host's is then taken for what the kernel chooses at its start.
+func processNumbers() int {
+	own, _ := os.Readlink("/proc/self/ns/pid")
+	return numbersIn(kernelNumber("pid_max"), own != "pid:[4026531836]" && limitsNamespaces(kernelRelease()), runtime.NumCPU())
+}
+
+// mostNumbers is the largest pid_max (PID_MAX_LIMIT). fewNumbers is that of a host with few processors, and cpuNumbers for
+// each processor that of one with many (PID_MAX_DEFAULT, PIDS_PER_CPU_DEFAULT, linux/threads.h).
+const (
+	mostNumbers = 4 << 20
+	fewNumbers  = 32768
+	cpuNumbers  = 1024
+)
+
+// numbersIn is processNumbers for a pid_max, which may be that of a container.
+func numbersIn(most int, contained bool, processors int) int {
+	if contained && most == mostNumbers {
+		return max(fewNumbers, cpuNumbers*processors)
+	}
+	return most
+}
+
+// limitsNamespaces reports whether a kernel has a pid_max for each pid namespace.
+func limitsNamespaces(release string) bool {
+	var major, minor int
+	_, _ = fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return major > 6 || major == 6 && minor >= 14
+}
 
 func kernelNumber(name string) int {
 	b, err := os.ReadFile("/proc/sys/kernel/" + name)
