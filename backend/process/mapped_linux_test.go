@@ -2,7 +2,12 @@ package process_test
 
 import (
 	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
@@ -41,5 +46,45 @@ time.sleep(.5)
 			t.Errorf("a file of 40 MiB and %s MiB under 96 MiB: got %+v, %v, %q, want killed %v", more, e, err, errs.String(), killed)
 		}
 		_ = sb.Close(t.Context())
+	}
+}
+
+// TestMappedFilesOfTheHostAreNoMemory: a program may map a file that is larger than its limit.
+func TestMappedFilesOfTheHostAreNoMemory(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	dir := t.TempDir()
+	for d := dir; d != filepath.Dir(filepath.Dir(dir)); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var system unix.Statfs_t
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "f"), nil, 0o600), os.Chmod(filepath.Join(dir, "f"), 0o644), os.Truncate(filepath.Join(dir, "f"), 200<<20), unix.Statfs(dir, &system)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Need(t, "a disk", system.Type != unix.TMPFS_MAGIC, "pages of a file in memory count otherwise")
+	b := newBackend(process.WithoutCgroup)(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	const program = `
+import mmap, sys, time
+f = open("` + backend.PackageDir + `/shown/f", "rb")
+m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+for i in range(0, len(m), 4096): m[i]
+time.sleep(.3)
+`
+	sp := spec("mapped-host")
+	sp.Trees = []backend.Tree{{Host: dir, Inside: backend.PackageDir + "/shown"}}
+	sb, err := b.Open(t.Context(), sp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	var errs bytes.Buffer
+	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{python(), "-S", "-I", "-c", program}, Stderr: &errs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := r.Wait(t.Context()); err != nil || e.Signal != 0 || e.Code != 0 {
+		t.Errorf("a file of 200 MiB under 96 MiB: got %+v, %v, %q, want that the program goes on", e, err, errs.String())
 	}
 }

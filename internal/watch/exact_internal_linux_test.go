@@ -76,6 +76,19 @@ func TestAttackArgumentsOfAWaitingExecveCount(t *testing.T) {
 	}
 }
 
+// TestPagesOfFilesAreNoMemoryOfAProcess: those on disks are the host's, and those in memory count as files.
+func TestPagesOfFilesAreNoMemoryOfAProcess(t *testing.T) {
+	const rollup = "a header\nRss: 5000 kB\nPss: 1024 kB\nPss_Anon: 24 kB\nPss_File: 600 kB\nPss_Shmem: 400 kB\n"
+	for plain, want := range map[bool]int64{false: 1000 << 10, true: 600 << 10} {
+		if got := inFiles(rollup, plain); got != want {
+			t.Errorf("plain %t: got %d bytes, want %d", plain, got, want)
+		}
+	}
+	if got := inFiles("a header\nRss: 5000 kB\nPss: 1024 kB\n", false); got != 0 {
+		t.Errorf("on an old kernel: got %d bytes, want none", got)
+	}
+}
+
 // TestAnOrdinaryProcessHasNoMoreThanItsMappings: the kernel's count of anonymous pages is that of the mappings, so that
 // it does not end programs that do nothing unusual.
 func TestAnOrdinaryProcessHasNoMoreThanItsMappings(t *testing.T) {

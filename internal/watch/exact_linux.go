@@ -52,8 +52,8 @@ const (
 	leastPatience = 5 * time.Millisecond
 )
 
-// sum adds up the memory of all processes exactly, and that of their mappings, and what processes have left behind. With
-// namespaces, it leaves out files in memory, see inFiles. sure is false if it counts a process with all of its resident
+// sum adds up the memory of all processes exactly, and that of their mappings, and what processes have left behind. It leaves
+// out files, see inFiles. sure is false if it counts a process with all of its resident
 // memory, and the most mappings that it may have, because that does not answer, or if there is something left behind. A sum
 // that is surely above limit may lack processes.
 func (w *Group) sum(limit int64) (sum int64, sure bool) {
@@ -88,9 +88,7 @@ func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
 			before := w.readFrom(outside, path, "status")
 			rollup := w.readFrom(outside, path, "smaps_rollup")
 			size, ok := sizeOf(before, rollup, w.readFrom(outside, path, "status"))
-			if !w.plain {
-				size -= inFiles(rollup)
-			}
+			size -= inFiles(rollup, w.plain)
 			mapped := w.bytesOf(outside, path, each, most)
 			w.mapped.note(id, mapped)
 			return size + mapped, ok
@@ -136,11 +134,16 @@ func sizeOf(before, rollup, after string) (size int64, ok bool) {
 	return size, ok
 }
 
-// inFiles returns how much of the PSS that a rollup shows is pages of files in memory. Such a file of a sandbox counts
-// among its files, whether it is mapped or not; one of the host is no memory of the sandbox. The filter and Landlock refuse
-// all other memory of this kind.
-func inFiles(rollup string) int64 {
-	size, _ := field(rollup, "Pss_Shmem")
+// inFiles returns how much of the PSS that a rollup shows is no memory of the sandbox, or counts elsewhere. Pages of files on
+// disks are those of the host, which takes them back when it needs memory. A file in memory of a sandbox counts among its
+// files, whether it is mapped or not, except at tier L1 (plain); one of the host is no memory of the sandbox. The filter and
+// Landlock refuse all other memory of that kind.
+func inFiles(rollup string, plain bool) int64 {
+	size, _ := field(rollup, "Pss_File")
+	if !plain {
+		inMemory, _ := field(rollup, "Pss_Shmem")
+		size += inMemory
+	}
 	return size
 }
 
