@@ -250,6 +250,9 @@ func TestHiddenMappingsCountWithTheMost(t *testing.T) {
 		if got := countMappings([]string{"1"}, maxMappings, 3); got != 3 {
 			t.Errorf("got %d mappings, want the most that a process may have", got)
 		}
+		if got := mappings("/proc/1", 3, func(string, string) bool { return false }); got != 4 {
+			t.Errorf("got %d mappings of files, want one more than the limit", got)
+		}
 		w := &Group{outside: true}
 		now := map[string]seen{"1 0": {path: "1", layout: "a", reserved: 1 << 30}}
 		w.mapped.most = 1 << 16

@@ -3,9 +3,12 @@ package watch
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -107,11 +110,15 @@ func mappedFiles(process string, limit int) (n int) {
 	return mappings(process, limit, func(_, inode string) bool { return inode != "0" })
 }
 
-// mappings counts the mappings of a process that count accepts, up to one more than limit, as mappedFiles does.
+// mappings counts the mappings of a process that count accepts, up to one more than limit, as mappedFiles does. If the process
+// hides its mappings, so many count as its address space has room for.
 func mappings(process string, limit int, count func(device, inode string) bool) (n int) {
 	tasks, _ := readNames(process + "/task")
 	for _, t := range tasks {
 		f, err := os.Open(process + "/task/" + t + "/maps")
+		if errors.Is(err, fs.ErrPermission) {
+			return int(min(tablesOf(filepath.Base(process)).pages, int64(limit)+1))
+		}
 		if err != nil {
 			continue
 		}
