@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -86,5 +87,34 @@ time.sleep(.3)
 	}
 	if e, err := r.Wait(t.Context()); err != nil || e.Signal != 0 || e.Code != 0 {
 		t.Errorf("a file of 200 MiB under 96 MiB: got %+v, %v, %q, want that the program goes on", e, err, errs.String())
+	}
+}
+
+// TestThreadsHaveRoomForTheirStacks: each reserves 8 MiB, and uses little of it.
+func TestThreadsHaveRoomForTheirStacks(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend(process.WithoutCgroup)(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	sp := spec("stacks")
+	sb, err := b.Open(t.Context(), sp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	const program = `
+import sys, threading
+threads = int(sys.argv[1])
+all = threading.Barrier(threads, timeout=20)
+ts = [threading.Thread(target=all.wait) for _ in range(threads)]
+for t in ts: t.start()
+for t in ts: t.join()
+`
+	var errs bytes.Buffer
+	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{python(), "-S", "-I", "-c", program, strconv.Itoa(sp.MaxTasks - 2)}, Stderr: &errs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := r.Wait(t.Context()); err != nil || e.Signal != 0 || e.Code != 0 {
+		t.Errorf("%d threads: got %+v, %v, %q", sp.MaxTasks-2, e, err, errs.String())
 	}
 }

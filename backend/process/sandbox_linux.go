@@ -115,7 +115,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, p purpose) (*sandbox, error)
 	cfg := s.slotConfig()
 	cfg.WantProc = tree == nil && mode != jail.ModePlain
 	if tree == nil {
-		cfg.Size.DataBytes = max(spec.MemoryBytes, 256<<20) // an interpreter must be able to start; the watch enforces the real limit
+		cfg.Size.DataBytes = dataBytes(spec)
 		cfg.Size.TempBytes = min(cfg.Size.TempBytes, spec.MemoryBytes/4)
 	}
 	done, err := s.limit(tree, &cfg)

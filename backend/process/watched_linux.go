@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
@@ -101,4 +102,12 @@ func (s *sandbox) endFor(excess string) {
 	if s.clearFreely(ctx) != nil {
 		_ = s.killFreely()
 	}
+}
+
+// dataBytes returns the limit on the memory that a process may write to, used or not, where there is no control group. The
+// watch enforces the memory limit. An interpreter must be able to start, and each thread reserves a stack, of which it uses
+// little.
+func dataBytes(spec backend.Spec) int64 {
+	const interpreter, stack, mostStacks = 256 << 20, 8 << 20, 512
+	return max(spec.MemoryBytes, interpreter) + int64(min(spec.MaxTasks, mostStacks))*stack
 }
