@@ -153,7 +153,9 @@ func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend
 		return interp, sb, err
 	}
 	if x.newborn {
-		err = e.furnish(x, interp)
+		if err = e.furnish(x, interp); err == nil {
+			x.live.Survey(x.ctx)
+		}
 	} else if !x.live.Fresh() && !x.live.Has(x.req.Language) {
 		err, x.another = x.live.add(x.req.Language, interp), true
 	}
@@ -166,7 +168,6 @@ func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend
 	if x.live.Fresh() {
 		interp = e.interps.WithInstalled(interp, x.live.installed())
 	}
-	x.live.Survey(x.ctx)
 	return interp, x.live.Sandbox(), nil
 }
 

@@ -76,6 +76,10 @@ func within[T any](ctx context.Context, a access, f func(files) (T, error), drop
 	if err != nil {
 		return none, err
 	}
+	if backend.MayBlock(ctx) {
+		defer release()
+		return f(files{a.s.slot.Dirs[jail.DirWork], a.s})
+	}
 	type result struct {
 		value T
 		err   error

@@ -41,7 +41,7 @@ type Live struct {
 	// The fields below belong to the current run.
 	interps map[sandboxmcp.Language]*interpreter
 	known   map[string]artifact.State
-	used    <-chan measured // before the run; nil: it is not being read
+	before  <-chan survey // nil: Survey was not called since the last run
 }
 
 // NewLive returns what a session that Claim has made holds. The caller hands it to Furnish,
@@ -68,14 +68,10 @@ func (l *Live) Close(ctx context.Context) error {
 	return l.cfg.Sandbox.Close(ctx)
 }
 
-// Survey records which files are in the working directory before a run, and begins to read what the sandbox has used.
-func (l *Live) Survey(ctx context.Context) {
-	if !l.cfg.Fresh {
-		l.used = l.measure(ctx)
-	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyLimit)
-	defer cancel()
-	l.known = artifact.Survey(limited, l.cfg.Sandbox.Files(), l.known, artifact.Bounds{})
+// survey is what there was before a run.
+type survey struct {
+	known map[string]artifact.State
+	used  measured
 }
 
 // measured is what a sandbox has used, or why that could not be read.
@@ -84,19 +80,68 @@ type measured struct {
 	err   error
 }
 
-// measure reads in the background what the sandbox has used, because the sandbox may be on another machine. The channel
-// gets one value.
-func (l *Live) measure(ctx context.Context) <-chan measured {
-	c := make(chan measured, 1)
+// Survey begins to note which files are in the working directory before a run, and what the sandbox has used. The run
+// waits for it before the program starts.
+func (l *Live) Survey(ctx context.Context) {
+	before, known := make(chan survey, 1), l.known
+	l.before = before
+	ctx = context.WithoutCancel(ctx)
 	go func() {
-		u, err := run.Usage(ctx, l.cfg.Sandbox)
-		c <- measured{u, err}
+		limited, cancel := context.WithTimeout(ctx, surveyLimit)
+		defer cancel()
+		used := func() measured { return measured{} }
+		if !l.cfg.Fresh {
+			used = l.measure(ctx)
+		}
+		found := artifact.Survey(backend.Blocking(limited), l.cfg.Sandbox.Files(), known, artifact.Bounds{})
+		before <- survey{found, used()}
 	}()
-	return c
+	if l.cfg.Fresh {
+		l.settle(ctx)
+	}
+}
+
+// settle waits for Survey, if it was called, and returns what the sandbox has used. A program can keep the working
+// directory from being listed. Then only the files of earlier runs are known.
+func (l *Live) settle(ctx context.Context) measured {
+	t := time.NewTimer(surveyLimit)
+	defer t.Stop()
+	before := l.before
+	if l.before = nil; before != nil {
+		select {
+		case b := <-before:
+			l.known = b.known
+			return b.used
+		case <-t.C:
+			l.known = maps.Clone(l.known) // Survey may still read the map
+		}
+	}
+	return l.measure(ctx)()
+}
+
+// measure reads what the sandbox has used. If the sandbox may be on another machine, it does so in the background, and
+// what it returns waits for that.
+func (l *Live) measure(ctx context.Context) (used func() measured) {
+	read := func() (m measured) {
+		m.usage, m.err = run.Usage(ctx, l.cfg.Sandbox)
+		return m
+	}
+	if _, near := l.cfg.Sandbox.(backend.Near); near {
+		m := read()
+		return func() measured { return m }
+	}
+	c := make(chan measured, 1)
+	go func() { c <- read() }()
+	return func() measured { return <-c }
 }
 
 // Known returns the files that Survey and Learn have noted. The caller does not change them.
-func (l *Live) Known() map[string]artifact.State { return l.known }
+func (l *Live) Known(ctx context.Context) map[string]artifact.State {
+	if l.before != nil {
+		l.settle(ctx)
+	}
+	return l.known
+}
 
 // Learn notes files that were read after a run.
 func (l *Live) Learn(states map[string]artifact.State) { maps.Copy(l.known, states) }
