@@ -71,8 +71,8 @@ func excessOfDirectories(processes []string, most int) string {
 	return ""
 }
 
-// hiddenFiles returns how many descriptors a process hides in dir, their directory in /proc, which was read with err. A process
-// that is ending cannot be read either, and will have none.
+// hiddenFiles returns how many descriptors a process has if its directory of descriptors in /proc, dir, could not be read. err
+// is the error of that read. For a process that is ending, which cannot be read either, it returns 0.
 func hiddenFiles(dir string, err error) int {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || !lives(filepath.Dir(dir)) {
 		return 0
@@ -81,7 +81,7 @@ func hiddenFiles(dir string, err error) int {
 	if err != nil {
 		return 0
 	}
-	return int(info.Size()) // before Linux 6.2 the kernel does not tell
+	return int(info.Size()) // the number of descriptors; 0 before Linux 6.2
 }
 
 // filesOf returns the directory in /proc with the descriptors of a process. That of its first thread is empty once

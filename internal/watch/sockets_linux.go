@@ -130,7 +130,7 @@ func (s *Target) excessOfSockets(all, hidden int, onHost int64) string {
 // leaves the list when its connection ends or is aborted, and keeps its queued bytes.
 func (s *Target) unlisted() int {
 	protocols := s.readNet("protocols")
-	return max(0, usedSockets(s.readNet("sockstat"))-listed(protocols)) // some may be closed between the two
+	return max(0, usedSockets(s.readNet("sockstat"))-listed(protocols)) // sockets may be closed between the two reads
 }
 
 // listed adds up the sockets of a text in the form of /proc/net/protocols.
