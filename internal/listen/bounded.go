@@ -15,8 +15,9 @@ import (
 
 // boundedListener keeps at most a fixed number of connections open. For a further one it
 // closes the idlest connection of the client that has most. So idle connections cannot
-// block other clients. A client is the caller that the requests of a connection prove, or else its address: a proxy
-// has one address for all of its callers, and a caller may have many addresses.
+// block other clients. The client of a connection is the caller whose key or token its requests had. Before that, it is
+// the address of the connection. Addresses alone do not suffice: a proxy has one for all of its callers, and a caller may
+// have many.
 type boundedListener struct {
 	net.Listener
 	most int
@@ -69,8 +70,8 @@ func (l *boundedListener) idlestLocked() *boundedConn {
 			strangers++
 		}
 	}
-	// Whoever has many addresses is many clients, with few connections each. Together, those that have proved
-	// no caller get half of the places.
+	// A peer with many addresses counts as many clients with few connections each. So all connections without a proved
+	// caller together get half of the places.
 	crowded := 2*strangers >= l.most
 	var found *boundedConn
 	for c := range l.open {
@@ -127,7 +128,8 @@ type boundedConn struct {
 	lines  atomic.Int64           // that were read of the head of a request; see boundedListener.heads
 }
 
-// client identifies the peer of a connection: the caller that its requests have proved, or else its address.
+// client identifies the peer of a connection: its proved caller, or its address while no caller is known. One field is
+// empty.
 type client struct{ address, caller string }
 
 func (c *boundedConn) of() client {
@@ -159,8 +161,8 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// maxLines is after how many lines of a head no more of it is read. A piece that was read may have the end of
-// the head and the beginning of the body, so the lines of the latest piece do not count yet.
+// maxLines bounds the lines of the head of an HTTP request. Lines count only at the next read, because the latest read
+// may contain the end of the head and the beginning of the body.
 const maxLines = 128
 
 var errFields = errors.New("the head has too many fields")
@@ -200,7 +202,8 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// certified is the caller of connections from an address whose handshake has proved the key of a certificate.
+// certified is a prefix. The caller of a connection whose peer has proved the key of a certificate is certified and the
+// address of the peer.
 const certified = "certified\x00"
 
 // ConnState records which connections have a request that is being answered, and that a certificate proves a
