@@ -91,13 +91,13 @@ func TestForwarderChecksAddresses(t *testing.T) {
 
 // A name that had a public address is checked again at each connection.
 func TestForwarderStopsRebinding(t *testing.T) {
-	r := newResolver(t, map[string][][]string{"rebinds.test": {{"203.0.113.1"}, {"127.0.0.1"}, {"10.0.0.1"}}})
+	r := egress.NewNameServer(t, map[string][][]string{"rebinds.test": {{"203.0.113.1"}, {"127.0.0.1"}, {"10.0.0.1"}}})
 	site := newSite(t, false)
 	_, port, _ := net.SplitHostPort(site.addr())
 	d := egress.NewDialer(time.Second, nil)
 	d.TestOnlyResolver(&net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var n net.Dialer
-		return n.DialContext(ctx, network, r.at().String())
+		return n.DialContext(ctx, network, r.At().String())
 	}})
 	f, dial := forward(t, d)
 	for range 4 {
@@ -105,8 +105,8 @@ func TestForwarderStopsRebinding(t *testing.T) {
 			t.Errorf("got %s, %v; want a refusal", r.Status, f.Failure("rebinds.test:"+port))
 		}
 	}
-	if len(r.names()) < 4 || site.connections() != 0 {
-		t.Errorf("got %q and %d connections; want a question each and no connection", r.names(), site.connections())
+	if len(r.Names()) < 4 || site.connections() != 0 {
+		t.Errorf("got %q and %d connections; want a question each and no connection", r.Names(), site.connections())
 	}
 }
 
