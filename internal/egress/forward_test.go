@@ -110,7 +110,7 @@ func TestForwarderStopsRebinding(t *testing.T) {
 	}
 }
 
-// Servers of mail and databases are not reached: a greeting may be taken for what they understand.
+// The forwarder does not connect to ports of mail servers and databases, which may take text in a TLS greeting for commands.
 func TestForwarderRefusesPortsOfOthers(t *testing.T) {
 	var dialed atomic.Int32
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -129,7 +129,7 @@ func TestForwarderRefusesPortsOfOthers(t *testing.T) {
 		}
 	}
 	if n := dialed.Load(); n != 0 {
-		t.Errorf("got %d questions for the names, want none", n)
+		t.Errorf("got %d DNS questions, want none", n)
 	}
 	if err := f.Check(t.Context(), "mail.test:25"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBlockedAddress {
 		t.Errorf("Check: got %v, want blocked_address", err)
@@ -138,7 +138,7 @@ func TestForwarderRefusesPortsOfOthers(t *testing.T) {
 		before := dialed.Load()
 		ask(t, dial(), "CONNECT "+host+" HTTP/1.1\r\nHost: "+host)
 		if dialed.Load() == before {
-			t.Errorf("%s: got no question for the name, want that it is asked", host)
+			t.Errorf("%s: got no DNS question, want one", host)
 		}
 	}
 }
