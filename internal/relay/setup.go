@@ -92,8 +92,8 @@ func (s *Sandbox) observeStanding() error {
 	return nil
 }
 
-// alone returns an error if the container has the process ids or the network of others. The relay would end their processes
-// and take their addresses. It is called before the relay changes anything.
+// alone returns an error if the container shares its pid namespace or its network namespace with other processes. The relay
+// would end these processes and use their addresses. Callers call alone before the relay changes anything.
 func (s *Sandbox) alone() error {
 	l := s.c.list()
 	pid := l.do("getpid")
