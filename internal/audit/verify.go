@@ -462,7 +462,7 @@ const (
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 	kindSchema     = "schema"     // a table, an index or a trigger is not as a server makes it
 	kindFound      = "found"      // a server has found a fault while it ran, of which the database may show nothing
-	kindForged     = "forged"     // a grant was not written by a server with the signing key, or was put back
+	kindForged     = "forged"     // an entry or a grant was not written there by a server with the key, or a grant was put back
 )
 
 // placeFirst scans a position and a MAC in front of the columns.

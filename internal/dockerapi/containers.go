@@ -49,7 +49,7 @@ type HostConfig struct {
 	Sysctls        map[string]string `json:",omitempty"`
 	DNS            []netip.Addr      `json:"Dns,omitempty"`
 	LogConfig      LogConfig
-	Init           bool // the engine's own program is process 1; sent also if it is false, because an engine may have another default
+	Init           bool // the engine's init is process 1; also sent if false, because an engine may be configured with another default
 	AutoRemove     bool `json:",omitempty"` // when it ends
 	OomScoreAdj    int  `json:",omitempty"`
 
