@@ -142,7 +142,7 @@ func executionRows(c *Config) []row {
 		{key: "max_concurrent_jobs", env: "SANDBOXMCP_MAX_CONCURRENT", def: "4", into: integer(&c.MaxConcurrentJobs, 1, 1024), doc: "How many requests run at the same time. A namespace that runs a request cannot take the last place while another known namespace runs none. Known are the namespaces of api_keys and the last 64 others that sent requests. All namespaces of one key count together, and no place is kept from a key for namespaces that no other key has. With oauth_issuer, the last place is always kept for a namespace that runs no request. With 1, no place is kept. In the same way, a quarter of the kernel tasks is kept for other namespaces."},
 		{key: "max_queued", env: "SANDBOXMCP_MAX_QUEUED", def: "1024", into: integer(&c.MaxQueued, 1, 65536), doc: "How many requests of a namespace, or of a key with several, may wait. Further ones are refused with queue_full. A request is also refused if the code and input of all waiting ones would then exceed 64 MiB."},
 		{key: "uid_range", env: "SANDBOXMCP_UID_RANGE", def: "1900000000-1933554431", into: uids(&c.UIDRange), doc: "Host user ids for the sandboxes of a server that runs as root, used in blocks of 65536. No account may have one of them."},
-		{key: "sandbox_pool", env: "SANDBOXMCP_SANDBOX_POOL", def: "true", into: boolean(&c.SandboxPool), doc: "Makes runs start faster. Keeps the cgroup and the unused network namespace of an ended sandbox for a minute, for the next one. Keeps empty sandboxes ready for 5 minutes for kinds of requests that were made twice, or once to a server of root, with Node and bash started in them. Forks Python programs from a started interpreter. False: every run gets a new sandbox and a new interpreter."},
+		{key: "sandbox_pool", env: "SANDBOXMCP_SANDBOX_POOL", def: "true", into: boolean(&c.SandboxPool), doc: "Makes runs start faster. Keeps the cgroup and the unused network namespace of an ended sandbox for a minute, for the next one. After two requests of a kind, or one if the server runs as root, keeps empty sandboxes ready for that kind for 5 minutes, with Node or bash started in them. Forks Python programs from a started interpreter. False: every run gets a new sandbox and a new interpreter."},
 		{key: "run_server", env: "SANDBOXMCP_RUN_SERVER", def: "use", into: choice(&c.RunServer, "use", "start", "off"), doc: "Whether `sandboxmcp run` without --session passes the program to a running server of the same user, which is faster. use: pass it on if a server with the same settings and environment runs and has a free place. start: as use, but start such a server in the background if none runs. off: never pass it on."},
 	}
 }
@@ -178,7 +178,7 @@ func networkRows(c *Config) []row {
 func webRows(c *Config) []row {
 	return []row{
 		{key: "enable_web_access", env: "SANDBOXMCP_WEB_ACCESS", def: "true", into: boolean(&c.EnableWebAccess), doc: "True: web_search, fetch_webpage and browser_fetch reach public addresses without approval, except hosts that a person has denied. False: they answer network_disabled."},
-		{key: "web_allow_hosts", env: "SANDBOXMCP_WEB_ALLOW_HOSTS", into: list(&c.WebAllowHosts, hostPortOK, "addresses of the form host:port"), doc: "Private addresses, and ports of mail and databases, that the web tools may reach. Sandboxes may not."},
+		{key: "web_allow_hosts", env: "SANDBOXMCP_WEB_ALLOW_HOSTS", into: list(&c.WebAllowHosts, hostPortOK, "addresses of the form host:port"), doc: "Hosts with ports that the web tools may reach although the address is private, or the port is one of mail, databases or another protocol. This does not open them to sandboxes."},
 		{key: "searxng_url", env: "SEARXNG_URL", into: address(&c.SearxngURL), doc: "URL of the SearXNG search engine, which is asked first. If its address is private, list it in web_allow_hosts, too."},
 		{key: "websearch_engines", env: "WEBSEARCH_ENGINES", into: list(&c.SearchEngines, wordOK, "names of search engines"), doc: "Search engines, in the order in which they are asked."},
 	}
@@ -192,7 +192,7 @@ func hostRows(c *Config) []row {
 		{key: "host_blocked_commands", def: hostBlocked, into: list(&c.HostBlockedCommands, patternOK, "commands with their first arguments; * alone is none"), doc: "Host commands that are always refused, even if they are also allowed."},
 		{key: "host_roots", env: "SANDBOXMCP_HOST_ROOTS", into: list(&c.HostRoots, absoluteOK, "absolute directories"), doc: "Directories that the host file tools may access. Keys, cloud credentials, .env files and agent configuration are refused there, too."},
 		{key: "workspace_path", into: text(&c.WorkspacePath, anyText, "a directory"), doc: "Host directory that all programs see at /workspace, with everything in it, and that host_file_copy copies into. Not set: none."},
-		{key: "workspace_mode", def: "ro", into: choice(&c.WorkspaceMode, "ro", "rw"), doc: "Whether programs can only read the workspace (ro) or also change it (rw). With rw, all programs of all namespaces can change every file in it, without a quota. A server of root needs a directory of an ordinary user for rw; what programs make belongs to that user."},
+		{key: "workspace_mode", def: "ro", into: choice(&c.WorkspaceMode, "ro", "rw"), doc: "Whether programs can only read the workspace (ro) or also change it (rw). With rw, all programs of all namespaces can change every file in it, without a quota. If the server runs as root, rw needs a directory that an ordinary user owns, and files that programs make belong to that user."},
 	}
 }
 
@@ -218,7 +218,7 @@ func packageRows(c *Config) []row {
 func checkRows(c *Config) []row {
 	return []row{
 		{key: "reject_dangerous", env: "SANDBOXMCP_REJECT_DANGEROUS", def: "false", into: boolean(&c.RejectDangerous), doc: "True: validate_code rejects code with a dangerous pattern, and a run of such code is refused. False: validate_code warns. It is a hint, not a wall: code can hide what it does."},
-		{key: "validation_disabled", env: "SANDBOXMCP_VALIDATION_DISABLED", into: list(&c.ValidationDisabled, anyText, "names of rules"), doc: "Dangerous patterns that are not looked for, by the names that the rule of an issue has, such as os.system or ctypes."},
+		{key: "validation_disabled", env: "SANDBOXMCP_VALIDATION_DISABLED", into: list(&c.ValidationDisabled, anyText, "names of rules"), doc: "Dangerous patterns that are not looked for. Each is named like the rule in an issue of validate_code, such as os.system or ctypes."},
 	}
 }
 
@@ -269,7 +269,7 @@ func fileRows(c *Config) []row {
 
 func answerRows(c *Config) []row {
 	return []row{
-		{key: "mcp_answers", env: "SANDBOXMCP_MCP_ANSWERS", def: "small", into: choice(&c.MCPAnswers, "small", "full"), doc: "What an answer over MCP holds. small: what a model needs; the rest is in get_artifacts and in the resource run://<request_id>/result. full: every field, for programs that parse; streams above 39,000 characters together and the content of larger files are cut to what clients can read, with the uri of the whole. mcp-code-sandbox always answers in full."},
+		{key: "mcp_answers", env: "SANDBOXMCP_MCP_ANSWERS", def: "small", into: choice(&c.MCPAnswers, "small", "full"), doc: "What an answer over MCP holds. small: what a model needs; the rest is in get_artifacts and in the resource run://<request_id>/result. full: every field, for programs that parse; streams above 39,000 characters together and the content of larger files are cut to what clients can read, and a uri names the whole content. mcp-code-sandbox always answers in full."},
 		{key: "mcp_tools", env: "SANDBOXMCP_MCP_TOOLS", into: list(&c.MCPTools, wordOK, "names of tools, or of the groups execution, sessions, monitoring, security, web, host and files"), doc: "The tools that are offered over MCP. Not set: all."},
 		{key: "mcp_read_only", env: "SANDBOXMCP_MCP_READ_ONLY", def: "false", into: boolean(&c.MCPReadOnly), doc: "True: only tools that change nothing are offered over MCP, so no code can be run over MCP. REST, on the same port with --transport http, keeps its routes."},
 		{key: "mcp_output_chars", env: "SANDBOXMCP_MCP_OUTPUT_CHARS", def: "16000", into: integer(&c.MCPOutputChars, 1000, 32_000), doc: "The largest number of characters that stdout and stderr have together in a small answer. The client can read the rest as a resource."},
@@ -285,7 +285,7 @@ func httpRows(c *Config) []row {
 		{key: "oauth_audience", env: "SANDBOXMCP_OAUTH_AUDIENCE", into: text(&c.OAuthAudience, wordOK, "a word or a URL"), doc: "The claim aud of tokens. Not set: the URL of /mcp under public_url."},
 		{key: "oauth_keys_url", env: "SANDBOXMCP_OAUTH_KEYS_URL", into: site(&c.OAuthKeysURL), doc: "URL of the issuer's key set (JWKS). Not set: as the issuer's metadata says."},
 		{key: "oauth_scope", env: "SANDBOXMCP_OAUTH_SCOPE", into: text(&c.OAuthScope, wordOK, "a word"), doc: "A scope that tokens must have. Not set: none."},
-		{key: "api_rate", env: "SANDBOXMCP_API_RATE", def: "5000", into: integer(&c.APIRate, 0, 1_000_000), doc: "HTTP requests per second that each caller may send; twice as many at once. Further ones are refused with queue_full and Retry-After. 0: no limit."},
+		{key: "api_rate", env: "SANDBOXMCP_API_RATE", def: "5000", into: integer(&c.APIRate, 0, 1_000_000), doc: "HTTP requests per second that each caller may send. A burst may have twice as many. Further ones are refused with queue_full and Retry-After. 0: no limit."},
 	}
 }
 
@@ -303,7 +303,7 @@ func toolRows(t *Tools) []row {
 		{key: "sandbox_max_code_bytes", env: "SANDBOX_MAX_CODE_BYTES", def: "102400", into: integer(&t.MaxCodeBytes, 1, int64(64<<20)), doc: "Largest code of sandbox_run_python in bytes."},
 		{key: "sandbox_stateful", env: "SANDBOX_STATEFUL", def: "false", into: boolean(&t.Stateful), doc: "True: sessions of these tools keep variables from run to run. False: they keep files only."},
 		{key: "sandbox_network", env: "SANDBOX_NETWORK", def: "none", into: choice(&t.Network, "none", "approved"), doc: "approved: sessions of these tools can reach open domains. none: they have no network."},
-		{key: "sandbox_image", env: "SANDBOX_IMAGE", def: "llm-sandbox:latest", into: text(&t.Image, wordOK, "an image name"), doc: "Image of containers, if image is not set. If neither is set, see there."},
+		{key: "sandbox_image", env: "SANDBOX_IMAGE", def: "llm-sandbox:latest", into: text(&t.Image, wordOK, "an image name"), doc: "Image of containers, if image is not set. If neither is set, the default of image is used."},
 	}
 }
 
