@@ -23,14 +23,14 @@ type boundedListener struct {
 	most int
 	now  func() time.Time
 
-	heads bool // the connections carry HTTP in plain text, whose heads are bounded in lines
+	heads bool // the connections carry HTTP without TLS; a request may have maxLines lines in its head
 
 	mu   sync.Mutex
 	open map[*boundedConn]struct{}
 }
 
-// Bounded returns l with at most so many open connections. A server that it is for has
-// [ConnState] as its hook.
+// Bounded returns l with at most most open connections. The http.Server that uses it must have
+// [ConnState] as its ConnState.
 func Bounded(l net.Listener, most int) net.Listener { return newBounded(l, most) }
 
 func newBounded(l net.Listener, most int) *boundedListener {
@@ -95,15 +95,15 @@ func (c *boundedConn) beforeLocked(other *boundedConn, clients map[client]int) b
 	return c.moved.Load() < other.moved.Load()
 }
 
-// Client names the client at an address with a port: an IPv4 address, or the network of an IPv6 address, of
-// which one machine has as many as it likes, as every user has of loopback. Clients of unix sockets have the
-// empty name.
+// Client returns a name for the client at an address with a port. For IPv4 it is the address. For IPv6 it is the
+// network of 64 bits, because one machine can use any address in its network. For IPv4 loopback it is 127.0.0.0/8,
+// because every user of the machine can use any address in it. Clients of unix sockets have the empty name.
 func Client(remote string) string {
 	a, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return ""
 	}
-	ip, bits := a.Addr().Unmap(), 64 // of a network, the smallest that is given to a machine
+	ip, bits := a.Addr().Unmap(), 64 // the smallest IPv6 network that is assigned to a machine
 	switch {
 	case ip.Is4() && ip.IsLoopback():
 		bits = 8
@@ -122,10 +122,10 @@ type boundedConn struct {
 	net.Conn
 	l      *boundedListener
 	client string
-	caller atomic.Pointer[string] // of its latest request; nil: none is known
+	caller atomic.Pointer[string] // caller of its latest request; nil: none is known
 	moved  atomic.Int64           // Unix time in nanoseconds of the last transfer
 	asked  atomic.Bool            // a request is being answered
-	lines  atomic.Int64           // that were read of the head of a request; see boundedListener.heads
+	lines  atomic.Int64           // lines that were read of the head of a request; see boundedListener.heads
 }
 
 // client identifies the peer of a connection: its proved caller, or its address while no caller is known. One field is

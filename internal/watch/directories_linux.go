@@ -16,9 +16,9 @@ import (
 // names, which is up to 22 KiB, and Btrfs 4 KiB.
 const maxDirectories = 4096
 
-// overDirectories returns a description if the processes, which have so many tasks, have too many directories open, and ""
-// otherwise. It reads calls and single descriptors only if there may be so many. That can take longer than one look, because
-// programs can make such a read wait; a later look then gets the result.
+// overDirectories returns a description if the processes have too many directories open, and "" otherwise. tasks is the number
+// of their tasks. It reads the calls of tasks and single descriptors only if the processes could have too many directories.
+// That can take longer than one look, because programs can make such a read wait. A later look then gets the result.
 func (s *Target) overDirectories(o *Objects, processes []string, tasks int) string {
 	files := 0
 	for _, p := range processes {
@@ -46,8 +46,8 @@ func (s *Target) overDirectories(o *Objects, processes []string, tasks int) stri
 	return excess.value
 }
 
-// excessOfDirectories is overDirectories for a bound. Descriptors that a process hides count as directories, and so does
-// what a call may keep that waits to send files.
+// excessOfDirectories is overDirectories for a bound, most. Descriptors that a process hides count as directories. So do the
+// files that a waiting sendmsg may keep.
 func excessOfDirectories(processes []string, most int) string {
 	found := 0
 	for _, p := range processes {

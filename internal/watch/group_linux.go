@@ -164,7 +164,7 @@ func (w *Group) look() bool {
 		}
 		began := time.Now()
 		var judged bool
-		if rss, judged = w.exactly(w.limits.MemoryBytes - files - rest + kernel); !judged { // pages that several processes share are counted once
+		if rss, judged = w.exactly(w.limits.MemoryBytes - files - rest + kernel); !judged { // in rss, shared pages count for each process; exactly counts them once
 			return true
 		}
 		rest -= kernel
@@ -173,7 +173,7 @@ func (w *Group) look() bool {
 			held = w.bufferedStill(now, cpu+reaped, held, w.limits.MemoryBytes-rss-files-rest)
 			rest += held
 		}
-		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this expensive gets it less often
+		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // the longer exact sums of a sandbox take, the rarer they are
 	}
 	w.mu.Lock()
 	w.tasks, w.cpu, w.lost = max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost

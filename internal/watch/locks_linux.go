@@ -91,9 +91,9 @@ func deviceIn(file []byte) uint64 {
 	return unix.Mkdev(uint32(major), uint32(minor))
 }
 
-// add adds the locks elsewhere to those that sandboxes hold. A lock of a whole file belongs to an open file, which other
-// processes and mappings may keep when the process that has taken it has ended. Its number may then be that of a process
-// of another sandbox. So these locks count only up to the number of descriptors of that sandbox.
+// add adds the locks in byPID and whole to those that sandboxes hold. A lock of a whole file belongs to an open file. Other
+// processes and mappings may keep that file after the process that has taken the lock has ended. A process of another
+// sandbox may then have its number. So these locks count at most up to the number of descriptors of that sandbox.
 func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int) {
 	for pid, n := range l.byPID {
 		if s := ownerOf(pid); s != nil {
@@ -115,9 +115,9 @@ func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int
 	}
 }
 
-// over returns the sandboxes that hold too many locks, with a description. If all others together hold more than
-// allLocks, those with most of them are among these. Of others than its own, the locks of mappings do not count: every
-// program maps libraries, which another one can lock.
+// over returns the sandboxes that hold too many locks, with a description. If the other sandboxes together hold more than
+// allLocks, over also returns those with the most. Locks of mapped files count for the limit of a sandbox, but not for
+// allLocks: every program maps libraries, and a program of another sandbox can lock these.
 func (l *locks) over() map[*Target]string {
 	found, sum := map[*Target]string{}, 0
 	for s, n := range l.held {

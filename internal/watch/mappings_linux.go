@@ -93,7 +93,7 @@ func (m *mapped) takeNotes() {
 	m.noted = nil
 }
 
-// look takes the living processes, by number and start time.
+// look updates m for the living processes, given by number and start time, and sets seen.mapped of each.
 func (m *mapped) look(now map[string]seen) {
 	m.takeNotes()
 	ids, last := make(map[string]string, len(now)), m.kept // ids by number
@@ -253,9 +253,9 @@ func (s *Target) mostMappings(pages int64) int64 {
 	return min(pages, s.mappingsEach)
 }
 
-// overMappings returns a description if the processes have too many mappings, and "" otherwise. It counts them only if they
-// may have so many. That can take longer than one look, because programs can let such a look wait; a later look then gets
-// the result.
+// overMappings returns a description if the processes have too many mappings, and "" otherwise. It counts them only if
+// possible, the most that they could have, is too many. A count can take longer than one look, because programs can delay it.
+// A later look then gets the result.
 func (s *Target) overMappings(o *Objects, processes []string, possible int64) string {
 	if s.mappings.idle() && (possible <= maxMappings || time.Now().Before(s.mappingsFrom)) {
 		return ""

@@ -212,11 +212,11 @@ func (o *outlived) close() {
 	_ = o.pidNS.Close()
 }
 
-// family is the kin of one look.
+// family implements kin for the processes of a Group, during one look.
 type family struct {
 	w       *Group
-	numbers map[string]int // the host's process numbers, by those of the sandbox; nil: not searched for
-	atOnce  bool           // search also shortly after another search
+	numbers map[string]int // the host's process numbers, by those of the sandbox; nil: not read yet
+	atOnce  bool           // read them even if that was done a short time ago
 }
 
 func (f *family) open(s seen) (fd int, same bool, err error) {
