@@ -132,7 +132,7 @@ func (a *Client) ContainerWait(ctx context.Context, id, until string) (status in
 	return end.StatusCode, err
 }
 
-// State is what an engine tells of a container.
+// State is what an engine reports about a container.
 type State struct {
 	State struct {
 		Pid       int // of its first process; 0: it does not run

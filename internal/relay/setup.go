@@ -152,7 +152,7 @@ func (s *Sandbox) setUp() error {
 	l.do("symlinkat", l.str(backend.ProgramDir+"/bridge"), num(atFDCWD), l.str(backend.BridgeDir))
 	l.do("prctl", num(prAmbient), num(prAmbientClear), num(0), num(0), num(0))
 	if !s.standing.shared {
-		if s.cfg.Routed { // the volumes of a pod are everybody's, and so is the file of its last message
+		if s.cfg.Routed { // all users of a pod can write to its volumes and to the file of its termination message
 			l.do("fchmodat", num(atFDCWD), l.str(path.Dir(backend.ProgramDir)), num(0o755))
 			l.try("fchmodat", num(atFDCWD), l.str(TerminationLog), num(0o600))
 		}
