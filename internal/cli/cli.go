@@ -49,7 +49,7 @@ type call struct {
 	screen   io.Writer // stdout itself, to ask for its width
 	outputs  []*output // streams with output of the command or of its program
 	terminal bool      // stdout is a terminal
-	colour   bool
+	color    bool
 	raw      bool // --raw was given
 
 	caught  <-chan struct{} // closed when signals are caught; nil: they are not
@@ -95,7 +95,7 @@ func (a *call) main(ctx context.Context, argv []string) int {
 	a.screen = a.Stdout
 	out := &output{Writer: a.Stdout, name: "stdout"}
 	a.Stdout, a.outputs = out, append(a.outputs, out)
-	a.colour = a.terminal && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
+	a.color = a.terminal && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
 	root := a.program(argv) //nolint:contextcheck // cobra hands the context to the commands
 	if len(argv) > 0 {
 		argv = argv[1:]
