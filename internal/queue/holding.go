@@ -101,8 +101,9 @@ func (q *Queue) waitsForOwnLocked(t *Ticket) bool {
 }
 
 // passesLocked reports whether a ticket may be admitted before large, a ticket of another caller that came earlier. It may
-// if its sandbox has at most the default limits, its caller has no run, and large has to wait for other runs anyway.
-// Otherwise some callers could keep large waiting forever, each with one short run after another.
+// if its sandbox has at most the default limits and its caller has no run. In addition, large must have to wait even without
+// the runs that have passed it, or both must fit. Without this condition, some callers could keep large waiting forever,
+// each with one short run after another.
 func (q *Queue) passesLocked(t, large *Ticket) bool {
 	others := q.tasks - q.passing + large.tasks // tasks in use if large were admitted and no run had passed it
 	return t.tasks <= usualTasks && q.hasLocked(t.who).runs == 0 &&
