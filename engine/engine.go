@@ -85,8 +85,8 @@ type Config struct {
 	AllowSecretArtifacts bool                            // hand out files that contain a secret
 	RedactPII            bool                            // mask personal data too
 	Namespaces           []sandboxmcp.Namespace          // namespaces in use besides Namespace
-	Holders              map[sandboxmcp.Namespace]string // callers with several namespaces, by those that they alone hold
-	Strangers            bool                            // others than these may come, such as those of tokens: a place is kept for one
+	Holders              map[sandboxmcp.Namespace]string // the caller that alone may use a namespace, if it has several
+	Strangers            bool                            // callers may use further namespaces, such as those of tokens: a place is kept for them
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
 	KeepBytes int64         // size of all stored runs of one namespace; 0: 1 GiB

@@ -38,7 +38,7 @@ func started(env []string) []string {
 	return all
 }
 
-// openHost makes what the host tools use.
+// openHost makes the part that runs host commands and accesses host files.
 func (e *Engine) openHost() error {
 	c := e.cfg
 	own := []string{e.store.Dir()}

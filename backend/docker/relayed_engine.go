@@ -33,7 +33,7 @@ func (e *Engine) lookAround(ctx context.Context, api *dockerapi.Client) error {
 	return nil
 }
 
-// mapsUsers reports whether users of containers are others of the engine's machine.
+// mapsUsers reports whether the engine maps user ids of containers to other ids of its machine.
 func mapsUsers(info dockerapi.Info) bool {
 	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
 }

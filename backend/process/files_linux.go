@@ -562,5 +562,5 @@ func putFile(dir int, p backend.ProgramFile) error {
 		}
 		data = data[n:]
 	}
-	return unix.Fchmod(fd, uint32(how.Mode)) // the server's umask may keep the program from it
+	return unix.Fchmod(fd, uint32(how.Mode)) // not Mode of the open, from which the kernel removes the server's umask
 }

@@ -66,8 +66,8 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 	return page, nil
 }
 
-// Each calls each with the request id and the metadata of every entry of a namespace and an action, oldest first. The action
-// is not that of runs. Entries that a server has not signed yet are among them.
+// Each calls each with the request id and the metadata of every entry of a namespace with an action, oldest first. It
+// includes entries that are not signed yet. action may not be that of runs, whose entries have no index.
 func Each(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, action string, each func(request, metadata string)) error {
 	rows, err := db.QueryContext(ctx, selectMetadata, ns, action)
 	if err != nil {

@@ -157,9 +157,9 @@ func TestReplacedFilesAreToldBesideManyWarnings(t *testing.T) {
 	}
 }
 
-// TestModulesOfPythonAreNotReplaced: a module that a wheel has under a name of the standard library
-// would go before it in every interpreter that a program starts, and so would what Debian's
-// sitecustomize and the .pth files of setuptools and virtualenv import.
+// TestModulesOfPythonAreNotReplaced: a module of a wheel with a name of the standard library would replace it in every
+// interpreter that a program starts. So would one with a name that Debian's sitecustomize or the .pth files of setuptools
+// and virtualenv import. Such modules are left out, with a warning each.
 func TestModulesOfPythonAreNotReplaced(t *testing.T) {
 	x := newIndex(t)
 	x.wheel(t, "one", "1.0", entry{name: "encodings/__init__.py"}, entry{name: "json.py"}, entry{name: "_json.cpython-311-x86_64-linux-gnu.so"},

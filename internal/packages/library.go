@@ -22,9 +22,9 @@ var library = sync.OnceValue(func() map[string]bool {
 	return all
 })
 
-// libraryNames are the modules that every Python from 3.10 on has. One that only some have is not
-// among them, because a package may give it back to the others. No package does that for _colorize,
-// which Python from 3.13 on executes to show an error.
+// libraryNames are the modules that every Python from 3.10 on has. Modules that only some versions have are not
+// among them, because a package may provide them for the other versions. The exception is _colorize, which Python from
+// 3.13 on executes to show an error: no package provides it.
 const libraryNames = `__future__ _abc _aix_support _ast _asyncio _bisect _blake2 _bz2 _codecs _colorize _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw
 _collections _collections_abc _compat_pickle _compression _contextvars _csv _ctypes _curses _curses_panel _datetime _dbm _decimal _elementtree
 _frozen_importlib _frozen_importlib_external _functools _gdbm _hashlib _heapq _imp _io _json _locale _lsprof _lzma _markupbase _md5 _multibytecodec
