@@ -28,7 +28,6 @@ func (x *execution) entries() audit.Run {
 func (e *Engine) recordIntent(x *execution) <-chan error {
 	done := make(chan error, 1)
 	if x.live != nil { // there is no sandbox to build meanwhile
-		x.live.Survey(x.ctx)
 		done <- e.intend(x)
 		return done
 	}
@@ -95,7 +94,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, o *run.Outcome, res *
 	}
 	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: o.Ended, Grace: collectGrace}
 	if x.live != nil {
-		src.SessionID, src.Known = &x.req.SessionID, x.live.Known(x.ctx)
+		src.SessionID, src.Known = &x.req.SessionID, x.live.Known()
 	}
 	x.secrets.Files(&src)
 	got, err := e.keeper.Collect(x.ctx, src)

@@ -153,9 +153,7 @@ func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend
 		return interp, sb, err
 	}
 	if x.newborn {
-		if err = e.furnish(x, interp); err == nil {
-			x.live.Survey(x.ctx)
-		}
+		err = e.furnish(x, interp)
 	} else if !x.live.Fresh() && !x.live.Has(x.req.Language) {
 		err, x.another = x.live.add(x.req.Language, interp), true
 	}
@@ -168,6 +166,7 @@ func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend
 	if x.live.Fresh() {
 		interp = e.interps.WithInstalled(interp, x.live.installed())
 	}
+	x.live.Survey(x.ctx)
 	return interp, x.live.Sandbox(), nil
 }
 

@@ -46,7 +46,7 @@ type cellEnd struct {
 func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.Outcome, err error) {
 	o.Started = r.Started()
 	i := l.interps[c.Language]
-	before := l.settle(ctx)
+	before := l.used(ctx)
 	if before.err != nil {
 		return o, before.err
 	}

@@ -204,7 +204,7 @@ func (*locked) Files() backend.Files { return lockedFiles{} }
 func TestFilesThatCannotBeListedDelayNoRun(t *testing.T) {
 	l := NewLive(&Session{}, LiveConfig{Sandbox: &locked{}, Program: kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3"}})
 	l.Survey(t.Context())
-	if known := l.Known(t.Context()); len(known) > 0 {
+	if known := l.Known(); len(known) > 0 {
 		t.Errorf("got %v, want none", known)
 	}
 }

@@ -41,7 +41,7 @@ type Live struct {
 	// The fields below belong to the current run.
 	interps map[sandboxmcp.Language]*interpreter
 	known   map[string]artifact.State
-	before  <-chan survey // nil: Survey was not called since the last run
+	before  *measured // what the sandbox has used before the run; nil: not known
 }
 
 // NewLive returns what a session that Claim has made holds. The caller hands it to Furnish,
@@ -68,55 +68,46 @@ func (l *Live) Close(ctx context.Context) error {
 	return l.cfg.Sandbox.Close(ctx)
 }
 
-// survey is what there was before a run.
-type survey struct {
-	known map[string]artifact.State
-	used  measured
-}
-
 // measured is what a sandbox has used, or why that could not be read.
 type measured struct {
 	usage backend.Usage
 	err   error
 }
 
-// Survey begins to note which files are in the working directory before a run, and what the sandbox has used. The run
-// waits for it before the program starts.
+// Survey notes which files are in the working directory before a run, and what the sandbox has used. A program can keep
+// the directory from being listed. Then only the files of earlier runs are known.
 func (l *Live) Survey(ctx context.Context) {
-	before, known := make(chan survey, 1), l.known
-	l.before = before
+	type survey struct {
+		known map[string]artifact.State
+		used  measured
+	}
+	l.before = nil
+	done, known := make(chan survey, 1), l.known
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		limited, cancel := context.WithTimeout(ctx, surveyLimit)
 		defer cancel()
-		used := func() measured { return measured{} }
-		if !l.cfg.Fresh {
-			used = l.measure(ctx)
-		}
+		used := l.measure(ctx)
 		found := artifact.Survey(backend.Blocking(limited), l.cfg.Sandbox.Files(), known, artifact.Bounds{})
-		before <- survey{found, used()}
+		done <- survey{found, used()}
 	}()
-	if l.cfg.Fresh {
-		l.settle(ctx)
+	t := time.NewTimer(surveyLimit + surveyLimit/10) // a list that is cut short by the limit arrives before
+	defer t.Stop()
+	select {
+	case s := <-done:
+		l.known, l.before = s.known, &s.used
+	case <-t.C:
+		l.known = maps.Clone(l.known) // the goroutine may still read the map
 	}
 }
 
-// settle waits for Survey, if it was called, and returns what the sandbox has used. A program can keep the working
-// directory from being listed. Then only the files of earlier runs are known.
-func (l *Live) settle(ctx context.Context) measured {
-	t := time.NewTimer(surveyLimit)
-	defer t.Stop()
+// used returns what the sandbox has used before the run.
+func (l *Live) used(ctx context.Context) measured {
 	before := l.before
-	if l.before = nil; before != nil {
-		select {
-		case b := <-before:
-			l.known = b.known
-			return b.used
-		case <-t.C:
-			l.known = maps.Clone(l.known) // Survey may still read the map
-		}
+	if l.before = nil; before == nil { // Survey was late
+		return l.measure(ctx)()
 	}
-	return l.measure(ctx)()
+	return *before
 }
 
 // measure reads what the sandbox has used. If the sandbox may be on another machine, it does so in the background, and
@@ -125,6 +116,9 @@ func (l *Live) measure(ctx context.Context) (used func() measured) {
 	read := func() (m measured) {
 		m.usage, m.err = run.Usage(ctx, l.cfg.Sandbox)
 		return m
+	}
+	if l.cfg.Fresh {
+		return func() measured { return measured{} } // the run reads it itself
 	}
 	if _, near := l.cfg.Sandbox.(backend.Near); near {
 		m := read()
@@ -136,12 +130,7 @@ func (l *Live) measure(ctx context.Context) (used func() measured) {
 }
 
 // Known returns the files that Survey and Learn have noted. The caller does not change them.
-func (l *Live) Known(ctx context.Context) map[string]artifact.State {
-	if l.before != nil {
-		l.settle(ctx)
-	}
-	return l.known
-}
+func (l *Live) Known() map[string]artifact.State { return l.known }
 
 // Learn notes files that were read after a run.
 func (l *Live) Learn(states map[string]artifact.State) { maps.Copy(l.known, states) }
