@@ -136,10 +136,10 @@ func TestManyTrees(t *testing.T) {
 	}
 	tree := func(i int) backend.Tree {
 		dir := filepath.Join(t.TempDir(), strconv.Itoa(i))
-		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // sandboxes read it
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "f"), []byte(strconv.Itoa(i)+"\n"), 0o644); err != nil { //nolint:gosec // as above
+		if err := os.WriteFile(filepath.Join(dir, "f"), []byte(strconv.Itoa(i)+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return backend.Tree{Host: dir, Inside: backend.PackageDir + "/t" + strconv.Itoa(i)}
