@@ -89,7 +89,7 @@ func (e *Engine) sweep(ctx context.Context, api *dockerapi.Client) {
 		return
 	}
 	for _, c := range list {
-		if !dead(c.Labels[labelOwner], e.cfg.local()) {
+		if !dead(c.Labels[labelOwner], e.cfg.local()) || e.inherits(ctx, api, c) {
 			continue
 		}
 		err := hasten(ctx, api, c.ID)
@@ -102,4 +102,14 @@ func (e *Engine) sweep(ctx context.Context, api *dockerapi.Client) {
 			_ = os.RemoveAll(filepath.Join(e.cfg.Dir, d.Name()))
 		}
 	}
+}
+
+// inherits reports whether a container may have its owner from its image, and so was made by somebody else: a person
+// who makes an image of a sandbox (docker commit) gets the labels of the sandbox with it.
+func (e *Engine) inherits(ctx context.Context, api *dockerapi.Client, c dockerapi.Listed) bool {
+	i, err := api.ImageInspect(ctx, c.Image)
+	if dockerapi.IsNotFound(err) { // images of containers that live are not removed
+		return false
+	}
+	return err != nil || i.Config.Labels[labelOwner] == c.Labels[labelOwner]
 }

@@ -171,7 +171,7 @@ func TestLiftAsksTheEngine(t *testing.T) {
 }
 
 // TestLeftContainersGetAProcessor: the limit of a container that an earlier call or server has left is lifted before the
-// engine ends its programs.
+// engine ends its programs. A container with the labels of its image alone is not the server's.
 func TestLeftContainersGetAProcessor(t *testing.T) {
 	us, err := self()
 	if err != nil {
@@ -179,12 +179,19 @@ func TestLeftContainersGetAProcessor(t *testing.T) {
 	}
 	owner := strings.Split(us, "/")
 	owner[3] = "4194305" // no process has this number
+	label := `"Labels":{"` + labelOwner + `":"` + strings.Join(owner, "/") + `"}`
 	var got []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Api-Version", "1.44")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/containers/json"):
-			_, _ = io.WriteString(w, `[{"Id":"of-a-dead-server","Labels":{"`+labelOwner+`":"`+strings.Join(owner, "/")+`"}}]`)
+			_, _ = io.WriteString(w, `[{"Id":"of-a-dead-server","ImageID":"sha256:1",`+label+`},{"Id":"of-a-person","ImageID":"sha256:2",`+label+`}]`)
+			return
+		case strings.HasSuffix(r.URL.Path, "/images/sha256:1/json"):
+			_, _ = io.WriteString(w, `{"Id":"sha256:1"}`)
+			return
+		case strings.HasSuffix(r.URL.Path, "/images/sha256:2/json"): // made of a sandbox
+			_, _ = io.WriteString(w, `{"Id":"sha256:2","Config":{`+label+`}}`)
 			return
 		case r.Method != http.MethodGet:
 			got = append(got, r.Method+" "+r.URL.Path)
