@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -175,6 +176,38 @@ func TestOnlyWheels(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.dir, ".new-*")); left != nil {
 		t.Errorf("left behind: got %v, want nothing", left)
+	}
+}
+
+// TestNothingIsBuilt: a package whose URL the metadata of another one names may be a source, and pip would build it.
+func TestNothingIsBuilt(t *testing.T) {
+	b := newBench(t)
+	top := t.TempDir()
+	src, ran := filepath.Join(top, "pear-1.0"), filepath.Join(top, "ran")
+	if err := os.Mkdir(src, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = \"build\"\nbackend-path = [\".\"]\n",
+		"build.py":       "open(" + strconv.Quote(ran) + ", 'w')\n",
+	} {
+		if err := os.WriteFile(filepath.Join(src, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), "tar", "-czf", src+".tar.gz", "-C", top, "pear-1.0").CombinedOutput(); err != nil {
+		t.Fatalf("tar: got %s, %v; want no error", out, err)
+	}
+	for i, from := range []string{"file://" + src + ".tar.gz", "file://" + src, "git+file://" + src} {
+		name := "plum" + strconv.Itoa(i)
+		wheel(t, b.index, name, "1.0", []string{"pear @ " + from}, map[string]string{name + ".py": ""})
+		b.order.Recipe.Packages = []string{name}
+		if _, err := b.library.Install(t.Context(), b.order); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInstallFailed {
+			t.Errorf("%s: got %v, want %s", from, err, sandboxmcp.CodeInstallFailed)
+		}
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the build of a package was run, want no code of a package run")
 	}
 }
 
