@@ -95,11 +95,27 @@ func (e *Engine) sweep(ctx context.Context, api *dockerapi.Client) {
 		err := hasten(ctx, api, c.ID)
 		e.cfg.Logger.Info("container of a dead server removed", "container", c.ID, "error", err)
 	}
-	doors, _ := os.ReadDir(e.cfg.Dir)
-	for _, d := range doors {
-		pid, _, _ := strings.Cut(d.Name(), "-")
-		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
-			_ = os.RemoveAll(filepath.Join(e.cfg.Dir, d.Name()))
+	sweepDirs(e.cfg.Dir)
+}
+
+// dirPrefix begins the names of this process's directories: its id, and the pid namespace in which it has that.
+func dirPrefix() string { return strconv.Itoa(os.Getpid()) + "." + pidSpace() + "-" }
+
+// pidSpace returns the number of this process's pid namespace, or nothing if it is not known.
+func pidSpace() string {
+	space, _ := os.Readlink("/proc/self/ns/pid")
+	return strings.Trim(space, "pid:[]")
+}
+
+// sweepDirs removes directories of dead servers. Servers in containers may share dir, and each has process ids of
+// its own, so only those of this pid namespace are known to be dead.
+func sweepDirs(dir string) {
+	all, _ := os.ReadDir(dir)
+	for _, d := range all {
+		owner, _, _ := strings.Cut(d.Name(), "-")
+		pid, space, _ := strings.Cut(owner, ".")
+		if _, err := os.Stat("/proc/" + pid); space == pidSpace() && errors.Is(err, fs.ErrNotExist) {
+			_ = os.RemoveAll(filepath.Join(dir, d.Name()))
 		}
 	}
 }

@@ -215,3 +215,27 @@ func TestLeftContainersGetAProcessor(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestDirectoriesOfLivingServersStay: servers in containers may share the directory, and a process id of another pid
+// namespace says nothing here.
+func TestDirectoriesOfLivingServersStay(t *testing.T) {
+	const nobody = "4194305" // no process has this number
+	dir := t.TempDir()
+	here, there := dirPrefix()+"1", nobody+".1-1"
+	for _, name := range []string{here, there, nobody + "." + pidSpace() + "-1"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweepDirs(dir)
+	var got []string
+	left, err := os.ReadDir(dir)
+	for _, d := range left {
+		got = append(got, d.Name())
+	}
+	want := []string{here, there}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q %v, want %q", got, err, want)
+	}
+}
