@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -208,6 +209,24 @@ func TestNothingIsBuilt(t *testing.T) {
 	}
 	if _, err := os.Stat(ran); err == nil {
 		t.Error("the build of a package was run, want no code of a package run")
+	}
+}
+
+// TestStartupFilesAreNotInASet: what Python would execute in every program is left out.
+func TestStartupFilesAreNotInASet(t *testing.T) {
+	b := newBench(t)
+	wheel(t, b.index, "pear", "1.0", nil, map[string]string{
+		"pear.py": "", "pear.pth": "import os\n", "sitecustomize.py": "", "usercustomize/__init__.py": "", "pear-1.0.data/data/apport_python_hook.py": "",
+	})
+	b.order.Recipe.Packages = []string{"pear"}
+	site := filepath.Join(b.install(t).Set.Dir, "site-packages")
+	var got []string
+	all, err := os.ReadDir(site)
+	for _, e := range all {
+		got = append(got, e.Name())
+	}
+	if want := []string{"__pycache__", "pear-1.0.dist-info", "pear.py"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q %v, want %q", got, err, want)
 	}
 }
 
