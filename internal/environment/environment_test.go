@@ -216,7 +216,7 @@ func TestNothingIsBuilt(t *testing.T) {
 func TestStartupFilesAreNotInASet(t *testing.T) {
 	b := newBench(t)
 	wheel(t, b.index, "pear", "1.0", nil, map[string]string{
-		"pear.py": "", "pear.pth": "import os\n", "sitecustomize.py": "", "usercustomize/__init__.py": "", "pear-1.0.data/data/apport_python_hook.py": "",
+		"pear.py": "", "pear.pth": "import os\n", "sitecustomize.py": "", "usercustomize/__init__.py": "", "pear-1.0.data/data/apport_python_hook.py": "", "json.py": "",
 	})
 	b.order.Recipe.Packages = []string{"pear"}
 	site := filepath.Join(b.install(t).Set.Dir, "site-packages")

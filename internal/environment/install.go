@@ -130,7 +130,7 @@ func (l *Library) build(ctx context.Context, o Order, pins []pin, stage string) 
 	if err = p.install(ctx, fetched, r.Lock, site); err != nil {
 		return Report{}, failed(ctx, err)
 	}
-	if err = removeUnseen(site); err != nil {
+	if err = removeUnseen(site, p.library); err != nil {
 		return Report{}, broken(err)
 	}
 	o.Say("compiling")
@@ -152,14 +152,16 @@ var startup = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // removeUnseen removes what no program is to see of a set: command line programs, which are not in PATH, and what
-// would be executed in programs that import nothing of it.
-func removeUnseen(site string) error {
+// would be executed in programs that import nothing of it. An interpreter that a program starts looks for modules in
+// sets before its own library.
+func removeUnseen(site string, library []string) error {
 	all, err := os.ReadDir(site)
 	if err != nil {
 		return err
 	}
 	for _, e := range all {
-		if e.Name() == "bin" || startup().MatchString(e.Name()) {
+		module, _, _ := strings.Cut(e.Name(), ".")
+		if e.Name() == "bin" || slices.Contains(library, module) || startup().MatchString(e.Name()) {
 			if err := RemoveTree(filepath.Join(site, e.Name())); err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,26 +23,32 @@ type pip struct {
 	version string
 	python  Python
 	built   Built
+	library []string // modules of the interpreter's own; from Python 3.10 on
 	env     []string
 	dir     string // its working directory: private, so that it can import no foreign module
 }
 
 const aboutProbe = `import json, sys, sysconfig
-print(json.dumps([sys.implementation.name, "%d.%d.%d" % sys.version_info[:3], sysconfig.get_config_var("SOABI") or "", sysconfig.get_platform()]))`
+print(json.dumps([sys.implementation.name, "%d.%d.%d" % sys.version_info[:3], sysconfig.get_config_var("SOABI") or "", sysconfig.get_platform(),
+    *getattr(sys, "stdlib_module_names", [])]))`
 
 // findPip asks the interpreter for its version and finds its pip. If it has none, findPip
 // looks in PATH for a pip of another interpreter that can install for it.
 func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	p := &pip{python: o.Python, env: environ(o.Env), dir: dir}
 	out, err := p.capture(ctx, o.Python.Path, "-I", "-c", aboutProbe)
-	var about [4]string
+	var about []string
 	if err == nil {
 		err = json.Unmarshal(out, &about)
+	}
+	if err == nil && len(about) < 4 {
+		err = errors.New("it does not describe itself")
 	}
 	if err != nil {
 		return nil, failed(ctx, fmt.Errorf("ask %s: %w", o.Python.Path, err))
 	}
 	p.python.Version = about[1]
+	p.library = about[4:]
 	p.built = Built{Tag: p.python.Tag(), Version: about[1], ABI: about[2], Platform: about[3]}
 	tried := [][]string{{o.Python.Path, "-m", "pip"}}
 	for _, dir := range filepath.SplitList(lookup(o.Env, "PATH")) {
