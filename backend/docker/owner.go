@@ -95,7 +95,7 @@ func (e *Engine) sweep(ctx context.Context, api *dockerapi.Client) {
 		err := hasten(ctx, api, c.ID)
 		e.cfg.Logger.Info("container of a dead server removed", "container", c.ID, "error", err)
 	}
-	sweepDirs(e.cfg.Dir)
+	sweepDirs(e.cfg.Dir, spaceEnded)
 }
 
 // dirPrefix begins the names of this process's directories: its id, and the pid namespace in which it has that.
@@ -108,16 +108,37 @@ func pidSpace() string {
 }
 
 // sweepDirs removes directories of dead servers. Servers in containers may share dir, and each has process ids of
-// its own, so only those of this pid namespace are known to be dead.
-func sweepDirs(dir string) {
+// its own. ended reports whether the pid namespace of another server has certainly ended.
+func sweepDirs(dir string, ended func(space string) bool) {
 	all, _ := os.ReadDir(dir)
 	for _, d := range all {
 		owner, _, _ := strings.Cut(d.Name(), "-")
 		pid, space, _ := strings.Cut(owner, ".")
-		if _, err := os.Stat("/proc/" + pid); space == pidSpace() && errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat("/proc/" + pid)
+		if own := space == pidSpace(); own && errors.Is(err, fs.ErrNotExist) || !own && ended(space) {
 			_ = os.RemoveAll(filepath.Join(dir, d.Name()))
 		}
 	}
+}
+
+// spaceEnded reports whether no process has a pid namespace any more. Only the first namespace of the machine shows
+// the processes of all others.
+func spaceEnded(space string) bool {
+	const first = "4026531836" // PROC_PID_INIT_INO
+	if pidSpace() != first {
+		return false
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/ns/pid")
+	for _, l := range all {
+		if l == "/proc/1/ns/pid" { // it has the first one, and may not be readable
+			continue
+		}
+		of, failed := os.Readlink(l)
+		if failed == nil && strings.Trim(of, "pid:[]") == space || errors.Is(failed, fs.ErrPermission) {
+			return false
+		}
+	}
+	return err == nil && len(all) > 0
 }
 
 // inherits reports whether a container may have its owner from its image, and so was made by somebody else: a person

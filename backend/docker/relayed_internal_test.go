@@ -222,12 +222,15 @@ func TestDirectoriesOfLivingServersStay(t *testing.T) {
 	const nobody = "4194305" // no process has this number
 	dir := t.TempDir()
 	here, there := dirPrefix()+"1", nobody+".1-1"
-	for _, name := range []string{here, there, nobody + "." + pidSpace() + "-1"} {
+	for _, name := range []string{here, there, nobody + "." + pidSpace() + "-1", "1.2-1"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	sweepDirs(dir)
+	sweepDirs(dir, func(space string) bool { return space == "2" })
+	if spaceEnded(pidSpace()) {
+		t.Error("the pid namespace of this process is taken for one that has ended")
+	}
 	var got []string
 	left, err := os.ReadDir(dir)
 	for _, d := range left {
