@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -72,7 +71,7 @@ func (e *Engine) provideProgram() error {
 	if err := os.MkdirAll(e.cfg.Dir, 0o700); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(e.cfg.Dir, strconv.Itoa(os.Getpid())+"-")
+	dir, err := os.MkdirTemp(e.cfg.Dir, dirPrefix())
 	if err != nil {
 		return err
 	}

@@ -149,8 +149,9 @@ func (a *Client) ContainerInspect(ctx context.Context, id string) (s State, err 
 
 // Listed is a container in a list.
 type Listed struct {
-	ID     string `json:"Id"`
-	Labels map[string]string
+	ID     string            `json:"Id"`
+	Image  string            `json:"ImageID"` // the id of its image
+	Labels map[string]string // its own, and those of its image
 }
 
 // ContainerList returns the containers with a label, also those that do not run. The label is a name, or
