@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -61,6 +62,9 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 		return 0, &tamperedError{reason: fmt.Sprintf("checkpoint %d does not have the edge that was signed", c.size)}
 	}
 	ends, err := checkSpan(ctx, tx, was, st)
+	if err == nil {
+		err = l.checkDropped(ctx, tx, was)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -92,6 +96,38 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	}
 	return c.size - was.size, nil
 }
+
+// checkDropped checks the statement about entries that were dropped earlier, and the ends of their chains. The next
+// statement takes these over, and would confirm a change of them.
+func (l *Log) checkDropped(ctx context.Context, tx *sql.Tx, was checkpoint) error {
+	sum, ends, err := endsOf(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if was.size == 0 {
+		if len(ends) > 0 {
+			return &tamperedError{reason: unstatedEnds}
+		}
+		return nil
+	}
+	st, err := openStatement(l.sealer.signer.OpenNote, originDropped, was.note)
+	switch {
+	case err != nil:
+	case st.size != was.size:
+		err = fmt.Errorf("it was signed for %d", st.size)
+	case st.ends != sum:
+		err = errOtherEnds
+	}
+	if err != nil {
+		return &tamperedError{reason: fmt.Sprintf("the statement about %d dropped entries: %v", was.size, err)}
+	}
+	return nil
+}
+
+// Faults of the ends of chains of dropped entries.
+const unstatedEnds = "a table says that entries were dropped, and there is no statement about them"
+
+var errOtherEnds = errors.New("the ends of the chains do not match the signed ones")
 
 // boundary returns the checkpoint up to which entries are to be dropped, and the statement
 // about entries that were dropped earlier. If there is nothing to drop, the size of c is 0.
@@ -187,6 +223,9 @@ func endsOf(ctx context.Context, db store.Querier) (sum string, ends map[string]
 			return "", nil, err
 		}
 		ends[ns] = c
+		if strings.Contains(ns+c.hash, "\n") { // no server makes such a row, and its text could be that of several
+			ns, c.hash = strconv.Quote(ns), strconv.Quote(c.hash)
+		}
 		h.Write([]byte(ns + " " + strconv.FormatInt(c.seq, 10) + " " + c.hash + "\n"))
 	}
 	return hex.EncodeToString(h.Sum(nil)), ends, rows.Err()
@@ -205,7 +244,7 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	}
 	if c.size == 0 {
 		if len(ends) > 0 {
-			v.fault(kindCheckpoint, place{}, "a table says that entries were dropped, and there is no statement about them")
+			v.fault(kindCheckpoint, place{}, unstatedEnds)
 		}
 		return nil
 	}
@@ -225,7 +264,7 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	case err == nil && tree.root() != s.root:
 		err = errors.New("the edge of its tree is not that of what was signed")
 	case err == nil && s.ends != sum:
-		err = errors.New("the ends of the chains do not match the signed ones")
+		err = errOtherEnds
 	}
 	if err != nil {
 		v.broken = true
