@@ -61,7 +61,7 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	if err != nil || e.root() != st.root {
 		return 0, &tamperedError{reason: fmt.Sprintf("checkpoint %d does not have the edge that was signed", c.size)}
 	}
-	ends, err := checkSpan(ctx, tx, was, st)
+	ends, err := checkSpan(ctx, tx, was, st, before)
 	if err == nil {
 		err = l.checkDropped(ctx, tx, was)
 	}
@@ -166,8 +166,9 @@ func lastDropped(ctx context.Context, db store.Querier) (c checkpoint, err error
 }
 
 // checkSpan checks that the entries to drop match their checkpoints, because they cannot be
-// checked any more once they are dropped. It returns the end of each chain.
-func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (map[string]chain, error) {
+// checked any more once they are dropped. It returns the end of each chain. Their times are checked, too: an index that
+// somebody has changed may have hidden a young entry from boundary.
+func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement, before string) (map[string]chain, error) {
 	tree, err := parseEdge(was.size, was.edge)
 	if err != nil {
 		return nil, &tamperedError{reason: err.Error()}
@@ -195,6 +196,9 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 		leaf, err := leafOf(hash)
 		if err != nil || position != tree.size+1 || hash != r.Hash {
 			return nil, &tamperedError{reason: fmt.Sprintf("row %d is not what was signed", position)}
+		}
+		if r.Timestamp >= before {
+			return nil, &tamperedError{reason: fmt.Sprintf("row %d is not old, and an index hides that", position)}
 		}
 		tree.add(leaf)
 		ends[r.Namespace] = chain{seq: r.Seq, hash: hash}

@@ -175,6 +175,24 @@ func TestDropAfterAChangedStatement(t *testing.T) {
 	}
 }
 
+// An index that hides young entries does not have them dropped.
+func TestDropDespiteAnIndex(t *testing.T) {
+	storetest.SQLite(t)
+	dir := t.TempDir()
+	c := aged(t, dir)
+	alter(t, dir, `CREATE INDEX hides ON audit (position, timestamp) WHERE timestamp < '2031-01-02' OR position = 32; PRAGMA writable_schema = ON;
+		UPDATE sqlite_master SET sql = 'CREATE INDEX hides ON audit (position, timestamp)' WHERE name = 'hides'`)
+	r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+	if n, err := r.l.Drop(t.Context(), 60*time.Hour); n != 0 || err == nil {
+		t.Errorf("got %d entries dropped, %v; want none and an error", n, err)
+	}
+	r.close(t)
+	alter(t, dir, `DROP INDEX hides; DELETE FROM audit WHERE position <= (SELECT max(size) FROM audit_rotations)`)
+	if rep := check(t, dir); rep.OK || rep.Entries != 32 {
+		t.Errorf("got %d entries and faults %v, want 32 and what the server has found", rep.Entries, rep.Faults)
+	}
+}
+
 // A row whose text is that of two rows does not stand for both.
 func TestTwoEndsInOneRow(t *testing.T) {
 	const of = `(SELECT namespace || ' ' || seq || ' ' || hash FROM audit_dropped WHERE namespace = `
