@@ -48,9 +48,9 @@ const (
 
 	selectEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit ORDER BY position`
 
-	// namespace, action, which is not that of runs. Servers make no larger metadata.
+	// namespace, action, which is not that of runs, and the earliest time. Servers make no larger metadata.
 	selectMetadata = `SELECT request_id, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
-		FROM audit WHERE namespace = ? AND action = ? AND ` + isIndexed + ` ORDER BY seq`
+		FROM audit WHERE namespace = ? AND action = ? AND ` + isIndexed + ` AND timestamp >= ? ORDER BY seq`
 
 	// last position
 	selectFirstEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
