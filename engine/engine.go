@@ -118,7 +118,7 @@ type Config struct {
 	HostAllowed     []string      // commands of the host that need no approval
 	HostBlocked     []string      // commands of the host that are always refused
 	HostRoots       []string      // directories of the host file tools
-	SettingsFile    string        // the file of the settings, which the host file tools refuse; empty: none
+	SettingsFile    string        // the file of the settings, which host tools and commands may not read; empty: none
 	Workspace       string        // directory of the host that sandboxes see at /workspace; empty: none
 	WorkspaceRW     bool          // programs can change Workspace, so nothing in it is obeyed: no configuration of pip and npm, no browser
 	Packages        string        // what becomes of packages in no list: "allow" (default), "ask" or "deny"

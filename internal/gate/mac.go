@@ -87,7 +87,7 @@ func (e ending) fits(r *stored) bool { return !e.revoked && r.request == e.reque
 // endings reads from the audit record which grants of a namespace were revoked or used. The keys are their ids.
 func endings(ctx context.Context, db store.Querier, ns string) (map[string]ending, error) {
 	all := map[string]ending{}
-	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), actionApproval, func(request, metadata string) {
+	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), sandboxmcp.AuditQuery{Action: actionApproval}, func(request, metadata string) {
 		var m struct {
 			Used    string   `json:"grant_id"`
 			Revoked []string `json:"grant_ids"`
@@ -120,6 +120,35 @@ func (e ended) fits(ctx context.Context, db store.Querier, r *stored) (bool, err
 	}
 	end, known := of[r.id]
 	return !known || end.fits(r), nil
+}
+
+// askedFor returns the SHA-256 of a question as the record has it, or "" if the record has none or several. A person
+// may name a question by its id alone, and a writer of the database can change its row. The caller compares the SHA-256
+// with the row that it opens.
+func (g *Gate[S]) askedFor(ctx context.Context, id string) (sum string, err error) {
+	a, err := g.find(ctx, id)
+	if err != nil {
+		return "", nil //nolint:nilerr // the transaction of the decision finds the same, and says so
+	}
+	several := false
+	err = audit.Each(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(_, metadata string) {
+		var m struct {
+			ID     string `json:"approval_id"`
+			SHA256 string `json:"sha256"`
+		}
+		if json.Unmarshal([]byte(metadata), &m) != nil || m.ID != id {
+			return
+		}
+		several = several || sum != "" && sum != m.SHA256
+		sum = m.SHA256
+	})
+	if err != nil {
+		return "", g.unreadable(err)
+	}
+	if several {
+		return "", nil
+	}
+	return sum, nil
 }
 
 // selectRows returns the rows that a statement selects. It selects grantColumns, of rows that are not marked as revoked.

@@ -277,3 +277,30 @@ func TestRevocationWithALoweredVersion(t *testing.T) {
 	}
 	testkit.Until(t, "closed in the other server", func() bool { return !second.lets(one, "api.example.com") })
 }
+
+// TestAChangedQuestionIsNotAnswered: a person who names a question by its id grants what a server has asked, and not what a
+// writer of the database has put in its place.
+func TestAChangedQuestionIsNotAnswered(t *testing.T) {
+	b := open(t)
+	subject := func(ns, domain string) (text, digest string) {
+		text = `{"domain":"` + domain + `","kind":"egress","namespace":"` + ns + `"}`
+		return text, digestOf(text)
+	}
+	everyone := sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "cli"}
+	for name, to := range map[string][2]string{"another domain": {"default", "evil.example"}, "another namespace": {"other", "api.example.com"}} {
+		asked := b.ask("api.example.com")
+		text, digest := subject(to[0], to[1])
+		b.tamper(`UPDATE approvals SET namespace = '` + to[0] + `', subject = '` + text + `', digest = '` + digest + `' WHERE id = '` + asked.ID + `'`)
+		if _, n, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: asked.ID}); n != nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
+			t.Errorf("%s: got the grant %+v and %v, want none and access_denied", name, n, err)
+		}
+		if _, _, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: asked.ID, Deny: true}); err != nil {
+			t.Errorf("%s: denied: got %v, want no error", name, err)
+		}
+	}
+	asked := b.ask("www.example.com")
+	b.tamper(`UPDATE approvals SET id = 'apr_madeup', asked_at = '2020-01-01T00:00:00.000000000Z' WHERE id = '` + asked.ID + `'`)
+	if _, n, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: "apr_madeup"}); n != nil || err == nil {
+		t.Errorf("a question that no server has asked: got the grant %+v and %v, want none and an error", n, err)
+	}
+}
