@@ -49,7 +49,7 @@ func (i Identity) Caller(name string) (Caller, error) {
 	return Caller{}, Errorf(CodeAccessDenied, "namespace %s is not yours", Quote(name))
 }
 
-// KeyActor returns the [Identity.Actor] of the callers with an API key of the settings, by its number from 1.
+// KeyActor returns the [Identity.Actor] of callers with an API key of the settings. number is the position of the key, from 1.
 func KeyActor(number int) string { return "http key " + strconv.Itoa(number) }
 
 // All returns the caller for methods that list several namespaces. A peer that holds every

@@ -117,6 +117,10 @@ type Pruner interface {
 	Prune(ctx context.Context, keep ...Running) error
 }
 
+// A Near sandbox is on the server's own machine: a call takes microseconds, unless a program delays it.
+// Its caller makes calls one after the other instead of at the same time.
+type Near interface{ Near() }
+
 // Capabilities is what a backend can do on this machine.
 type Capabilities struct {
 	Available bool

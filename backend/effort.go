@@ -43,7 +43,7 @@ const (
 	CostQuestion   = 60 * time.Microsecond  // a DNS question
 	CostConnection = 500 * time.Microsecond // a connection that is served, including its decision and its answer
 	CostRefusal    = 300 * time.Microsecond // a connection that is refused
-	CostAnswerByte = 800 * time.Nanosecond  // a byte of what name servers answer when the server connects to a host
+	CostAnswerByte = 800 * time.Nanosecond  // a byte of a DNS answer that the server gets when it connects to a host
 	costFrameByte  = 20                     // a byte that is decoded; nanoseconds
 )
 

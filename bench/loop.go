@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// rowLoop is what a session's run can at best take on the machine: the same interpreter, which
-// runs on and gets the code over a pipe, without walls, limits, record and signature. Most of it is
-// the time in which the two processes wake each other.
+// rowLoop measures a lower bound for the time of a session's run: the same interpreter keeps running and gets the code
+// over a pipe, without isolation, limits, record and signature. Most of that is the time in which the two processes
+// wake each other.
 const rowLoop = "bare python that runs on, code over a pipe"
 
-// loopScript reads programs, a line of JSON each, and writes a line with a NUL after the output of each.
+// loopScript reads programs, each a JSON string on a line. After the output of each it writes a line with a NUL byte.
 const loopScript = `
 import json, sys
 for line in sys.stdin:
@@ -27,7 +27,7 @@ for line in sys.stdin:
     print("\0", flush=True)
 `
 
-// loop is a bare interpreter that runs on. It runs one program at a time.
+// loop is a bare interpreter that keeps running. It runs one program at a time.
 type loop struct {
 	mu  sync.Mutex
 	in  io.WriteCloser
@@ -35,7 +35,7 @@ type loop struct {
 	cmd *exec.Cmd
 }
 
-// startLoop starts a loop, which b ends.
+// startLoop starts a loop. b ends it.
 func (b *bed) startLoop(i interpreter) (*loop, error) {
 	cmd := exec.Command(i.Path, "-c", loopScript) //nolint:noctx // b ends it
 	cmd.Env = plainEnv()
@@ -55,7 +55,7 @@ func (b *bed) startLoop(i interpreter) (*loop, error) {
 	return l, nil
 }
 
-// run runs a program that prints one line, 1.
+// run runs a program, which must print the line 1, and returns the time that it took.
 func (l *loop) run(code string) (time.Duration, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *loop) run(code string) (time.Duration, error) {
 	return took, nil
 }
 
-// loopMode returns the mode of a loop.
+// loopMode returns the benchmark of one loop.
 func (b *bed) loopMode(i interpreter) mode {
 	l, err := b.startLoop(i)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *bed) loopMode(i interpreter) mode {
 	return b.one(rowLoop, i.bare(), func(context.Context) (time.Duration, error) { return l.run(i.hello()) })
 }
 
-// loopLoad returns the load of loops, one for each worker.
+// loopLoad returns the benchmark of several loops at once, one for each worker.
 func (b *bed) loopLoad(i interpreter, at []int) load {
 	out := load{name: rowLoop, at: at}
 	var all []*loop

@@ -32,12 +32,12 @@ func (d *document) markdown() string {
 	m := d.Machine
 	p("%s\n", d.measured())
 	p("- machine: %d cores (%s), %s, %s, cgroup %s", m.Cores, m.CPU, m.Kernel, m.System, m.Cgroups)
-	p("- load of the minute before: %s; of the last minute of the run: %s. Figures taken above a load of about 0.2 from elsewhere are noisy.", m.Load, d.LoadAfter)
+	p("- load of the minute before: %s; of the last minute of the run: %s. If other programs caused a load above about 0.2, the figures are noisy.", m.Load, d.LoadAfter)
 	p("- %s; %s; %s; %s", m.Go, m.Bwrap, strings.Join(d.Peers, "; "), d.peer())
-	p("\nEvery table is of one run: each round held every mode once, in an order drawn")
+	p("\nEvery table is of one run. Each round measured every mode once, in an order drawn")
 	p("anew, on the same interpreters and the same warm file cache. Times are in ms, from")
 	p("before the start until the program has ended and its output is there. *ratio* is the")
-	p("median of the rounds' ratios to the row named beside it; *n* counts right answers.")
+	p("median of the rounds' ratios to the row named beside it; *n* is the number of correct answers.")
 	for i := range d.Suites {
 		d.Suites[i].write(p, &d.Suites[0])
 	}
@@ -93,7 +93,7 @@ func (s *suite) write(p func(string, ...any), root *suite) {
 		}
 	}
 	if s.ServerP50 > 0 {
-		p("\n`sandbox_stats` of the server itself told a median of %.2f ms for the engine's part of its requests.", s.ServerP50)
+		p("\nAccording to the server's own `sandbox_stats`, the median of the engine's part of its requests was %.2f ms.", s.ServerP50)
 	}
 	s.writeCells(p)
 	s.writePublished(p)
@@ -154,9 +154,9 @@ func (s *suite) beside(p func(string, ...any)) {
 func (s *suite) writeRest(p func(string, ...any)) {
 	if b := s.Burst; b != nil {
 		p("\n### %d requests at once\n", b.Requests)
-		p("Through one engine: %d answered rightly, all within %.0f ms. The process that held", b.Right, b.WallMS)
+		p("Through one engine: %d correct answers, all within %.0f ms. The process that held", b.Right, b.WallMS)
 		p("the engine had %.1f MiB resident before and %.1f MiB at its peak; with everything below", mib(b.RSS), mib(b.MaxRSS))
-		p("it %.0f MiB were seen, pages that processes share counted for each.", mib(b.MaxTree))
+		p("it %.0f MiB were seen, where a page that several processes share counts for each of them.", mib(b.MaxTree))
 		if b.Wrong != "" {
 			p("\nWrong: %s", oneLine(b.Wrong))
 		}

@@ -38,7 +38,7 @@ func (d *document) users() string {
 	p("\n%s with %d cores (%s), %s, %s. %s; %s; %s.", "A machine", m.Cores, m.CPU, m.Kernel, m.System, m.Bwrap, strings.Join(d.Peers, "; "), d.peer())
 	p("This program ran as root; `bubblewrap`, `docker`, `runsc` and `srt` with their default walls. Load of the")
 	p("machine in the minute before the run: %s; above 0.2 the figures are noisy.\n", m.Load)
-	p("%s All figures, with what is aimed at and missed: [for developers](dev/benchmarks.md).", d.measured())
+	p("%s All figures, with the targets and those that were missed: [for developers](dev/benchmarks.md).", d.measured())
 	return b.String()
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/packages"
 )
 
-// openPackageGate makes what asks persons for packages.
+// openPackageGate makes the gate that asks persons about packages.
 func (e *Engine) openPackageGate() {
 	c := e.cfg
 	e.asks = gate.New(gate.Config[gate.Package]{
@@ -22,8 +22,8 @@ func (e *Engine) openPackageGate() {
 	})
 }
 
-// asker returns what asks a person for packages of an installation, once for all that are not
-// allowed yet.
+// asker returns a function that asks a person about packages of an installation. It asks one question about
+// all packages that are not allowed yet.
 func (e *Engine) asker(i *installation) func(context.Context, sandboxmcp.Language, []string) error {
 	who := gate.Who{Namespace: i.who.Namespace, SessionID: i.session, RequestID: i.request, Born: e.born(i.who.Namespace, i.session)}
 	if who.RequestID == "" { // a grant for one run is for one installation
@@ -40,8 +40,8 @@ func (e *Engine) asker(i *installation) func(context.Context, sandboxmcp.Languag
 	}
 }
 
-// born returns when a session was made; now, if it is not made yet, so that grants for an earlier
-// session of its id do not apply.
+// born returns the time at which a session was made. If it is not made yet, born returns the present time, so that
+// grants for an earlier session with the same id do not apply.
 func (e *Engine) born(ns sandboxmcp.Namespace, id sandboxmcp.SessionID) time.Time {
 	if id == "" {
 		return time.Time{}

@@ -85,8 +85,8 @@ type Config struct {
 	AllowSecretArtifacts bool                            // hand out files that contain a secret
 	RedactPII            bool                            // mask personal data too
 	Namespaces           []sandboxmcp.Namespace          // namespaces in use besides Namespace
-	Holders              map[sandboxmcp.Namespace]string // callers with several namespaces, by those that they alone hold
-	Strangers            bool                            // others than these may come, such as those of tokens: a place is kept for one
+	Holders              map[sandboxmcp.Namespace]string // the caller that alone may use a namespace, if it has several
+	Strangers            bool                            // callers may use further namespaces, such as those of tokens: a place is kept for them
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
 	KeepBytes int64         // size of all stored runs of one namespace; 0: 1 GiB
@@ -118,7 +118,7 @@ type Config struct {
 	HostAllowed     []string      // commands of the host that need no approval
 	HostBlocked     []string      // commands of the host that are always refused
 	HostRoots       []string      // directories of the host file tools
-	SettingsFile    string        // the file of the settings, which the host file tools refuse; empty: none
+	SettingsFile    string        // the file of the settings, which host tools and commands may not read; empty: none
 	Workspace       string        // directory of the host that sandboxes see at /workspace; empty: none
 	WorkspaceRW     bool          // programs can change Workspace, so nothing in it is obeyed: no configuration of pip and npm, no browser
 	Packages        string        // what becomes of packages in no list: "allow" (default), "ask" or "deny"

@@ -123,12 +123,13 @@ func (e *Engine) begin(ctx context.Context, o order) (*execution, error) {
 	return x, nil
 }
 
-// maxInput is how many bytes of programs and of what they read all background runs that have
-// not ended hold together. Nobody waits for them, so a caller could start any number.
+// maxInput bounds the bytes of programs and their input that all background runs hold together until they
+// end. The call that starts such a run returns at once, so a caller could start any number.
 const maxInput = 256 << 20
 
-// roomForInputLocked refuses a background run with queue_full if others hold too much, or if those of
-// its namespace or its caller would hold more than they leave to others. e.mu is held.
+// roomForInputLocked refuses a background run with queue_full if the background runs would hold more than
+// maxInput. It also refuses it if those of the run's namespace or caller would hold more than is free before
+// the run. A namespace or caller without a background run may use all that is free. The caller holds e.mu.
 func (e *Engine) roomForInputLocked(x *execution) error {
 	held, same, own := 0, 0, len(x.req.Code)+len(x.req.Stdin)
 	for _, other := range e.live {

@@ -9,6 +9,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // changeable returns the workspace, with its links resolved, if programs in sandboxes can change its files. Otherwise it
@@ -38,22 +39,29 @@ func started(env []string) []string {
 	return all
 }
 
-// openHost makes what the host tools use.
+// openHost makes the part that runs host commands and accesses host files.
 func (e *Engine) openHost() error {
 	c := e.cfg
 	own := []string{e.store.Dir()}
 	if c.SQLitePath != "" && c.SQLitePath != ":memory:" {
 		own = append(own, c.SQLitePath)
+		if real, err := filepath.EvalSymlinks(c.SQLitePath); err == nil { // its other files have the newest outputs
+			own = append(own, real+"-wal", real+"-shm", store.NotesDir(real))
+		}
 	}
 	if c.KeysFrom != "" {
 		own = append(own, c.KeysFrom)
 	}
 	var obeyed []string
-	for _, file := range []string{c.SettingsFile, c.AuditCheckpointFile} {
-		if file == "" {
-			continue
+	if c.SettingsFile != "" { // it may have the keys of callers, and passwords
+		abs, err := filepath.Abs(c.SettingsFile)
+		if err != nil {
+			return err
 		}
-		abs, err := filepath.Abs(file)
+		own = append(own, abs)
+	}
+	if c.AuditCheckpointFile != "" {
+		abs, err := filepath.Abs(c.AuditCheckpointFile)
 		if err != nil {
 			return err
 		}

@@ -177,10 +177,11 @@ func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
 		file  string
 		fine  bool
 	}{
-		"Keys":       {"ro", func(in string) map[string]any { return map[string]any{"keys_from": in + "/keys"} }, "", false},
-		"LinkedKey":  {"ro", func(in string) map[string]any { return map[string]any{"keys_from": filepath.Dir(in) + "/linked"} }, "", false},
-		"Settings":   {"rw", nil, "/settings.yaml", false},
-		"LinkedFile": {"rw", nil, "/../linked/settings.yaml", false},
+		"Keys":             {"ro", func(in string) map[string]any { return map[string]any{"keys_from": in + "/keys"} }, "", false},
+		"LinkedKey":        {"ro", func(in string) map[string]any { return map[string]any{"keys_from": filepath.Dir(in) + "/linked"} }, "", false},
+		"Settings":         {"rw", nil, "/settings.yaml", false},
+		"SettingsWithKeys": {"ro", nil, "/keys.yaml", false},
+		"LinkedFile":       {"rw", nil, "/../linked/settings.yaml", false},
 		"Checkpoints": {"rw", func(in string) map[string]any {
 			return map[string]any{"audit_checkpoint_file": in + "/new/checkpoints"}
 		}, "", false},
@@ -197,8 +198,10 @@ func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := os.WriteFile(dir+"/settings.yaml", []byte("max_queued: 7\n"), 0o600); err != nil {
-				t.Fatal(err)
+			for file, text := range map[string]string{"/settings.yaml": "max_queued: 7\n", "/keys.yaml": "api_keys: [a-key-of-a-caller=team-a]\n"} {
+				if err := os.WriteFile(dir+file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
 			for link, target := range map[string]string{"signing.key": dir + "/keys/signing.key", "settings.yaml": dir + "/settings.yaml"} {
 				if err := os.Symlink(target, filepath.Join(top, "linked", link)); err != nil {
@@ -370,5 +373,34 @@ func TestHostFilesAreNotWhatTheServerStarts(t *testing.T) {
 	}
 	if _, err := e.CopyHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCopy{Source: root + "/env/notes", Destination: "env/bin/python"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
 		t.Errorf("a copy into the workspace: got %v, want host_path_denied", err)
+	}
+}
+
+// TestCommandsReadNoSettingsAndNoDatabase: the settings may have the keys of all callers, and the newest outputs of all
+// of them are in files beside the database.
+func TestCommandsReadNoSettingsAndNoDatabase(t *testing.T) {
+	top := t.TempDir()
+	if err := os.MkdirAll(top+"/data/x.db-notes", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	settings := top + "/settings.yaml"
+	if err := os.WriteFile(settings, []byte("enable_host_access: true\napi_keys: [a-key-of-a-caller=team-a]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{
+		Values: map[string]any{"sqlite_path": top + "/data/x.db"}, File: settings, Env: []string{"SANDBOXMCP_STATE_DIR=" + top + "/state"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	if _, err := e.ExecHost(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCommand{Argv: []string{"ls", top}}); err != nil {
+		t.Fatalf("a directory: got %v, want its list", err)
+	}
+	for _, path := range []string{"/settings.yaml", "/data/x.db", "/data/x.db-wal", "/data/x.db-notes/x"} {
+		out, err := e.ExecHost(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCommand{Argv: []string{"cat", top + path}})
+		if sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
+			t.Errorf("%s: got %q and %v, want it refused", path, out.Stdout, err)
+		}
 	}
 }

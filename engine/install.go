@@ -20,7 +20,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/resolver"
 )
 
-// openPackages makes what installs packages. It connects to nothing.
+// openPackages makes the part that installs packages. It connects to nothing.
 func (e *Engine) openPackages() {
 	c := e.cfg
 	e.packages = packages.New(packages.Config{
@@ -138,7 +138,7 @@ func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	return live, s.Info().Backend, nil
 }
 
-// say tells the caller what goes on.
+// say reports progress to the caller.
 func (i *installation) say(text string) {
 	if i.note != nil {
 		i.note(text)
@@ -170,7 +170,7 @@ func (e *Engine) obtain(ctx context.Context, i *installation) error {
 		return err
 	}
 	turns := e.installs
-	if i.beside { // has turns of its own: the others may wait for the place of the run that waits for it
+	if i.beside { // a run holds its place while it waits for this one; installations in e.installs may wait for that place
 		turns = e.cellInstalls
 	}
 	i.say("looking for " + i.short())
@@ -179,7 +179,7 @@ func (e *Engine) obtain(ctx context.Context, i *installation) error {
 		return err
 	}
 	defer done()
-	if _, err = e.audit.Append(ctx, *i.intent()); err != nil { // no index is asked that cannot be recorded
+	if _, err = e.audit.Append(ctx, *i.intent()); err != nil { // if this cannot be recorded, no package index is asked
 		return err
 	}
 	g, err := e.packages.Open(ctx, order)
@@ -192,8 +192,8 @@ func (e *Engine) obtain(ctx context.Context, i *installation) error {
 	return err
 }
 
-// choose makes the tree of an installation that is not known. Where there is something to
-// choose, pip or npm does it.
+// choose makes the tree of an installation that is not stored yet. If versions have to be chosen, pip or npm chooses
+// them.
 func (e *Engine) choose(ctx context.Context, i *installation, g *packages.Gateway) (packages.Tree, error) {
 	if t, ok, err := g.Direct(ctx); ok || err != nil {
 		return t, err

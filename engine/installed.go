@@ -230,7 +230,7 @@ func (e *Engine) keptTrees(ctx context.Context, ns sandboxmcp.Namespace, backend
 	for _, s := range sets {
 		interp, err := e.backends[backend].Interpreter(ctx, s.Language)
 		if err != nil {
-			continue // its programs cannot run either
+			continue // without the interpreter, no program can use the packages
 		}
 		t, err := e.findTree(s.Digest)
 		switch {
@@ -252,7 +252,7 @@ type foundTree struct {
 // treeFor is how long findTree remembers a tree. Find marks it as used.
 const treeFor = 10 * time.Minute
 
-// findTree is packages.Find with a memory.
+// findTree is packages.Find with a cache.
 func (e *Engine) findTree(digest string) (packages.Tree, error) {
 	now := e.cfg.Now()
 	if t, ok := e.trees.Load(digest); ok {
@@ -348,7 +348,8 @@ func (r *liveSession) show(ctx context.Context, t interpreter.Installed) error {
 	return nil
 }
 
-// showKept shows the trees of the session's namespace, where a sandbox that lives can show more.
+// showKept shows a live session the trees of its namespace. It leaves out trees that cannot be added to a sandbox that is
+// open already.
 func (r *liveSession) showKept(ctx context.Context, trees []interpreter.Installed) error {
 	r.treesMu.Lock()
 	defer r.treesMu.Unlock()

@@ -33,17 +33,17 @@ func (e *Engine) addJobLocked(x *execution) {
 	}})
 }
 
-// ownerOf returns for whom something of a caller counts that is kept: for its namespace, or for the caller if it holds
-// several.
+// ownerOf returns the owner for which the stored results and list entries of a caller count: its namespace, or the
+// caller itself if it has several namespaces.
 func ownerOf(c sandboxmcp.Caller) string {
 	if c.Holder != "" {
-		return "\x00" + c.Holder // no namespace
+		return "\x00" + c.Holder // differs from every namespace
 	}
 	return string(c.Namespace)
 }
 
 // oldestOfMost returns the index of the first element that belongs to the owner with most elements. It returns -1 if no
-// element counts. What one caller does so pushes out its own before that of others.
+// element counts. So a caller that adds many elements loses its own before those of others.
 func oldestOfMost[T any](all []T, of func(T) (owner string, counts bool)) int {
 	each, most := map[string]int{}, 0
 	for _, one := range all {

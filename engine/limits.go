@@ -7,7 +7,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 )
 
-// openLimits makes what says which limits hold for requests.
+// openLimits makes the policy that decides which limits apply to a request.
 func (e *Engine) openLimits() {
 	e.limits = limits.NewPolicy(limits.New(e.store, e.cfg.Now), e.audit, limits.Rules{
 		Defaults: e.cfg.Limits, Ceilings: e.cfg.Ceilings, MostTasks: e.queue.MostTasks(),

@@ -233,8 +233,9 @@ func (e *Engine) Packages(ctx context.Context) ([]string, error) {
 	return e.interps.Names(ctx, e.backends[e.cfg.DefaultBackend])
 }
 
-// Answers asks the database of the records something, and returns an error if it does not answer before ctx ends, or
-// if its disk is so full that runs are refused. The error names no path, because everybody may ask.
+// Answers sends the database of the records a query. It returns an error if the database does not answer before ctx
+// ends, or if its disk is so full that runs are refused. The error names no path, because /readyz shows it to
+// clients without a key.
 func (e *Engine) Answers(ctx context.Context) error {
 	if err := e.store.CheckSpace(); err != nil {
 		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the disk of the records is too full for runs").

@@ -14,7 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/note"
 )
 
-// openEgress makes what decides which hosts programs may reach, and connects to them.
+// openEgress makes the gate that decides which hosts programs may reach, and the proxy that connects to them.
 func (e *Engine) openEgress() {
 	c := e.cfg
 	e.egress = gateway.New(e.ctx, gateway.Config{

@@ -34,7 +34,7 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 		limits, unfit := live.Join(r)
 		x.base = &limits
 		return unfit
-	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && !own && session.IsMade(r.SessionID): // it was terminated, or a caller made it up: serve it as no id that cannot be guessed
+	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && !own && session.IsMade(r.SessionID): // the session was terminated, or the caller made up the id. An id of this form works as a secret for reading files, so callers may not choose it
 		return err
 	case x.anew:
 	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound:

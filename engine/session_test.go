@@ -553,7 +553,7 @@ func TestSessionRefusals(t *testing.T) {
 	if err := e.TerminateSession(ctx, sandboxmcp.Caller{Actor: "test"}, "nobody"); code(err) != sandboxmcp.CodeSessionNotFound {
 		t.Errorf("TerminateSession of an unknown id: got %v, want session_not_found", err)
 	}
-	const made = "sess_0123456789abcdef01234567" // an id of this form lets a request without a signature read files
+	const made = "sess_0123456789abcdef01234567" // the server treats an id of this form as a secret: a request with it needs no signature to read files
 	_, _, upload := e.Upload(ctx, sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: made, Session: &sandboxmcp.SessionSpec{}, Name: "a", Content: []byte("x")})
 	_, create := e.CreateSession(ctx, sandboxmcp.Caller{}, sandboxmcp.SessionSpec{ID: made})
 	for what, err := range map[string]error{"Upload": upload, "CreateSession": create} {

@@ -27,7 +27,7 @@ func TestFailedRunsOfOthersAreKept(t *testing.T) {
 	}
 	fail(backgroundOf("other", 0))
 	const most = 2 * maxJobs
-	for n := range most { // each in a namespace of its own
+	for n := range most { // each run is in another namespace, and all are of one caller
 		x := backgroundOf(sandboxmcp.Namespace(fmt.Sprintf("many-%d", n)), n)
 		x.who.Holder = "key 1"
 		fail(x)

@@ -28,8 +28,8 @@ func newTurns(n int) *queue.Queue {
 	return queue.New(queue.Config{MaxConcurrent: n, MaxWaiting: maxInTurn})
 }
 
-// known returns the namespaces for which places are kept. EveryNamespace stands for one that is not known: it has
-// no sessions and no runs, so a place is always kept for it.
+// known returns the namespaces for which places are kept. EveryNamespace stands for a namespace that was not seen
+// yet: no session or run belongs to it, so a place is always kept.
 func (c *Config) known() []sandboxmcp.Namespace {
 	if !c.Strangers {
 		return c.Namespaces

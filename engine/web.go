@@ -30,7 +30,8 @@ func (e *Engine) webCaller(ctx context.Context, c sandboxmcp.Caller, what, text 
 	return c, e.egress.Judging(ctx, c.Namespace), err
 }
 
-// trail collects the hosts that are asked, also by a redirect or by a part of a page, for the record.
+// trail collects the hosts that a web tool connects to, for the audit record: that of the URL, those of redirects and
+// those of parts of a page.
 type trail struct {
 	mu    sync.Mutex
 	hosts []string
@@ -144,14 +145,14 @@ func (e *Engine) SearchWeb(ctx context.Context, c sandboxmcp.Caller, ask sandbox
 	return r, e.recordWeb(ctx, c, act, err)
 }
 
-// webAct is a request of a web tool, as the record has it.
+// webAct is a request of a web tool, as the audit record describes it.
 type webAct struct {
 	action, where, how string
 
-	others []string // hosts that were asked, too
+	others []string // further hosts that the tool connected to
 }
 
-// maxWhere is how many bytes the record has of where a caller wanted to go: more than a host can have.
+// maxWhere bounds the bytes of webAct.where in the audit record. It is longer than any host.
 const maxWhere = 600
 
 func (a webAct) detail() string {
@@ -169,12 +170,12 @@ func (a webAct) detail() string {
 	return text
 }
 
-// intendWeb records what a web tool is about to do. Nothing is asked that cannot be recorded. A URL that
-// leads nowhere needs no record of that.
+// intendWeb records what a web tool is about to do. If that cannot be recorded, the tool must not connect. For an
+// invalid URL, at, it records nothing.
 func (e *Engine) intendWeb(ctx context.Context, c sandboxmcp.Caller, act webAct, at string) error {
 	if at != "" {
 		if _, err := web.ParseURL(at); err != nil {
-			return nil //nolint:nilerr // the fetch fails with it, and has it recorded
+			return nil //nolint:nilerr // the fetch fails with the same error, and its outcome is recorded
 		}
 	}
 	_, err := e.audit.Append(ctx, sandboxmcp.AuditEntry{Action: act.action, Phase: sandboxmcp.PhaseIntent, Namespace: c.Namespace, Actor: c.Actor, Detail: act.detail()})
@@ -210,7 +211,7 @@ func hostOf(text string) string {
 	return host
 }
 
-// openWeb makes what the web tools use. It connects to nothing.
+// openWeb makes the client of the web tools. It connects to nothing.
 func (e *Engine) openWeb() {
 	e.web = web.New(web.Config{Allow: e.cfg.WebAllow, SearXNG: e.cfg.SearXNG, Engines: e.cfg.SearchEngines, Version: e.cfg.Version, Now: e.cfg.Now})
 }

@@ -6,20 +6,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/packages"
 )
 
-// maxSearched is how many bytes the server reads for the requests of one cell together. That is enough for all requests
-// that a cell of 256 KiB may send.
+// maxSearched bounds the bytes of code that the server searches for all package requests of one cell together. That
+// is enough for all requests that a cell of 256 KiB may send.
 const maxSearched = 8 << 20
 
-// cellWords finds names of packages in the code of a cell. Programs can send requests as fast as they like, so it bounds
-// its work for them. It is not for concurrent use.
+// cellWords finds names of packages in the code of a cell. A program can send requests as fast as it likes, so
+// maxSearched bounds the work. It is not for concurrent use.
 type cellWords struct {
 	code     string
-	normal   string // the code as [environment.Normal] has it; "": not made yet
+	normal   string // what [environment.Normal] returns for the code; "": not called yet
 	searched int    // bytes
 }
 
-// unwritten returns the first name of a package that is not a word of the code, without its version and extras, and "" if
-// there is none. What is not a package, install refuses.
+// unwritten returns the first name of a package that is not a word of the code, or "" if all of them are. Versions
+// and extras do not have to be in the code. If names cannot be parsed, it returns "", and install refuses them.
 func (c *cellWords) unwritten(l sandboxmcp.Language, names []string) (string, error) {
 	specs, err := packages.Parse(l, names)
 	if err != nil {
@@ -50,13 +50,13 @@ func (c *cellWords) unwritten(l sandboxmcp.Language, names []string) (string, er
 	return "", nil
 }
 
-// findWords removes the names that a text has as words: with nothing around them that could belong to them. It reads the
-// text once, whatever the names are.
+// findWords removes from names those that occur in the text as whole words: the characters before and after are not
+// ones that a name can have. It reads the text once, whatever the names are.
 func findWords(text string, l sandboxmcp.Language, names map[string]bool) {
 	part := func(b byte) bool {
 		return b == '.' || b == '_' || b == '-' || '0' <= b && b <= '9' || 'a' <= b|0x20 && b|0x20 <= 'z' || b == '~' && l == sandboxmcp.Node
 	}
-	scope := -1 // where the @ of a word before is, that is a scope
+	scope := -1 // index of the @ if the word before is the scope of a Node package, as in @scope/name; otherwise -1
 	for i := 0; i < len(text); i++ {
 		if !part(text[i]) {
 			continue

@@ -38,6 +38,11 @@ func checkWorkspace(c *config.Config, settings string, env []string) error {
 		shown[filepath.Join(c.KeysFrom, sign.PrivateFile)] = "a key of keys_from"
 		shown[filepath.Join(c.KeysFrom, vault.KeyFile)] = "a key of keys_from"
 	}
+	for _, key := range []string{"api_keys", "database_url"} { // a caller could use the keys of all others
+		if c.Source(key) == config.FromYAML {
+			shown[settings] = "the file of the settings, which has " + key + ","
+		}
+	}
 	for own, what := range shown {
 		if own != "" && own != ":memory:" && isIn(real, own) {
 			return refuse(what + " is in it")

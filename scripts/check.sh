@@ -138,8 +138,8 @@ if [ -n "$must" ] && [ -e .tools/science/ready ]; then must_tests+=,science; fi
 export GOFLAGS="${GOFLAGS-} -vet=off"
 SANDBOXMCP_MUST_RUN=$must_tests scripts/test.sh || echo "test.sh ended with $?" >>"$TEST_SUMS/.broken"
 finish "tools"
+later "Kubernetes" cluster # it waits for pods most of the time
 step "container engine" container_engine
-later "Kubernetes" cluster
 step "PostgreSQL" database_server
 finish "Kubernetes"
 finish "format and lint"

@@ -199,8 +199,8 @@ func mappingsAreMemory(t *testing.T, s *suite) {
 	}
 }
 
-// buffersAreMemory: bytes in pipes and Unix sockets count as memory of the sandbox. A descriptor, a message or a waiting call
-// may keep the pipe or socket. A program may have many that hold few bytes (D34).
+// buffersAreMemory: bytes in pipes and Unix sockets count as memory of the sandbox, whether a descriptor, a message or a
+// waiting call keeps the pipe or socket. A program may have many pipes and sockets that hold few bytes (D34).
 func buffersAreMemory(t *testing.T, s *suite) {
 	for kind, mebibytes := range map[string]int{"few": 0, "pipes": 120, "sockets": 240, "closed": 240, "datagrams": 240, "waits": 200} {
 		t.Run(kind, func(t *testing.T) {
@@ -220,7 +220,7 @@ func buffersAreMemory(t *testing.T, s *suite) {
 			if len(u.Exceeded) == 0 {
 				return
 			}
-			x.sh(t, "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done") // what has ended does not count for a later program
+			x.sh(t, "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done") // bytes of programs that have ended do not count for a later one
 			if again := x.usage(t).OOMKills; again != u.OOMKills {
 				t.Errorf("a later program: got %d kills, want %d", again, u.OOMKills)
 			}

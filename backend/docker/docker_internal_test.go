@@ -133,7 +133,7 @@ func TestInterpretersFollowTheImages(t *testing.T) {
 	}
 }
 
-// TestSilentEngine: calls do not wait for an engine that answers nothing, nor for each other.
+// TestSilentEngine: if an engine does not answer, calls end when their context or the limit ends, and do not wait for each other.
 func TestSilentEngine(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -174,7 +174,7 @@ func TestSilentEngine(t *testing.T) {
 	}
 }
 
-// TestEngineThatMapsUsers: a server of root refuses an engine in which its user ids mean others.
+// TestEngineThatMapsUsers: a server of root refuses an engine that maps the user ids of containers to other ids.
 func TestEngineThatMapsUsers(t *testing.T) {
 	for option, refused := range map[string]bool{"name=userns": true, "name=rootless": true, "name=seccomp,profile=default": false} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

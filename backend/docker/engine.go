@@ -25,8 +25,8 @@ type Engine struct {
 	cfg    Config
 	choice choice
 
-	limit      time.Duration // bounds the time in which it connects
-	connecting chan struct{} // has an element while a call connects; others wait for it without mu
+	limit      time.Duration // bounds the time in which a call connects
+	connecting chan struct{} // holds an element while a call connects; other calls wait for that without holding mu
 
 	mu      sync.Mutex
 	api     *dockerapi.Client // nil: not connected
@@ -40,7 +40,7 @@ type Engine struct {
 
 	arch       seccomp.Arch // of the engine's machine
 	runtimes   []string     // that the engine offers, sorted
-	maps       bool         // users of containers are mapped to others of the machine
+	maps       bool         // user ids of containers are mapped to other ids of the machine
 	program    sync.Mutex   // held while programDir is made
 	programDir string       // holds the relay; empty: not made yet
 }
@@ -59,8 +59,9 @@ func newEngine(cfg Config) *Engine {
 // Name returns the backend's name.
 func (*Engine) Name() string { return Name }
 
-// connectLimit bounds the time in which an engine answers about itself and its images. A call waits no longer for the calls
-// before it either: an engine that is stopped accepts connections and answers nothing.
+// connectLimit bounds how long a call waits to connect: until the engine has answered about itself and its images, and
+// until calls before it have connected. For an engine whose process is stopped, the kernel accepts connections that get no
+// answer.
 const connectLimit = 30 * time.Second
 
 // connect returns the client of an engine that has answered and has an image. It agrees with the
@@ -134,8 +135,8 @@ func (e *Engine) prepare(ctx context.Context, api *dockerapi.Client) error {
 	return nil
 }
 
-// sameUsers returns an error if users of containers are mapped to others of the machine. The server gives each container a
-// user id of the machine, and works as that user.
+// sameUsers returns an error if the engine maps the user ids of containers to other ids of the machine. The server gives
+// each container a user id of the machine of its own, so ids must mean the same in containers.
 func (e *Engine) sameUsers(ctx context.Context, api *dockerapi.Client) error {
 	info, err := api.Info(ctx)
 	if err != nil {

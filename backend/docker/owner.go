@@ -89,17 +89,64 @@ func (e *Engine) sweep(ctx context.Context, api *dockerapi.Client) {
 		return
 	}
 	for _, c := range list {
-		if !dead(c.Labels[labelOwner], e.cfg.local()) {
+		if !dead(c.Labels[labelOwner], e.cfg.local()) || e.inherits(ctx, api, c) {
 			continue
 		}
 		err := hasten(ctx, api, c.ID)
 		e.cfg.Logger.Info("container of a dead server removed", "container", c.ID, "error", err)
 	}
-	doors, _ := os.ReadDir(e.cfg.Dir)
-	for _, d := range doors {
-		pid, _, _ := strings.Cut(d.Name(), "-")
-		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
-			_ = os.RemoveAll(filepath.Join(e.cfg.Dir, d.Name()))
+	sweepDirs(e.cfg.Dir, spaceEnded)
+}
+
+// dirPrefix begins the names of this process's directories: its id, and the pid namespace in which it has that.
+func dirPrefix() string { return strconv.Itoa(os.Getpid()) + "." + pidSpace() + "-" }
+
+// pidSpace returns the number of this process's pid namespace, or nothing if it is not known.
+func pidSpace() string {
+	space, _ := os.Readlink("/proc/self/ns/pid")
+	return strings.Trim(space, "pid:[]")
+}
+
+// sweepDirs removes directories of dead servers. Servers in containers may share dir, and each has process ids of
+// its own. ended reports whether the pid namespace of another server has certainly ended.
+func sweepDirs(dir string, ended func(space string) bool) {
+	all, _ := os.ReadDir(dir)
+	for _, d := range all {
+		owner, _, _ := strings.Cut(d.Name(), "-")
+		pid, space, _ := strings.Cut(owner, ".")
+		_, err := os.Stat("/proc/" + pid)
+		if own := space == pidSpace(); own && errors.Is(err, fs.ErrNotExist) || !own && ended(space) {
+			_ = os.RemoveAll(filepath.Join(dir, d.Name()))
 		}
 	}
+}
+
+// spaceEnded reports whether no process has a pid namespace any more. Only the first namespace of the machine shows
+// the processes of all others.
+func spaceEnded(space string) bool {
+	const first = "4026531836" // PROC_PID_INIT_INO
+	if pidSpace() != first {
+		return false
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/ns/pid")
+	for _, l := range all {
+		if l == "/proc/1/ns/pid" { // it has the first one, and may not be readable
+			continue
+		}
+		of, failed := os.Readlink(l)
+		if failed == nil && strings.Trim(of, "pid:[]") == space || errors.Is(failed, fs.ErrPermission) {
+			return false
+		}
+	}
+	return err == nil && len(all) > 0
+}
+
+// inherits reports whether a container may have its owner from its image, and so was made by somebody else: a person
+// who makes an image of a sandbox (docker commit) gets the labels of the sandbox with it.
+func (e *Engine) inherits(ctx context.Context, api *dockerapi.Client, c dockerapi.Listed) bool {
+	i, err := api.ImageInspect(ctx, c.Image)
+	if dockerapi.IsNotFound(err) { // images of containers that live are not removed
+		return false
+	}
+	return err != nil || i.Config.Labels[labelOwner] == c.Labels[labelOwner]
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -33,7 +32,7 @@ func (e *Engine) lookAround(ctx context.Context, api *dockerapi.Client) error {
 	return nil
 }
 
-// mapsUsers reports whether users of containers are others of the engine's machine.
+// mapsUsers reports whether the engine maps user ids of containers to other ids of its machine.
 func mapsUsers(info dockerapi.Info) bool {
 	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
 }
@@ -72,7 +71,7 @@ func (e *Engine) provideProgram() error {
 	if err := os.MkdirAll(e.cfg.Dir, 0o700); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(e.cfg.Dir, strconv.Itoa(os.Getpid())+"-")
+	dir, err := os.MkdirTemp(e.cfg.Dir, dirPrefix())
 	if err != nil {
 		return err
 	}

@@ -171,7 +171,7 @@ func TestLiftAsksTheEngine(t *testing.T) {
 }
 
 // TestLeftContainersGetAProcessor: the limit of a container that an earlier call or server has left is lifted before the
-// engine ends its programs.
+// engine ends its programs. A container with the labels of its image alone is not the server's.
 func TestLeftContainersGetAProcessor(t *testing.T) {
 	us, err := self()
 	if err != nil {
@@ -179,12 +179,19 @@ func TestLeftContainersGetAProcessor(t *testing.T) {
 	}
 	owner := strings.Split(us, "/")
 	owner[3] = "4194305" // no process has this number
+	label := `"Labels":{"` + labelOwner + `":"` + strings.Join(owner, "/") + `"}`
 	var got []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Api-Version", "1.44")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/containers/json"):
-			_, _ = io.WriteString(w, `[{"Id":"of-a-dead-server","Labels":{"`+labelOwner+`":"`+strings.Join(owner, "/")+`"}}]`)
+			_, _ = io.WriteString(w, `[{"Id":"of-a-dead-server","ImageID":"sha256:1",`+label+`},{"Id":"of-a-person","ImageID":"sha256:2",`+label+`}]`)
+			return
+		case strings.HasSuffix(r.URL.Path, "/images/sha256:1/json"):
+			_, _ = io.WriteString(w, `{"Id":"sha256:1"}`)
+			return
+		case strings.HasSuffix(r.URL.Path, "/images/sha256:2/json"): // made of a sandbox
+			_, _ = io.WriteString(w, `{"Id":"sha256:2","Config":{`+label+`}}`)
 			return
 		case r.Method != http.MethodGet:
 			got = append(got, r.Method+" "+r.URL.Path)
@@ -206,5 +213,32 @@ func TestLeftContainersGetAProcessor(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestDirectoriesOfLivingServersStay: servers in containers may share the directory, and a process id of another pid
+// namespace says nothing here.
+func TestDirectoriesOfLivingServersStay(t *testing.T) {
+	const nobody = "4194305" // no process has this number
+	dir := t.TempDir()
+	here, there := dirPrefix()+"1", nobody+".1-1"
+	for _, name := range []string{here, there, nobody + "." + pidSpace() + "-1", "1.2-1"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweepDirs(dir, func(space string) bool { return space == "2" })
+	if spaceEnded(pidSpace()) {
+		t.Error("the pid namespace of this process is taken for one that has ended")
+	}
+	var got []string
+	left, err := os.ReadDir(dir)
+	for _, d := range left {
+		got = append(got, d.Name())
+	}
+	want := []string{here, there}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q %v, want %q", got, err, want)
 	}
 }

@@ -18,8 +18,8 @@ const (
 )
 
 // bootstrap is the first program of a container on another machine: it writes the relay, which comes
-// as one line of octal escapes, and executes it.
-const bootstrap = `IFS= read -r relay && printf %b "$relay" >` + bootstrapped + ` && chmod 755 ` + bootstrapped + ` && exec ` + bootstrapped
+// as one line of octal escapes, and executes it. The image may have another PATH.
+const bootstrap = `PATH=/usr/local/bin:/usr/bin:/bin; IFS= read -r relay && printf %b "$relay" >` + bootstrapped + ` && chmod 755 ` + bootstrapped + ` && exec ` + bootstrapped
 
 // line is the engine's stream to a container's first process. The output of the process comes in frames
 // with a head, which names stdout or stderr.

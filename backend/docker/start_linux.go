@@ -26,7 +26,7 @@ func (e *Engine) Start(spec process.ContainerSpec) (*process.Container, error) {
 	}
 	var door *jail.Door
 	if err = os.MkdirAll(e.cfg.Dir, 0o700); err == nil {
-		door, err = jail.OpenDoor(e.cfg.Dir, strconv.Itoa(os.Getpid())+"-")
+		door, err = jail.OpenDoor(e.cfg.Dir, dirPrefix())
 	}
 	if err != nil {
 		return nil, e.failure("make a directory in "+e.cfg.Dir, err)

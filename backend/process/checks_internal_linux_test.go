@@ -41,7 +41,7 @@ func TestFixesOfContainers(t *testing.T) {
 	}
 }
 
-// TestFixesThatNeedNoDoctor: the error of a run has them as its hint.
+// TestFixesThatNeedNoDoctor: for some failures, the error of a run has the fix as its hint.
 func TestFixesThatNeedNoDoctor(t *testing.T) {
 	t.Parallel()
 	for failure, want := range map[string]string{

@@ -143,7 +143,7 @@ func weakFix(weak string) string {
 	return "delegate a control group, or run the server as root"
 }
 
-// plainFix returns the fix of a failure that has nothing to do with walls, and "" for others.
+// plainFix returns the fix of a failure that has another cause than the host's settings for isolation, and "" for others.
 func plainFix(text string) string {
 	switch {
 	case strings.Contains(text, "RLIMIT_NOFILE"):

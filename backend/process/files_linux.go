@@ -76,6 +76,10 @@ func within[T any](ctx context.Context, a access, f func(files) (T, error), drop
 	if err != nil {
 		return none, err
 	}
+	if backend.MayBlock(ctx) {
+		defer release()
+		return f(files{a.s.slot.Dirs[jail.DirWork], a.s})
+	}
 	type result struct {
 		value T
 		err   error
@@ -558,5 +562,5 @@ func putFile(dir int, p backend.ProgramFile) error {
 		}
 		data = data[n:]
 	}
-	return unix.Fchmod(fd, uint32(how.Mode)) // the server's umask may keep the program from it
+	return unix.Fchmod(fd, uint32(how.Mode)) // not Mode of the open, from which the kernel removes the server's umask
 }

@@ -234,7 +234,7 @@ func TestConformanceForked(t *testing.T) {
 			}
 		})
 	}
-	// A law that is tried alone may start no interpreter that is forked.
+	// If -test.run selects a single law, that law may start no forked interpreter.
 	if some := strings.Contains(flag.Lookup("test.run").Value.String(), "/"); all < 50 && !some {
 		t.Errorf("forks: got %d, want at least 50, or the test shows nothing", all)
 	}

@@ -2,7 +2,9 @@ package process_test
 
 import (
 	"net"
+	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -121,5 +123,48 @@ func TestEndedUnderAttachAndDial(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+	}
+}
+
+// TestManyTrees: a namespace may have 32 sets of packages for each of two languages. Its sandboxes show
+// them all, and more can be attached.
+func TestManyTrees(t *testing.T) {
+	b := newBackend()(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	if !b.Capabilities(t.Context()).Attach {
+		t.Skip("nothing can be attached here")
+	}
+	tree := func(i int) backend.Tree {
+		dir := filepath.Join(t.TempDir(), strconv.Itoa(i))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "f"), []byte(strconv.Itoa(i)+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return backend.Tree{Host: dir, Inside: backend.PackageDir + "/t" + strconv.Itoa(i)}
+	}
+	const first, more = 65, 2
+	sp := spec("many")
+	for i := range first {
+		sp.Trees = append(sp.Trees, tree(i))
+	}
+	sb, err := b.Open(t.Context(), sp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	for i := range more {
+		if err := sb.Attach(t.Context(), tree(first+i)); err != nil {
+			t.Fatalf("tree %d: %v", first+i, err)
+		}
+	}
+	got := shell(t, sb, "cat "+backend.PackageDir+"/*/f | sort -n | tr '\\n' ' '; touch "+backend.PackageDir+"/t0/x "+backend.PackageDir+"/x 2>/dev/null || echo refused")
+	want := ""
+	for i := range first + more {
+		want += strconv.Itoa(i) + " "
+	}
+	if got != want+"refused\n" {
+		t.Errorf("programs see %q, want %q and a refusal to write", got, want)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestNoLargePagesWithoutAGroup: the kernel keeps all of a large page of which a program has unmapped all but 4 KiB, and
-// shows these 4 KiB. So programs whose memory the server watches get none, and cannot change that.
+// TestNoLargePagesWithoutAGroup: if a program unmaps all of a huge page but 4 KiB, the kernel keeps the whole page and shows
+// these 4 KiB. So programs whose memory the server watches get no huge pages, and cannot enable them.
 func TestNoLargePagesWithoutAGroup(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend(process.WithoutCgroup)(t)

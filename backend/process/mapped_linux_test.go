@@ -15,7 +15,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestMappedFilesCountOnce: a file in memory counts as one of the sandbox's files. Its pages in mappings are no more memory.
+// TestMappedFilesCountOnce: a file of the sandbox counts once, by its size. If a program maps it, its pages do not count again.
 func TestMappedFilesCountOnce(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend(process.WithoutCgroup)(t)
@@ -30,7 +30,7 @@ b = bytearray(int(sys.argv[1]) << 20)
 for i in range(0, len(b), 4096): b[i] = 1
 time.sleep(.5)
 `
-	for more, killed := range map[string]bool{"25": false, "60": true} { // MiB beside the file
+	for more, killed := range map[string]bool{"25": false, "60": true} { // MiB of memory besides the file
 		sp := spec("mapped-" + more)
 		sp.WorkBytes = 48 << 20
 		sb, err := b.Open(t.Context(), sp)

@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// plainPrefix begins the names of the directories of tier L1 sandboxes.
+// plainPrefix begins the names of the directories of tier L1 sandboxes. Package host refuses these names.
 const plainPrefix = "sandboxmcp-l1-"
 
 // claim locks a directory to show that its server lives. The kernel releases the lock when the

@@ -74,7 +74,7 @@ const (
 
 // Kernel objects that no limit counts; docs/kernel-objects.md has the whole list.
 const (
-	weakKernelMemory = "memory of sockets, pipes and descriptors: bytes in pipes and Unix sockets are watched, and in connections up to 32 MiB; descriptors, and up to 64 MiB in pipes without one, are not counted"
+	weakKernelMemory = "memory of sockets, pipes and descriptors: the server watches bytes in pipes and Unix sockets, and allows 32 MiB in connections; it does not count descriptors, or up to 64 MiB in pipes that no descriptor refers to"
 	weakUnix         = "memory of Unix sockets: not counted"
 	weakObjects      = "file locks, connections, open directories, queued datagrams: watched, not held"
 	weakEpoll        = "epoll watches: counted twice a second and ended above an eighth of what the host's user may have, not held by the kernel"

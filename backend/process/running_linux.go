@@ -65,13 +65,17 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 
 // Flush passes the bytes that are in the streams now to the writers. A program can hold the lock of a pipe
 // while the kernel reads from the program's memory, and no signal ends the server's wait for that lock. So
-// the bytes are passed on in a goroutine, which may outlive the call.
+// the bytes are passed on in a goroutine, which may outlive the call; see backend.Blocking.
 func (r *running) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- r.pipes.flush() }()
+	if backend.MayBlock(ctx) {
+		done <- r.pipes.flush()
+	} else {
+		go func() { done <- r.pipes.flush() }()
+	}
 	select {
 	case err := <-done:
 		r.s.b.refused(err)

@@ -383,6 +383,9 @@ func (s *sandbox) Provide(ctx context.Context, list []backend.ProgramFile) error
 // clearLimit bounds the time in which the processes of a sandbox must end.
 const clearLimit = 10 * time.Second
 
+// Near says that the sandbox is on this machine.
+func (*sandbox) Near() {}
+
 // Files gives access to the working directory.
 func (s *sandbox) Files() backend.Files { return heldFiles{s} }
 

@@ -104,7 +104,7 @@ type question struct {
 	time         time.Duration
 }
 
-// naming adds the caller to a query. Only calls of other servers may name an actor and a holder.
+// naming adds the caller to a query. A server accepts an actor and a holder only from other servers.
 func naming(query url.Values, who sandboxmcp.Caller) url.Values {
 	if who.Actor != "" {
 		query.Set(actorParameter, who.Actor)

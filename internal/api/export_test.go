@@ -68,5 +68,5 @@ func (c *Client) SetPatience(d time.Duration) { c.patience = d }
 // WithoutNulls returns a copy of an answer without null lists and maps.
 func WithoutNulls(v any) any { return withoutNulls(v) }
 
-// RemoteWithin is Remote with a bound for the time in which a connection is made.
+// RemoteWithin is Remote with a limit on the time in which a connection is made.
 var RemoteWithin = remote

@@ -30,7 +30,7 @@ type handler struct {
 	beat      time.Duration   // see heartbeat
 	ending    context.Context //nolint:containedctx // ends when event followers must be disconnected
 
-	peers   bool   // it serves other servers, whose calls name the holder of the caller
+	peers   bool   // the clients are other servers, which name the holder of the caller in a parameter
 	public  bool   // it serves the routes over HTTP, not those of the unix socket
 	version string // of the product, if public
 

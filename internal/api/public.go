@@ -227,7 +227,7 @@ func (h *handler) serveAlive(w http.ResponseWriter, _ *http.Request, _ sandboxmc
 	h.answer(w, http.StatusOK, health{"ok"})
 }
 
-// serveReady is answered to anybody, so the backends and the database are asked once in a while only.
+// serveReady answers clients without a key, so it asks the backends and the database only once in a while.
 func (h *handler) serveReady(w http.ResponseWriter, r *http.Request, _ sandboxmcp.Caller) {
 	err := h.readiness.check(r.Context(), h.service)
 	if h.ending.Err() != nil {

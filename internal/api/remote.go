@@ -19,14 +19,14 @@ import (
 // Servers of one database call each other by the routes of the unix socket, over TCP with TLS. Each has proved
 // that it has the same key, so it may name any caller.
 
-// These name the actor and the holder of a call between servers; see [sandboxmcp.Caller].
+// Query parameters in which a server names the actor and the holder of a call that it passes on; see [sandboxmcp.Caller].
 const (
 	actorParameter  = "actor"
 	holderParameter = "holder"
 )
 
-// maxRemote is how many connections from other servers may be open. Anybody who reaches the port can
-// connect, before it is known who that is; a further connection replaces the idlest of the client with most.
+// maxRemote is how many connections from other servers may be open. Any client that reaches the port can connect before
+// it proves its key. A further connection replaces the idlest one of the client with the most connections.
 const maxRemote = 1024
 
 // RemoteConfig configures [ListenRemote]. All fields are required, except MaxUpload.
@@ -80,8 +80,8 @@ var remoteAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Inter
 // calls until [Client.Close].
 func Remote(address string, c *tls.Config) *Client { return remote(address, c, callTimeout) }
 
-// remote is Remote with a bound for the time in which a connection is made. A server that is stopped accepts connections
-// and says nothing.
+// remote is Remote with a limit on the time in which a connection is made, including the TLS handshake. For a server whose
+// process is stopped, the kernel still accepts connections, but the handshake gets no answer.
 func remote(address string, c *tls.Config, limit time.Duration) *Client {
 	dialer := &net.Dialer{KeepAliveConfig: remoteAlive}
 	return &Client{
@@ -92,7 +92,7 @@ func remote(address string, c *tls.Config, limit time.Duration) *Client {
 					ctx, cancel := context.WithTimeout(ctx, limit)
 					defer cancel()
 					conn, err := (&tls.Dialer{NetDialer: dialer, Config: c}).DialContext(ctx, "tcp", address)
-					if err != nil && ctx.Err() != nil { // see Unreached
+					if err != nil && ctx.Err() != nil { // so that Unreached recognizes it
 						return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 					}
 					return conn, err

@@ -35,24 +35,31 @@ func remoteTLS(t *testing.T) *tls.Config {
 	}
 }
 
-// TestSilentConnectionsOfStrangersAreBounded: anybody who reaches the port for other servers can
-// connect to it, and keeps neither descriptors nor other servers from this one.
-func TestSilentConnectionsOfStrangersAreBounded(t *testing.T) {
-	const strangers, most = 1100, 1024
+// listenRemote serves the API for other servers until the test ends. It returns the address, and the TLS configuration for
+// clients.
+func listenRemote(t *testing.T, s sandboxmcp.Service) (at string, secure *tls.Config) {
+	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := free.Addr().String()
+	at, secure = free.Addr().String(), remoteTLS(t)
 	if err = free.Close(); err != nil {
 		t.Fatal(err)
 	}
-	secure := remoteTLS(t)
-	stop, err := api.ListenRemote(t.Context(), api.RemoteConfig{Address: at, TLS: secure, Service: &service{}, Logger: slog.New(slog.DiscardHandler)})
+	stop, err := api.ListenRemote(t.Context(), api.RemoteConfig{Address: at, TLS: secure, Service: s, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stop()
+	t.Cleanup(stop)
+	return at, secure
+}
+
+// TestSilentConnectionsOfStrangersAreBounded: any client that reaches the port for other servers can connect to it.
+// Its idle connections must not use up the descriptors of this server, or keep other servers from connecting.
+func TestSilentConnectionsOfStrangersAreBounded(t *testing.T) {
+	const strangers, most = 1100, 1024
+	at, secure := listenRemote(t, &service{})
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	var silent []net.Conn
 	for range strangers {
@@ -76,26 +83,15 @@ func TestSilentConnectionsOfStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// TestOtherServersNameTheHolder: a caller with several namespaces has no more of this server through another one.
+// TestOtherServersNameTheHolder: a call that another server passes on names the holder of its caller. So a caller with
+// several namespaces counts as one here, too.
 func TestOtherServersNameTheHolder(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := free.Addr().String()
-	if err = free.Close(); err != nil {
-		t.Fatal(err)
-	}
-	secure, s := remoteTLS(t), &service{}
-	stop, err := api.ListenRemote(t.Context(), api.RemoteConfig{Address: at, TLS: secure, Service: s, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
+	s := &service{}
+	at, secure := listenRemote(t, s)
 	c := api.Remote(at, secure)
 	defer c.Close()
 	for _, who := range []sandboxmcp.Caller{{Namespace: "team", Actor: "http key 1", Holder: "http key 1"}, {Namespace: "team", Actor: "http key 2"}} {
-		if _, err = c.Execute(t.Context(), who, sandboxmcp.Request{Code: "1"}); err != nil {
+		if _, err := c.Execute(t.Context(), who, sandboxmcp.Request{Code: "1"}); err != nil {
 			t.Fatal(err)
 		}
 		if calls := s.take(); len(calls) != 1 || calls[0].caller != who {
@@ -104,13 +100,14 @@ func TestOtherServersNameTheHolder(t *testing.T) {
 	}
 }
 
-// TestSilentServerIsUnreached: a server that accepts connections and says nothing has got no call.
+// TestSilentServerIsUnreached: if a server accepts connections and never answers the TLS handshake, the client reports
+// that the call did not reach it.
 func TestSilentServerIsUnreached(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // the kernel accepts for it
+	defer func() { _ = l.Close() }() // the kernel completes connections, although the test accepts none
 	c := api.RemoteWithin(l.Addr().String(), remoteTLS(t), 50*time.Millisecond)
 	defer c.Close()
 	if _, err = c.Execute(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.Request{Code: "1"}); !api.Unreached(err) {

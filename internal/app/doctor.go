@@ -91,7 +91,7 @@ func checkState(ctx context.Context, o Options) sandboxmcp.Check {
 	return checkStore(ctx, o.Config.StateDir, with)
 }
 
-// checkStore opens the record, and looks whether the disk has the space that runs need.
+// checkStore checks that the record can be opened and that the disk has the space that runs need.
 func checkStore(ctx context.Context, dir string, with store.Config) sandboxmcp.Check {
 	c := sandboxmcp.Check{Name: "state directory", Needed: true, OK: true, Detail: dir}
 	s, err := store.Open(ctx, with)

@@ -147,7 +147,7 @@ func TestDoctorTellsWhatAnEndedServerHasFound(t *testing.T) {
 	}
 }
 
-// TestDoctorTellsThatTheDiskIsFull: each run would fail.
+// TestDoctorTellsThatTheDiskIsFull: doctor reports a disk with so little space that each run would fail.
 func TestDoctorTellsThatTheDiskIsFull(t *testing.T) {
 	_, cfg := doctorOf(t, t.TempDir())
 	with := storeOf(cfg)

@@ -128,8 +128,8 @@ func linkedBytes(cfg *config.Config) int64 {
 	return max(server.MaxLinked, cfg.Tools.MaxArtifactReadBytes, int64(cfg.WorkQuotaMB)<<20)
 }
 
-// told returns what models are told of the settings. Limits that are kept for the namespace
-// count as settings.
+// told returns the part of the settings that the server's instructions tell models. Limits that are stored for
+// the namespace count as settings.
 func told(ctx context.Context, d front, cfg *config.Config) server.Told {
 	t := server.Told{
 		Limits: cfg.Limits(), Ceilings: cfg.Ceilings(), Hosts: openHosts(cfg),

@@ -207,8 +207,8 @@ func origins(cfg *config.Config) []string {
 	return all
 }
 
-// needsNoKey reports whether a request is for something that everybody may have: the health
-// of the server, metadata for clients, or a file by a signed link.
+// needsNoKey reports whether a request is allowed without a key. It then asks for the health of the
+// server, for metadata for clients, or for a file by a signed link.
 func needsNoKey(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false

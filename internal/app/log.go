@@ -32,9 +32,9 @@ func (a *App) logger(cfg *config.Config, talk bool) (*slog.Logger, func(), error
 	if talk || cfg.Source("sandbox_log_level") != config.FromDefault {
 		level = logLevel(cfg.Tools.LogLevel)
 	}
-	out, colour, done := a.Stderr, false, func() {}
+	out, color, done := a.Stderr, false, func() {}
 	if f, ok := a.Stderr.(*os.File); ok {
-		colour = term.IsTerminal(int(f.Fd())) && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
+		color = term.IsTerminal(int(f.Fd())) && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
 	}
 	chosen := cfg.Source("sandbox_log_file") != config.FromDefault
 	if chosen || a.LogFile {
@@ -50,17 +50,17 @@ func (a *App) logger(cfg *config.Config, talk bool) (*slog.Logger, func(), error
 			return nil, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "log file %s cannot be opened", sandboxmcp.Quote(cfg.Tools.LogFile)).
 				WithHint("correct SANDBOX_LOG_FILE").WithCause(err)
 		default:
-			out, colour, done = f, false, func() { _ = f.Close() }
+			out, color, done = f, false, func() { _ = f.Close() }
 		}
 	}
-	return slog.New(logHandler(out, cfg.Tools.LogFormat, level, colour)), done, nil
+	return slog.New(logHandler(out, cfg.Tools.LogFormat, level, color)), done, nil
 }
 
-func logHandler(w io.Writer, format string, level slog.Level, colour bool) slog.Handler {
+func logHandler(w io.Writer, format string, level slog.Level, color bool) slog.Handler {
 	if format == "json" {
 		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
 	}
-	return tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: !colour, TimeFormat: time.DateTime})
+	return tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: !color, TimeFormat: time.DateTime})
 }
 
 func logLevel(name string) slog.Level {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -60,7 +61,10 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	if err != nil || e.root() != st.root {
 		return 0, &tamperedError{reason: fmt.Sprintf("checkpoint %d does not have the edge that was signed", c.size)}
 	}
-	ends, err := checkSpan(ctx, tx, was, st)
+	ends, err := checkSpan(ctx, tx, was, st, before)
+	if err == nil {
+		err = l.checkDropped(ctx, tx, was)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -92,6 +96,38 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	}
 	return c.size - was.size, nil
 }
+
+// checkDropped checks the statement about entries that were dropped earlier, and the ends of their chains. The next
+// statement takes these over, and would confirm a change of them.
+func (l *Log) checkDropped(ctx context.Context, tx *sql.Tx, was checkpoint) error {
+	sum, ends, err := endsOf(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if was.size == 0 {
+		if len(ends) > 0 {
+			return &tamperedError{reason: unstatedEnds}
+		}
+		return nil
+	}
+	st, err := openStatement(l.sealer.signer.OpenNote, originDropped, was.note)
+	switch {
+	case err != nil:
+	case st.size != was.size:
+		err = fmt.Errorf("it was signed for %d", st.size)
+	case st.ends != sum:
+		err = errOtherEnds
+	}
+	if err != nil {
+		return &tamperedError{reason: fmt.Sprintf("the statement about %d dropped entries: %v", was.size, err)}
+	}
+	return nil
+}
+
+// Faults of the ends of chains of dropped entries.
+const unstatedEnds = "a table says that entries were dropped, and there is no statement about them"
+
+var errOtherEnds = errors.New("the ends of the chains do not match the signed ones")
 
 // boundary returns the checkpoint up to which entries are to be dropped, and the statement
 // about entries that were dropped earlier. If there is nothing to drop, the size of c is 0.
@@ -130,8 +166,9 @@ func lastDropped(ctx context.Context, db store.Querier) (c checkpoint, err error
 }
 
 // checkSpan checks that the entries to drop match their checkpoints, because they cannot be
-// checked any more once they are dropped. It returns the end of each chain.
-func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (map[string]chain, error) {
+// checked any more once they are dropped. It returns the end of each chain. Their times are checked, too: an index that
+// somebody has changed may have hidden a young entry from boundary.
+func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement, before string) (map[string]chain, error) {
 	tree, err := parseEdge(was.size, was.edge)
 	if err != nil {
 		return nil, &tamperedError{reason: err.Error()}
@@ -160,6 +197,9 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 		if err != nil || position != tree.size+1 || hash != r.Hash {
 			return nil, &tamperedError{reason: fmt.Sprintf("row %d is not what was signed", position)}
 		}
+		if r.Timestamp >= before {
+			return nil, &tamperedError{reason: fmt.Sprintf("row %d is not old, and an index hides that", position)}
+		}
 		tree.add(leaf)
 		ends[r.Namespace] = chain{seq: r.Seq, hash: hash}
 	}
@@ -187,6 +227,9 @@ func endsOf(ctx context.Context, db store.Querier) (sum string, ends map[string]
 			return "", nil, err
 		}
 		ends[ns] = c
+		if strings.Contains(ns+c.hash, "\n") { // no server makes such a row, and its text could be that of several
+			ns, c.hash = strconv.Quote(ns), strconv.Quote(c.hash)
+		}
 		h.Write([]byte(ns + " " + strconv.FormatInt(c.seq, 10) + " " + c.hash + "\n"))
 	}
 	return hex.EncodeToString(h.Sum(nil)), ends, rows.Err()
@@ -205,7 +248,7 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	}
 	if c.size == 0 {
 		if len(ends) > 0 {
-			v.fault(kindCheckpoint, place{}, "a table says that entries were dropped, and there is no statement about them")
+			v.fault(kindCheckpoint, place{}, unstatedEnds)
 		}
 		return nil
 	}
@@ -225,7 +268,7 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	case err == nil && tree.root() != s.root:
 		err = errors.New("the edge of its tree is not that of what was signed")
 	case err == nil && s.ends != sum:
-		err = errors.New("the ends of the chains do not match the signed ones")
+		err = errOtherEnds
 	}
 	if err != nil {
 		v.broken = true

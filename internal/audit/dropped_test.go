@@ -142,3 +142,79 @@ func TestTriggersOfDrop(t *testing.T) {
 		}
 	}
 }
+
+// Nothing is dropped if the statement about earlier entries does not hold. The next statement would confirm what
+// was changed.
+func TestDropAfterAChangedStatement(t *testing.T) {
+	for name, statement := range map[string]string{
+		"an end has gone":         `DELETE FROM audit_dropped WHERE namespace = 'a'`,
+		"another end":             `UPDATE audit_dropped SET seq = 40 WHERE namespace = 'a'`,
+		"another namespace ended": `INSERT INTO audit_dropped VALUES ('c', 1, 'x')`,
+		"another statement":       `UPDATE audit_rotations SET note = replace(note, 'dropped', 'droped')`,
+		"no statement":            `DELETE FROM audit_rotations`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			c := aged(t, dir)
+			if n := drop(t, dir, c, 60*time.Hour); n != 12 {
+				t.Fatalf("%d entries went, want 12", n)
+			}
+			alter(t, dir, statement)
+			r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+			if n, err := r.l.Drop(t.Context(), 36*time.Hour); n != 0 || err == nil {
+				t.Errorf("got %d entries dropped, %v; want none and an error", n, err)
+			}
+			if r.l.Signing().Signed {
+				t.Error("the record is still signed, want an end of the signing")
+			}
+			r.close(t)
+			if rep := check(t, dir); rep.OK {
+				t.Errorf("got a sound record %+v, want a fault", rep)
+			}
+		})
+	}
+}
+
+// An index that hides young entries does not have them dropped.
+func TestDropDespiteAnIndex(t *testing.T) {
+	storetest.SQLite(t)
+	dir := t.TempDir()
+	c := aged(t, dir)
+	alter(t, dir, `CREATE INDEX hides ON audit (position, timestamp) WHERE timestamp < '2031-01-02' OR position = 32; PRAGMA writable_schema = ON;
+		UPDATE sqlite_master SET sql = 'CREATE INDEX hides ON audit (position, timestamp)' WHERE name = 'hides'`)
+	r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+	if n, err := r.l.Drop(t.Context(), 60*time.Hour); n != 0 || err == nil {
+		t.Errorf("got %d entries dropped, %v; want none and an error", n, err)
+	}
+	r.close(t)
+	alter(t, dir, `DROP INDEX hides; DELETE FROM audit WHERE position <= (SELECT max(size) FROM audit_rotations)`)
+	if rep := check(t, dir); rep.OK || rep.Entries != 32 {
+		t.Errorf("got %d entries and faults %v, want 32 and what the server has found", rep.Entries, rep.Faults)
+	}
+}
+
+// A row whose text is that of two rows does not stand for both.
+func TestTwoEndsInOneRow(t *testing.T) {
+	const of = `(SELECT namespace || ' ' || seq || ' ' || hash FROM audit_dropped WHERE namespace = `
+	for gone, statement := range map[string]string{
+		"a": "UPDATE audit_dropped SET namespace = " + of + "'a') || '\n' || namespace WHERE namespace = 'b'",
+		"b": "UPDATE audit_dropped SET hash = hash || '\n' || " + of + "'b') WHERE namespace = 'a'",
+	} {
+		dir := t.TempDir()
+		c := &clock{time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)}
+		for _, ns := range []sandboxmcp.Namespace{"a", "b", "c"} {
+			r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+			r.append(t, ns, 2)
+			r.close(t)
+			c.at = c.at.Add(24 * time.Hour)
+		}
+		if n := drop(t, dir, c, 36*time.Hour); n != 4 {
+			t.Fatalf("%d entries went, want 4", n)
+		}
+		alter(t, dir, statement)
+		alter(t, dir, `DELETE FROM audit_dropped WHERE namespace = '`+gone+`'`)
+		if rep := check(t, dir); rep.OK {
+			t.Errorf("without the row of %s: got a sound record %+v, want a fault", gone, rep)
+		}
+	}
+}

@@ -254,7 +254,8 @@ func TestFindingOfDrop(t *testing.T) {
 	}
 }
 
-// A fault that the dropping of old entries finds is kept as soon as it can be, also if no further entry comes.
+// If dropping old entries finds a fault that cannot be written to its file at once, the server writes it as soon as it
+// can, also if no further entry is added.
 func TestFindingOfDropThatCannotBeKept(t *testing.T) {
 	dir := t.TempDir()
 	filled(t, dir)
@@ -268,5 +269,5 @@ func TestFindingOfDropThatCannotBeKept(t *testing.T) {
 	if err := os.Mkdir(gone, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Until(t, "the statement is there", func() bool { _, err := os.Stat(faultOf(r)); return err == nil })
+	testkit.Until(t, "the fault is written to its file", func() bool { _, err := os.Stat(faultOf(r)); return err == nil })
 }

@@ -86,7 +86,7 @@ func TestLargeRowsAreReportedUnread(t *testing.T) {
 	}
 }
 
-// The server reads no such value into its memory when it signs, and tells.
+// When the server signs, it does not read very large values into its memory. It stops signing and gives the reason.
 func TestServerDoesNotSignLargeRows(t *testing.T) {
 	for name, change := range map[string]string{
 		"a hash":     `UPDATE audit SET hash = ` + bytes17() + ` WHERE position = (SELECT max(position) FROM audit)`,
@@ -97,13 +97,14 @@ func TestServerDoesNotSignLargeRows(t *testing.T) {
 			dir := t.TempDir()
 			filled(t, dir)
 			r := openSealed(t, dir)
-			alter(t, dir, `SELECT 1`) // the triggers are gone
+			alter(t, dir, `SELECT 1`) // removes the triggers that would refuse the change
 			was, e := allocated(), entry("a", 0)
-			// In one transaction: a second later the server signs the entry, and what is changed then only Verify finds.
+			// The entry and the change are one transaction. The server signs the entry a second later, and only Verify
+			// finds a change made after that.
 			if err := r.s.Update(t.Context(), r.l.Op(&e), execute(change)); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Until(t, "the server tells", func() bool { return !r.l.Signing().Signed })
+			testkit.Until(t, "the server stops signing", func() bool { return !r.l.Signing().Signed })
 			if reason := r.l.Signing().Reason; len(reason) > 1000 {
 				t.Errorf("the reason has %d bytes", len(reason))
 			}

@@ -66,10 +66,11 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 	return page, nil
 }
 
-// Each calls each with the request id and the metadata of every entry of a namespace and an action, oldest first. The action
-// is not that of runs. Entries that a server has not signed yet are among them.
-func Each(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, action string, each func(request, metadata string)) error {
-	rows, err := db.QueryContext(ctx, selectMetadata, ns, action)
+// Each calls each with the request id and the metadata of every entry of a namespace with the query's action, from the
+// query's time on, oldest first. It includes entries that are not signed yet. The action may not be that of runs, whose
+// entries have no index. The query's limit has no effect.
+func Each(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(request, metadata string)) error {
+	rows, err := db.QueryContext(ctx, selectMetadata, ns, q.Action, formatTime(q.Since))
 	if err != nil {
 		return fmt.Errorf("read audit entries: %w", err)
 	}

@@ -30,7 +30,7 @@ type places struct {
 	head   string // file with only the newest checkpoint; empty: no file
 	second string // file with all checkpoints, in order; empty: no file
 
-	seen *atomic.Pointer[string] // the note of head that was last compared with the record, or written; nil: nobody asks
+	seen *atomic.Pointer[string] // the note of head that was last compared with the record, or written; nil: it is not remembered
 }
 
 func (p places) none() bool { return p.head == "" && p.second == "" }

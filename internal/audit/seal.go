@@ -188,9 +188,9 @@ type fault struct {
 	since  time.Time
 }
 
-// failed logs why new entries have no checkpoint, and keeps that for [Log.Signing]. Only a fault of the record
-// ends the signing. That is kept outside the database, too; if it cannot be, the loop tries again. failed returns nil if
-// nothing is to be tried again.
+// failed logs why new entries have no checkpoint, and stores the reason for [Log.Signing]. If the record was tampered
+// with, signing ends, and failed also writes the fault to a file outside the database. failed returns nil if that has
+// succeeded. Otherwise it returns an error, and the loop tries again.
 func (s *sealer) failed(err error) error {
 	f := &fault{reason: "the newest entries could not be signed, which is tried again; the server's log has the cause", since: s.now()}
 	if t, ok := errors.AsType[*tamperedError](err); ok {

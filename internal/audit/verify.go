@@ -31,7 +31,7 @@ type Evidence struct {
 	// Schema compares the tables of the database with those that it should have; nil: they are not compared.
 	Schema func(context.Context, store.Querier) ([]store.Difference, error)
 
-	// Grants returns what is wrong with the stored grants; nil: they are not checked.
+	// Grants returns a sentence for each stored grant that was forged, changed or put back; nil: grants are not checked.
 	Grants func(context.Context, store.Querier) ([]string, error)
 }
 
@@ -79,7 +79,7 @@ type verifier struct {
 	findings map[finding]bool // those that were reported
 	unopened bool             // a checkpoint exists, but no key to check it
 	unread   bool             // tables are others, or have too large rows, and were not read to their end
-	grants   []string         // what is wrong with the grants
+	grants   []string         // a sentence for each faulty grant
 	broken   bool             // the entries do not match a checkpoint, so later checkpoints cannot match
 
 	from   int64     // the first position whose entry must have a MAC; 0: not known yet
@@ -462,7 +462,7 @@ const (
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 	kindSchema     = "schema"     // a table, an index or a trigger is not as a server makes it
 	kindFound      = "found"      // a server has found a fault while it ran, of which the database may show nothing
-	kindForged     = "forged"     // a row was not written there by a server with the key
+	kindForged     = "forged"     // an entry or a grant was not written there by a server with the key, or a grant was put back
 )
 
 // placeFirst scans a position and a MAC in front of the columns.

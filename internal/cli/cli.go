@@ -49,7 +49,7 @@ type call struct {
 	screen   io.Writer // stdout itself, to ask for its width
 	outputs  []*output // streams with output of the command or of its program
 	terminal bool      // stdout is a terminal
-	colour   bool
+	color    bool
 	raw      bool // --raw was given
 
 	caught  <-chan struct{} // closed when signals are caught; nil: they are not
@@ -80,8 +80,8 @@ func Own() Process {
 
 // Main runs a command line and returns the exit status. Meanwhile it handles SIGINT,
 // SIGTERM, SIGHUP and SIGPIPE. The first of SIGINT, SIGTERM and SIGHUP cancels the command;
-// a second one ends the process at once. A server reads its settings again on SIGHUP, also if
-// that was ignored at start.
+// a second one ends the process at once. A server instead reads its settings again on SIGHUP, even if
+// SIGHUP was ignored when it started.
 func Main(ctx context.Context, p Process) int {
 	a := &call{App: app.New(p.Env, p.Stdin, p.Stdout, p.Stderr)}
 	a.Backends, a.Objects, a.exits = p.Backends, p.Objects, p.Exits
@@ -95,14 +95,14 @@ func (a *call) main(ctx context.Context, argv []string) int {
 	a.screen = a.Stdout
 	out := &output{Writer: a.Stdout, name: "stdout"}
 	a.Stdout, a.outputs = out, append(a.outputs, out)
-	a.colour = a.terminal && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
+	a.color = a.terminal && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
 	root := a.program(argv) //nolint:contextcheck // cobra hands the context to the commands
 	if len(argv) > 0 {
 		argv = argv[1:]
 	}
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 	found, _, err := root.Find(argv)
-	if err == nil && found.Annotations[reloads] != "" { // also if it was ignored: nohup asks that a hangup ends no server
+	if err == nil && found.Annotations[reloads] != "" { // also if SIGHUP was ignored at start: nohup ignores it so that a hangup does not end the server
 		ends = ends[:2]
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP)

@@ -171,12 +171,12 @@ const (
 	bold  = "1"
 )
 
-// paint colours text on a terminal.
-func (a *call) paint(colour, text string) string {
-	if !a.colour {
+// paint colors text on a terminal.
+func (a *call) paint(color, text string) string {
+	if !a.color {
 		return text
 	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
 // clock formats a time.

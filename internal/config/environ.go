@@ -33,8 +33,8 @@ func Lookup(env []string, name string) string {
 	return ""
 }
 
-// KeyNamespaces returns the namespaces of API keys: those that they name, and the server's own for a key that names
-// none.
+// KeyNamespaces returns the namespaces of the API keys: those that a key names, and the server's own if it names
+// none and is not an operator's.
 func (c *Config) KeyNamespaces() []sandboxmcp.Namespace {
 	var all []sandboxmcp.Namespace
 	for _, k := range c.APIKeys {
@@ -46,8 +46,9 @@ func (c *Config) KeyNamespaces() []sandboxmcp.Namespace {
 	return all
 }
 
-// KeyHolders returns who alone holds a namespace and has several: [sandboxmcp.Caller.Holder] by namespace. With an
-// issuer of tokens nobody does: a token may name any.
+// KeyHolders maps a namespace to the API key that alone may use it, if that key has several namespaces. The key is
+// named as in [sandboxmcp.Caller.Holder]. With an issuer of tokens the map is empty, because a token may name any
+// namespace.
 func (c *Config) KeyHolders() map[sandboxmcp.Namespace]string {
 	keys, holders := map[sandboxmcp.Namespace]int{}, map[sandboxmcp.Namespace]string{}
 	for _, ns := range c.KeyNamespaces() {

@@ -52,7 +52,7 @@ func TestCalls(t *testing.T) {
 			s, err := a.ContainerInspect(ctx, "c1")
 			return s.State.Pid, err
 		}, "GET /containers/c1/json", "", 200, `{"State":{"Pid":4711}}`, 4711},
-		"list":   {func(ctx context.Context, a *Client) (any, error) { return a.ContainerList(ctx, "l=1") }, "GET /containers/json?all=1&filters={\"label\":{\"l=1\":true}}", "", 200, `[{"Id":"c1","Labels":{"l":"1"}}]`, []Listed{{"c1", map[string]string{"l": "1"}}}},
+		"list":   {func(ctx context.Context, a *Client) (any, error) { return a.ContainerList(ctx, "l=1") }, "GET /containers/json?all=1&filters={\"label\":{\"l=1\":true}}", "", 200, `[{"Id":"c1","ImageID":"sha256:1","Labels":{"l":"1"}}]`, []Listed{{"c1", "sha256:1", map[string]string{"l": "1"}}}},
 		"limits": {func(ctx context.Context, a *Client) (any, error) { return a.ContainerLimits(ctx, "c1") }, "GET /containers/c1/stats?one-shot=true&stream=false", "", 200, `{"memory_stats":{"limit":5},"pids_stats":{"limit":18446744073709551615}}`, Limits{5, 1<<64 - 1}},
 		"images": {func(ctx context.Context, a *Client) (any, error) { return a.ImageList(ctx, "l") }, "GET /images/json?filters={\"label\":{\"l\":true}}", "", 200, `[{"Id":"sha256:1","RepoTags":null,"Size":7,"Created":9}]`, []Image{{ID: "sha256:1", Size: 7, Created: 9}}},
 		"image": {func(ctx context.Context, a *Client) (any, error) {

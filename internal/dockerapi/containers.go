@@ -49,7 +49,7 @@ type HostConfig struct {
 	Sysctls        map[string]string `json:",omitempty"`
 	DNS            []netip.Addr      `json:"Dns,omitempty"`
 	LogConfig      LogConfig
-	Init           bool // the engine's own program is process 1; sent also if it is false, because an engine may have another default
+	Init           bool // the engine's init is process 1; also sent if false, because an engine may be configured with another default
 	AutoRemove     bool `json:",omitempty"` // when it ends
 	OomScoreAdj    int  `json:",omitempty"`
 
@@ -132,7 +132,7 @@ func (a *Client) ContainerWait(ctx context.Context, id, until string) (status in
 	return end.StatusCode, err
 }
 
-// State is what an engine tells of a container.
+// State is what an engine reports about a container.
 type State struct {
 	State struct {
 		Pid       int // of its first process; 0: it does not run
@@ -149,8 +149,9 @@ func (a *Client) ContainerInspect(ctx context.Context, id string) (s State, err 
 
 // Listed is a container in a list.
 type Listed struct {
-	ID     string `json:"Id"`
-	Labels map[string]string
+	ID     string            `json:"Id"`
+	Image  string            `json:"ImageID"` // the id of its image
+	Labels map[string]string // its own, and those of its image
 }
 
 // ContainerList returns the containers with a label, also those that do not run. The label is a name, or

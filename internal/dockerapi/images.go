@@ -27,7 +27,7 @@ func (a *Client) ImageList(ctx context.Context, label string) (list []Image, err
 	return list, a.Call(ctx, Request{Method: http.MethodGet, Path: "/images/json", Query: filters(map[string]string{"label": label})}, &list)
 }
 
-// Inspected is what an engine tells of one image.
+// Inspected is what an engine reports about an image.
 type Inspected struct {
 	ID     string `json:"Id"`
 	Config struct {

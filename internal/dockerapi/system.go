@@ -30,7 +30,7 @@ type Info struct {
 	NCPU            int    // processors
 }
 
-// Info returns what the engine tells of itself and its machine.
+// Info returns what the engine reports about itself and its machine.
 func (a *Client) Info(ctx context.Context) (i Info, err error) {
 	return i, a.Call(ctx, Request{Method: http.MethodGet, Path: "/info"}, &i)
 }

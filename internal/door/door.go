@@ -154,7 +154,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		who := Principal(id)
-		if Alone(id) { // everybody is that caller
+		if Alone(id) { // without keys, all clients are this one caller, so the address tells them apart
 			listen.Belongs(r.Context(), who+"\x00"+listen.Client(r.RemoteAddr))
 		} else {
 			listen.Belongs(r.Context(), who)

@@ -97,8 +97,8 @@ func Principal(id sandboxmcp.Identity) string {
 	return id.Actor + "\x00" + strings.Join(names, "\x00")
 }
 
-// Alone reports whether an identity is that of everybody whom the server lets in without a key of the
-// operator or a token. Then there is no other caller.
+// Alone reports whether an identity is the one that all clients without a key or token share. If the server
+// lets such clients in, it has no other caller.
 func Alone(id sandboxmcp.Identity) bool { return id.Actor == Actor }
 
 // identify returns the identity of a request's caller, with the namespace first that the

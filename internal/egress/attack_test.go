@@ -359,15 +359,15 @@ func TestAttackRebinding(t *testing.T) {
 	} {
 		table[name] = [][]string{addrs}
 	}
-	out := newResolver(t, table)
-	b := newBox(t, setup{open: []string{"*.kit.test:" + portText(port)}, resolve: out.at(), ports: []int{int(port)}})
+	out := egress.NewNameServer(t, table)
+	b := newBox(t, setup{open: []string{"*.kit.test:" + portText(port)}, resolve: out.At(), ports: []int{int(port)}})
 	for name := range table {
 		got, err := say(b.proxy(), "GET http://"+name+":"+portText(port)+"/ HTTP/1.1\r\nHost: "+name+":"+portText(port)+"\r\n\r\n")
 		if err != nil || !strings.HasPrefix(got, "HTTP/1.1 403 ") || !strings.Contains(got, "its address is ") {
 			t.Errorf("%s: got %q, %v, want 403 that names the address", name, got, err)
 		}
 		b.wantDenied(name, int(port), "its address is ")
-		if !strings.Contains(strings.Join(out.names(), " "), name) {
+		if !strings.Contains(strings.Join(out.Names(), " "), name) {
 			t.Errorf("%s: the resolver did not hear it", name)
 		}
 	}
@@ -384,8 +384,8 @@ func TestAttackRebinding(t *testing.T) {
 func TestRebindingBetween(t *testing.T) {
 	target := newSite(t, false)
 	port := netip.MustParseAddrPort(target.addr()).Port()
-	out := newResolver(t, map[string][][]string{"flip.kit.test": {{"192.0.2.1"}, {"127.0.0.1"}}})
-	b := newBox(t, setup{open: []string{"flip.kit.test:" + portText(port)}, resolve: out.at()})
+	out := egress.NewNameServer(t, map[string][][]string{"flip.kit.test": {{"192.0.2.1"}, {"127.0.0.1"}}})
+	b := newBox(t, setup{open: []string{"flip.kit.test:" + portText(port)}, resolve: out.At()})
 	for range 3 {
 		_, _ = say(b.proxy(), "GET http://flip.kit.test:"+portText(port)+"/ HTTP/1.1\r\nHost: flip.kit.test:"+portText(port)+"\r\n\r\n")
 	}
@@ -399,9 +399,9 @@ func TestRebindingBetween(t *testing.T) {
 func TestPrivateHosts(t *testing.T) {
 	target := newSite(t, false)
 	port := netip.MustParseAddrPort(target.addr()).Port()
-	out := newResolver(t, map[string][][]string{"db.kit.test": {{"127.0.0.1"}}, "x.db.kit.test": {{"127.0.0.1"}}})
+	out := egress.NewNameServer(t, map[string][][]string{"db.kit.test": {{"127.0.0.1"}}, "x.db.kit.test": {{"127.0.0.1"}}})
 	ask := func(private, name string) string {
-		b := newBox(t, setup{open: []string{"*.kit.test:" + portText(port)}, private: []string{private}, resolve: out.at()})
+		b := newBox(t, setup{open: []string{"*.kit.test:" + portText(port)}, private: []string{private}, resolve: out.At()})
 		got, _ := say(b.proxy(), "GET http://"+name+":"+portText(port)+"/ HTTP/1.1\r\nHost: "+name+":"+portText(port)+"\r\n\r\n")
 		return got[:min(len(got), 12)]
 	}

@@ -38,7 +38,7 @@ func (d *Dialer) SetAllow(allow []string) {
 	d.allow.Store(&all)
 }
 
-// allows reports whether a host:port may have a special address.
+// allows reports whether the operator lets a host:port have a special address, such as a private one.
 func (d *Dialer) allows(address string) bool { return (*d.allow.Load())[strings.ToLower(address)] }
 
 // Check returns the error that DialContext would return for the address of a host:port, and connects to

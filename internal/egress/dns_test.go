@@ -50,8 +50,8 @@ func (b *box) udp(msg []byte) []byte {
 }
 
 func TestDNS(t *testing.T) {
-	out := newResolver(t, map[string][][]string{"api.kit.test": {{"93.184.215.14"}}, "other.kit.test": {{"93.184.215.14"}}})
-	b := newBox(t, setup{open: []string{"api.kit.test", "*.wild.test"}, resolve: out.at()})
+	out := egress.NewNameServer(t, map[string][][]string{"api.kit.test": {{"93.184.215.14"}}, "other.kit.test": {{"93.184.215.14"}}})
+	b := newBox(t, setup{open: []string{"api.kit.test", "*.wild.test"}, resolve: out.At()})
 	const (
 		in      = dnsmessage.ClassINET
 		yes     = dnsmessage.RCodeSuccess
@@ -113,7 +113,7 @@ func TestDNS(t *testing.T) {
 			t.Errorf("%s %v: got %v %q in %+v, want %v %q", c.name, c.typ, m.RCode, got, m, c.code, c.want)
 		}
 	}
-	if heard := out.names(); len(heard) != 0 {
+	if heard := out.Names(); len(heard) != 0 {
 		t.Errorf("the resolver outside heard %v, want nothing", heard)
 	}
 	b.wantDenied("other.kit.test", 0, "not open")
@@ -177,8 +177,8 @@ func TestDNSLookupCountsOnce(t *testing.T) {
 // below a wildcard are open: they are resolved when they are dialled and not
 // before.
 func TestAttackTunnel(t *testing.T) {
-	out := newResolver(t, nil)
-	b := newBox(t, setup{open: []string{"api.kit.test", "*.wild.test"}, resolve: out.at(), caps: egress.Caps{Questions: 1e6, Names: 50}})
+	out := egress.NewNameServer(t, nil)
+	b := newBox(t, setup{open: []string{"api.kit.test", "*.wild.test"}, resolve: out.At(), caps: egress.Caps{Questions: 1e6, Names: 50}})
 	for i := range 300 {
 		data := strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(fmt.Appendf(nil, "secret part %d", i)))
 		for _, typ := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypeTXT, dnsmessage.TypeCNAME, dnsmessage.TypeNS, dnsmessage.TypeMX, dnsmessage.TypeALL} {
@@ -187,7 +187,7 @@ func TestAttackTunnel(t *testing.T) {
 			}
 		}
 	}
-	if heard := out.names(); len(heard) != 0 {
+	if heard := out.Names(); len(heard) != 0 {
 		t.Errorf("the resolver outside heard %d names, such as %s", len(heard), heard[0])
 	}
 	r := b.link.Report(false)

@@ -38,7 +38,7 @@ const (
 // Forwarder is the HTTP proxy of a browser in a sandbox, and the sandbox's only way out. It
 // dials with a [Dialer], so it checks the address of each connection when it is made:
 // redirects, parts of pages, WebSockets and names that change their address included.
-// Tunnels carry only TLS and HTTP. Ports of mail, databases and the like are refused.
+// Tunnels carry only TLS and HTTP. Ports of other protocols, such as mail and databases, are refused; see notWeb.
 //
 // Unlike a [Link] it has no list of hosts: the caller lets the browser reach every public
 // web server. Its methods may be called concurrently.
@@ -122,7 +122,7 @@ func (f *Forwarder) Close() {
 	f.http.CloseIdleConnections()
 }
 
-// Check returns the error that a host:port gets that the browser did not try.
+// Check returns the error that a connection to a host:port would fail with, and connects to nothing.
 func (f *Forwarder) Check(ctx context.Context, address string) error {
 	if err := f.dial.Check(ctx, address); err != nil || f.dial.allows(address) {
 		return err
@@ -158,7 +158,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodConnect:
 		f.tunnel(w, r)
 	case r.URL.Scheme == "http" && r.URL.Host != "" && r.URL.User == nil:
-		if err := webHost(r.URL.Hostname()); err != nil { // net/http would first write it in ASCII
+		if err := webHost(r.URL.Hostname()); err != nil { // before net/http, which would convert a very long host to ASCII
 			f.refuse(w, hostPort(r.URL.Host), err)
 			return
 		}

@@ -91,13 +91,13 @@ func TestForwarderChecksAddresses(t *testing.T) {
 
 // A name that had a public address is checked again at each connection.
 func TestForwarderStopsRebinding(t *testing.T) {
-	r := newResolver(t, map[string][][]string{"rebinds.test": {{"203.0.113.1"}, {"127.0.0.1"}, {"10.0.0.1"}}})
+	r := egress.NewNameServer(t, map[string][][]string{"rebinds.test": {{"203.0.113.1"}, {"127.0.0.1"}, {"10.0.0.1"}}})
 	site := newSite(t, false)
 	_, port, _ := net.SplitHostPort(site.addr())
 	d := egress.NewDialer(time.Second, nil)
 	d.TestOnlyResolver(&net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var n net.Dialer
-		return n.DialContext(ctx, network, r.at().String())
+		return n.DialContext(ctx, network, r.At().String())
 	}})
 	f, dial := forward(t, d)
 	for range 4 {
@@ -105,12 +105,12 @@ func TestForwarderStopsRebinding(t *testing.T) {
 			t.Errorf("got %s, %v; want a refusal", r.Status, f.Failure("rebinds.test:"+port))
 		}
 	}
-	if len(r.names()) < 4 || site.connections() != 0 {
-		t.Errorf("got %q and %d connections; want a question each and no connection", r.names(), site.connections())
+	if len(r.Names()) < 4 || site.connections() != 0 {
+		t.Errorf("got %q and %d connections; want a question each and no connection", r.Names(), site.connections())
 	}
 }
 
-// Servers of mail and databases are not reached: a greeting may be taken for what they understand.
+// The forwarder does not connect to ports of mail servers and databases, which may take text in a TLS greeting for commands.
 func TestForwarderRefusesPortsOfOthers(t *testing.T) {
 	var dialed atomic.Int32
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -129,7 +129,7 @@ func TestForwarderRefusesPortsOfOthers(t *testing.T) {
 		}
 	}
 	if n := dialed.Load(); n != 0 {
-		t.Errorf("got %d questions for the names, want none", n)
+		t.Errorf("got %d DNS questions, want none", n)
 	}
 	if err := f.Check(t.Context(), "mail.test:25"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBlockedAddress {
 		t.Errorf("Check: got %v, want blocked_address", err)
@@ -138,7 +138,7 @@ func TestForwarderRefusesPortsOfOthers(t *testing.T) {
 		before := dialed.Load()
 		ask(t, dial(), "CONNECT "+host+" HTTP/1.1\r\nHost: "+host)
 		if dialed.Load() == before {
-			t.Errorf("%s: got no question for the name, want that it is asked", host)
+			t.Errorf("%s: got no DNS question, want one", host)
 		}
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Bounds of what the name servers of a host may answer. Each address costs the resolver several system
-// calls, and the dialer a few more, so that one answer of 64 KiB takes 80 ms of CPU time.
+// Bounds on the answers of name servers, which the owner of a name controls. Each address costs the resolver several
+// system calls, and the dialer a few more, so an answer of 64 KiB takes 80 ms of CPU time.
 const (
-	maxAnswer = 4 << 10 // bytes of an answer: some 250 addresses
-	maxTries  = 32      // addresses that one connection tries
+	maxAnswer = 4 << 10 // bytes of an answer by TCP: some 250 addresses
+	maxTries  = 32      // addresses of a name that the dialer tries
 )
 
 var (
@@ -23,7 +23,8 @@ var (
 	errTries  = errors.New("the name has too many addresses")
 )
 
-// newResolver returns the machine's resolver. It asks the DNS server at that address; "": those of the machine.
+// newResolver returns a resolver that asks the DNS server at an address, or, if server is "", the DNS servers of the
+// machine. It bounds answers and charges them to the sandbox of the context; see withEffort.
 func newResolver(server string) *net.Resolver {
 	return &net.Resolver{PreferGo: server != "", Dial: func(ctx context.Context, network, at string) (net.Conn, error) { //nolint:forbidigo // a field, and it has a context
 		if server != "" {
@@ -35,7 +36,7 @@ func newResolver(server string) *net.Resolver {
 			return nil, err
 		}
 		effort, _ := ctx.Value(effortKey{}).(*backend.Effort)
-		if u, ok := c.(*net.UDPConn); ok { // the resolver knows a datagram socket by its methods
+		if u, ok := c.(*net.UDPConn); ok { // it must stay a net.PacketConn: by that the resolver sees that it sends datagrams
 			return &datagrams{u, effort}, nil
 		}
 		return &answers{c, effort, maxAnswer}, nil
@@ -49,12 +50,13 @@ func withEffort(ctx context.Context, e *backend.Effort) context.Context {
 	return context.WithValue(ctx, effortKey{}, e)
 }
 
-// charge takes the cost of an answer of n bytes from the sandbox's share.
+// charge takes the cost of an answer of n bytes from the sandbox's share. It does not wait: the next connection of the
+// sandbox does.
 func charge(e *backend.Effort, n int) {
-	e.Spend(time.Duration(n) * backend.CostAnswerByte) // the next connection of the sandbox rests for it
+	e.Spend(time.Duration(n) * backend.CostAnswerByte)
 }
 
-// datagrams is a connection to a DNS server by UDP.
+// datagrams is a connection to a DNS server by UDP. It charges what it reads.
 type datagrams struct {
 	*net.UDPConn
 
@@ -67,7 +69,7 @@ func (c *datagrams) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answers is a connection to a DNS server by TCP, for one answer.
+// answers is a connection to a DNS server by TCP. It charges what it reads, and fails after maxAnswer bytes.
 type answers struct {
 	net.Conn
 
@@ -85,9 +87,9 @@ func (c *answers) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// dialFew connects to an address as n does, but tries at most maxTries addresses of a name. judge says why one
-// of them is refused, or returns nil. It gets the address that the socket connects to, after name resolution.
-// DNS rebinding therefore cannot pass it.
+// dialFew connects to an address as n does, but tries at most maxTries addresses of a name. judge returns an error for
+// an address that is refused. It is called after name resolution with the address that the socket is about to connect
+// to, so DNS rebinding cannot evade it.
 func dialFew(ctx context.Context, n net.Dialer, address string, judge func(to string) error) (net.Conn, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

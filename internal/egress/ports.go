@@ -6,8 +6,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// notWeb has ports of protocols that a text in a TLS greeting or an HTTP request can be taken for, or whose servers
-// answer one: the bad ports of the fetch standard, which browsers block, and those of file servers and databases.
+// notWeb has ports whose servers may take text in a TLS greeting or an HTTP request for commands of their protocol. These
+// are the bad ports of the Fetch standard, which browsers block, and those of file servers and databases.
 var notWeb = map[uint16]bool{ //nolint:gochecknoglobals // a table
 	0: true, 1: true, 7: true, 9: true, 11: true, 13: true, 15: true, 17: true, 19: true, 20: true, 21: true, 22: true, 23: true,
 	25: true, 37: true, 42: true, 43: true, 53: true, 69: true, 77: true, 79: true, 87: true, 95: true, 101: true, 102: true,
@@ -27,6 +27,6 @@ func webPort(port string) error {
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil && !notWeb[uint16(n)] {
 		return nil
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeBlockedAddress, "port %s is not one of web servers", sandboxmcp.Quote(port)).
-		WithHint("the operator may list HOST:PORT in web_allow_hosts")
+	return sandboxmcp.Errorf(sandboxmcp.CodeBlockedAddress, "port %s is not used by web servers", sandboxmcp.Quote(port)).
+		WithHint("the operator can allow it: list HOST:PORT in web_allow_hosts")
 }

@@ -5,15 +5,15 @@ import (
 	"net/http"
 )
 
-// MaxHost is the most bytes that the host of a URL may have before it is written in ASCII, which takes quadratic
-// time: a name has 253 bytes then, and at most four times as many before.
+// MaxHost is the most bytes that the host of a URL may have. Longer hosts are refused before they are converted to ASCII,
+// which takes quadratic time. In ASCII a name has at most 253 bytes, and in UTF-8 at most four times as many.
 const MaxHost = 4 * 253
 
 // ErrHost is the reason for refusing a URL whose host is too long.
 var ErrHost = errors.New("its host is neither a name nor an address")
 
-// Redirecting returns a transport that fails with [ErrHost] if an answer leads to a URL whose host has more than
-// [MaxHost] bytes. An [http.Client] writes such a host in ASCII before it calls CheckRedirect.
+// Redirecting returns a transport that fails with [ErrHost] if an answer redirects to a URL whose host has more than
+// [MaxHost] bytes. CheckRedirect of an [http.Client] would be too late: the client converts the host to ASCII before.
 func Redirecting(t http.RoundTripper) http.RoundTripper { return redirecting{t} }
 
 type redirecting struct{ http.RoundTripper }

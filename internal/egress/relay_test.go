@@ -414,7 +414,7 @@ func TestWeak(t *testing.T) {
 	if w := egress.New(egress.Config{}).Weak(); len(w) != 0 {
 		t.Errorf("got %v, want nothing", w)
 	}
-	w := egress.New(egress.Config{Resolve: mapping(t, "a.kit.test=127.0.0.1:1"), DNS: newResolver(t, nil).at()}).Weak()
+	w := egress.New(egress.Config{Resolve: mapping(t, "a.kit.test=127.0.0.1:1"), DNS: egress.NewNameServer(t, nil).At()}).Weak()
 	if len(w) != 2 || !strings.Contains(w[0], "tests") || !strings.Contains(w[1], "tests") {
 		t.Errorf("got %v, want two sentences", w)
 	}

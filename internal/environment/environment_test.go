@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -175,6 +177,56 @@ func TestOnlyWheels(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.dir, ".new-*")); left != nil {
 		t.Errorf("left behind: got %v, want nothing", left)
+	}
+}
+
+// TestNothingIsBuilt: a package whose URL the metadata of another one names may be a source, and pip would build it.
+func TestNothingIsBuilt(t *testing.T) {
+	b := newBench(t)
+	top := t.TempDir()
+	src, ran := filepath.Join(top, "pear-1.0"), filepath.Join(top, "ran")
+	if err := os.Mkdir(src, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = \"build\"\nbackend-path = [\".\"]\n",
+		"build.py":       "open(" + strconv.Quote(ran) + ", 'w')\n",
+	} {
+		if err := os.WriteFile(filepath.Join(src, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), "tar", "-czf", src+".tar.gz", "-C", top, "pear-1.0").CombinedOutput(); err != nil {
+		t.Fatalf("tar: got %s, %v; want no error", out, err)
+	}
+	for i, from := range []string{"file://" + src + ".tar.gz", "file://" + src, "git+file://" + src} {
+		name := "plum" + strconv.Itoa(i)
+		wheel(t, b.index, name, "1.0", []string{"pear @ " + from}, map[string]string{name + ".py": ""})
+		b.order.Recipe.Packages = []string{name}
+		if _, err := b.library.Install(t.Context(), b.order); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInstallFailed {
+			t.Errorf("%s: got %v, want %s", from, err, sandboxmcp.CodeInstallFailed)
+		}
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the build of a package was run, want no code of a package run")
+	}
+}
+
+// TestStartupFilesAreNotInASet: what Python would execute in every program is left out.
+func TestStartupFilesAreNotInASet(t *testing.T) {
+	b := newBench(t)
+	wheel(t, b.index, "pear", "1.0", nil, map[string]string{
+		"pear.py": "", "pear.pth": "import os\n", "sitecustomize.py": "", "usercustomize/__init__.py": "", "pear-1.0.data/data/apport_python_hook.py": "", "json.py": "",
+	})
+	b.order.Recipe.Packages = []string{"pear"}
+	site := filepath.Join(b.install(t).Set.Dir, "site-packages")
+	var got []string
+	all, err := os.ReadDir(site)
+	for _, e := range all {
+		got = append(got, e.Name())
+	}
+	if want := []string{"__pycache__", "pear-1.0.dist-info", "pear.py"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q %v, want %q", got, err, want)
 	}
 }
 

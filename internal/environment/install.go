@@ -130,7 +130,7 @@ func (l *Library) build(ctx context.Context, o Order, pins []pin, stage string) 
 	if err = p.install(ctx, fetched, r.Lock, site); err != nil {
 		return Report{}, failed(ctx, err)
 	}
-	if err = RemoveTree(filepath.Join(site, "bin")); err != nil { // command line programs, which are not in PATH
+	if err = removeUnseen(site, p.library); err != nil {
 		return Report{}, broken(err)
 	}
 	o.Say("compiling")
@@ -144,6 +144,30 @@ func (l *Library) build(ctx context.Context, o Order, pins []pin, stage string) 
 		return Report{}, broken(err)
 	}
 	return r, nil
+}
+
+// startup matches files that Python executes at the start of programs that see a set, whatever they import.
+var startup = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)^(?:.*\.pth|(?:sitecustomize|usercustomize|apport_python_hook)(?:\..*)?)$`)
+})
+
+// removeUnseen removes what no program is to see of a set: command line programs, which are not in PATH, and what
+// would be executed in programs that import nothing of it. An interpreter that a program starts looks for modules in
+// sets before its own library.
+func removeUnseen(site string, library []string) error {
+	all, err := os.ReadDir(site)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		module, _, _ := strings.Cut(e.Name(), ".")
+		if e.Name() == "bin" || slices.Contains(library, module) || startup().MatchString(e.Name()) {
+			if err := RemoveTree(filepath.Join(site, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // wheelsIn hashes the wheels in a directory. It fails if there is any other file.

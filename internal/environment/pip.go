@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,26 +23,32 @@ type pip struct {
 	version string
 	python  Python
 	built   Built
+	library []string // modules of the interpreter's own; from Python 3.10 on
 	env     []string
 	dir     string // its working directory: private, so that it can import no foreign module
 }
 
 const aboutProbe = `import json, sys, sysconfig
-print(json.dumps([sys.implementation.name, "%d.%d.%d" % sys.version_info[:3], sysconfig.get_config_var("SOABI") or "", sysconfig.get_platform()]))`
+print(json.dumps([sys.implementation.name, "%d.%d.%d" % sys.version_info[:3], sysconfig.get_config_var("SOABI") or "", sysconfig.get_platform(),
+    *getattr(sys, "stdlib_module_names", [])]))`
 
 // findPip asks the interpreter for its version and finds its pip. If it has none, findPip
 // looks in PATH for a pip of another interpreter that can install for it.
 func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	p := &pip{python: o.Python, env: environ(o.Env), dir: dir}
 	out, err := p.capture(ctx, o.Python.Path, "-I", "-c", aboutProbe)
-	var about [4]string
+	var about []string
 	if err == nil {
 		err = json.Unmarshal(out, &about)
+	}
+	if err == nil && len(about) < 4 {
+		err = errors.New("it does not describe itself")
 	}
 	if err != nil {
 		return nil, failed(ctx, fmt.Errorf("ask %s: %w", o.Python.Path, err))
 	}
 	p.python.Version = about[1]
+	p.library = about[4:]
 	p.built = Built{Tag: p.python.Tag(), Version: about[1], ABI: about[2], Platform: about[3]}
 	tried := [][]string{{o.Python.Path, "-m", "pip"}}
 	for _, dir := range filepath.SplitList(lookup(o.Env, "PATH")) {
@@ -54,8 +61,10 @@ func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	for _, argv := range tried {
 		// A pip before 22.3 does not know --python and fails here.
 		out, err := p.capture(ctx, append(argv, "--version")...)
-		if m := pipVersion().FindSubmatch(out); err == nil && m != nil {
-			p.argv, p.version = argv, string(m[1])
+		m := pipVersion().FindSubmatch(out)
+		own := len(argv) > 1 && argv[1] == "-m"
+		if runner := runnerOf(m, own); err == nil && m != nil && (own || isFile(runner) && !plainfile.LeadsInto(o.Avoid, runner)) {
+			p.argv, p.version = []string{o.Python.Path, "-c", guarded, runner}, string(m[1])
 			return p, nil
 		}
 		if ctx.Err() != nil {
@@ -69,7 +78,44 @@ func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	return nil, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the interpreter %s has no pip", o.Python.Path).WithHint(hint)
 }
 
-var pipVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^pip (\d+(?:\.\d+)*)`) })
+var pipVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^pip (\d+(?:\.\d+)*)\S* from (.+) \(python`) })
+
+// runnerOf returns the program by which pip runs in another interpreter than its own, from what pipVersion has
+// matched. It is empty if pip is one of this interpreter.
+func runnerOf(m [][]byte, own bool) string {
+	if own || m == nil {
+		return ""
+	}
+	return filepath.Join(string(m[2]), "__pip-runner__.py")
+}
+
+// guarded is a program that runs pip and refuses to start other programs. pip starts them to build a package, or to
+// fetch it from a repository. --only-binary does not keep it from that if the metadata of another package names the
+// URL of a source. Its first argument is empty, or what runnerOf returns. The user's settings may name the program
+// keyring for passwords.
+const guarded = `import os, runpy, sys
+
+STARTS = "subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.startfile"
+
+
+def start_nothing(event, args):
+    if event in STARTS and os.path.basename(str(args[0] if args else "")) != "keyring":
+        raise PermissionError("a package that has to be built is not installed")
+
+
+sys.addaudithook(start_nothing)
+runner = sys.argv.pop(1)
+sys.argv[0] = "pip"
+if runner:
+    runpy.run_path(runner, run_name="__main__")
+else:
+    runpy.run_module("pip", run_name="__main__", alter_sys=True)
+`
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && filepath.IsAbs(path) && info.Mode().IsRegular()
+}
 
 func isProgram(path string) bool {
 	info, err := os.Stat(path)

@@ -25,8 +25,12 @@ func (g *Gate[S]) decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.
 	}
 	var a approval[S]
 	var n *sandboxmcp.AccessGrant
-	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
-		a, n, err = g.answer(ctx, tx, c, d)
+	asked, err := g.askedFor(ctx, d.ID)
+	if err != nil {
+		return sandboxmcp.Approval{}, nil, err
+	}
+	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		a, n, err = g.answer(ctx, tx, c, d, asked)
 		return err
 	})
 	if errors.Is(err, errChecked) {
@@ -41,8 +45,8 @@ func (g *Gate[S]) decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.
 // errChecked undoes the transaction of a decision that was only checked.
 var errChecked = errors.New("only checked")
 
-// answer answers a question in a transaction.
-func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (approval[S], *sandboxmcp.AccessGrant, error) {
+// answer answers a question in a transaction. asked is the SHA-256 of the question in the record.
+func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sandboxmcp.AccessDecision, asked string) (approval[S], *sandboxmcp.AccessGrant, error) {
 	a, err := g.scanApproval(tx.QueryRowContext(ctx, selectApprovalOf, d.ID, c.Namespace, c.Namespace))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && a.state == foreign {
 		return a, nil, g.unknown(d.ID)
@@ -52,8 +56,7 @@ func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d
 	}
 	now := g.now()
 	if a.state != whole || d.SHA256 != "" && d.SHA256 != a.info.SHA256 {
-		return a, nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "approval %s is not what was shown, so nothing is opened", sandboxmcp.Quote(d.ID)).
-			WithHint("read it again: " + g.kind.command("list"))
+		return a, nil, g.notShown(d.ID)
 	}
 	switch {
 	case a.info.Status == sandboxmcp.ApprovalPending && now.Before(a.info.ExpiresAt):
@@ -74,6 +77,9 @@ func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d
 	if d.Deny {
 		by = sandboxmcp.ApprovalDenied
 	} else {
+		if asked != a.info.SHA256 {
+			return a, nil, g.notShown(d.ID)
+		}
 		made, err := g.grantFor(c, d, a, now)
 		if err != nil {
 			return a, nil, err
@@ -102,6 +108,11 @@ func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d
 	}
 	a.info.Status = by
 	return a, n, nil
+}
+
+func (g *Gate[S]) notShown(id string) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "approval %s is not what was shown, so nothing is opened", sandboxmcp.Quote(id)).
+		WithHint("read it again: " + g.kind.command("list"))
 }
 
 // grantFor makes the grant that a decision asks for as the answer to a question.

@@ -58,7 +58,7 @@ type Config[S Subject[S]] struct {
 	Kind      Kind[S]
 	Store     *store.Store
 	Audit     *audit.Log
-	Key       func(purpose string) ([]byte, error) // derives a secret from the signing key, for the MACs of grants; nil: there are no grants
+	Key       func(purpose string) ([]byte, error) // derives a secret from the signing key, for the MACs of grants; nil: no grant can be made or used
 	Operator  []S                                  // subjects that the settings open
 	Approvals bool                                 // persons may open subjects; false: only those of Operator are open
 	Now       func() time.Time                     // nil: the machine's clock

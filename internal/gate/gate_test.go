@@ -554,7 +554,7 @@ func TestParseDomain(t *testing.T) {
 }
 
 // recordIn is the audit record of a store, without a signer.
-// secret derives the key of grants that all gates of a test share.
+// secret is a Config.Key that all gates of a test share.
 func secret(purpose string) ([]byte, error) { return []byte("a secret for " + purpose), nil }
 
 func recordIn(s *store.Store, now func() time.Time) *audit.Log {

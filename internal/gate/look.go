@@ -89,7 +89,8 @@ func (g *Gate[S]) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]gr
 	return all, nil
 }
 
-// judge returns the grants of this kind among rows that were not revoked. The others are logged.
+// judge returns the grants of this kind whose rows are in force. It logs the rows that are forged, put back, or made by a
+// release without MACs, and skips those of other kinds.
 func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (all []grant[S], err error) {
 	seen := ended{}
 	var lapsed []string
@@ -121,7 +122,7 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 	return all, nil
 }
 
-// read returns the grant of a row.
+// read decodes a row. state says whether the row is a grant of this kind with a right MAC.
 func (g *Gate[S]) read(r stored) (n grant[S], state reading) {
 	n.row = r
 	n.info = sandboxmcp.AccessGrant{
@@ -148,7 +149,7 @@ func (g *Gate[S]) read(r stored) (n grant[S], state reading) {
 	return n, state
 }
 
-// first returns the first grant that a statement selects, or nil if there is none.
+// first returns the first grant in force among the rows that a statement selects, or nil if there is none.
 func (g *Gate[S]) first(ctx context.Context, db store.Querier, query string, args ...any) (*sandboxmcp.AccessGrant, error) {
 	rows, err := selectRows(ctx, db, query, args...)
 	if err != nil {

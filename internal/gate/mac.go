@@ -18,11 +18,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// A grant has a MAC over its row, so that a writer of the database cannot make or change one. Such a writer can
-// still put back a row as it was before. So the record is asked, too: its entries name the grants that were revoked,
-// and the runs that have used grants for one run.
+// A grant has a MAC over its row, so that a writer of the database without the signing key cannot make or change one.
+// Such a writer can still put back an earlier copy of a row. So the gate also reads the audit record: its entries name
+// the grants that were revoked, and the run that has used a grant for one run.
 
-// grantPurpose is the purpose of the secret that makes the MACs of grants.
+// grantPurpose is the purpose for which the secret of the MACs is derived from the signing key.
 const grantPurpose = "sandboxmcp grants 1"
 
 // seals makes and checks the MACs of grants.
@@ -52,13 +52,13 @@ func (s seals) of(r *stored) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// fits reports whether a row has its MAC. Without the key none has.
+// fits reports whether the MAC of a row is right. Without the key it returns false.
 func (s seals) fits(r *stored) bool {
 	want, err := s.of(r)
 	return err == nil && hmac.Equal([]byte(want), []byte(r.mac.String))
 }
 
-// stored is a row of grants as the database has it. Only rows that were not revoked are read.
+// stored is a row of table grants. Only rows that are not marked as revoked are read.
 type stored struct {
 	id, namespace, subject, digest, scope, session, request, approval, actor, granted, expires string
 
@@ -69,25 +69,25 @@ func (r *stored) scan(row interface{ Scan(dest ...any) error }) error {
 	return row.Scan(&r.id, &r.namespace, &r.subject, &r.digest, &r.scope, &r.session, &r.request, &r.approval, &r.actor, &r.granted, &r.expires, &r.mac)
 }
 
-// values returns the columns before the MAC, which are those that it covers. The last one, revoked_at, is empty in
-// each row with a MAC.
+// values returns the columns before the MAC, in the order of insertGrant. The MAC covers all of them. The last one is
+// revoked_at, which is empty in each row with a MAC.
 func (r *stored) values() []any {
 	return []any{r.id, r.namespace, r.subject, r.digest, r.scope, r.session, r.request, r.approval, r.actor, r.granted, r.expires, ""}
 }
 
-// ending is what the record says about a grant that was revoked or used.
+// ending is what the audit record says about a grant that was revoked or used.
 type ending struct {
 	revoked bool
 	request string // the run that has used it
 }
 
-// fits reports whether a row is as the record says.
+// fits reports whether a row agrees with the audit record: the grant was not revoked, and the same run has used it.
 func (e ending) fits(r *stored) bool { return !e.revoked && r.request == e.request }
 
-// endings returns the grants of a namespace that were revoked or used, by their ids.
+// endings reads from the audit record which grants of a namespace were revoked or used. The keys are their ids.
 func endings(ctx context.Context, db store.Querier, ns string) (map[string]ending, error) {
 	all := map[string]ending{}
-	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), actionApproval, func(request, metadata string) {
+	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), sandboxmcp.AuditQuery{Action: actionApproval}, func(request, metadata string) {
 		var m struct {
 			Used    string   `json:"grant_id"`
 			Revoked []string `json:"grant_ids"`
@@ -105,10 +105,10 @@ func endings(ctx context.Context, db store.Querier, ns string) (map[string]endin
 	return all, err
 }
 
-// ended has the endings of the namespaces that were looked up in it.
+// ended caches the endings of namespaces, each read once.
 type ended map[string]map[string]ending
 
-// fits reports whether a row is as the record says.
+// fits reports whether a row agrees with the audit record, which it reads if the row is the first of its namespace.
 func (e ended) fits(ctx context.Context, db store.Querier, r *stored) (bool, error) {
 	of, known := e[r.namespace]
 	if !known {
@@ -122,7 +122,36 @@ func (e ended) fits(ctx context.Context, db store.Querier, r *stored) (bool, err
 	return !known || end.fits(r), nil
 }
 
-// selectRows reads rows of grants that were not revoked.
+// askedFor returns the SHA-256 of a question as the record has it, or "" if the record has none or several. A person
+// may name a question by its id alone, and a writer of the database can change its row. The caller compares the SHA-256
+// with the row that it opens.
+func (g *Gate[S]) askedFor(ctx context.Context, id string) (sum string, err error) {
+	a, err := g.find(ctx, id)
+	if err != nil {
+		return "", nil //nolint:nilerr // the transaction of the decision finds the same, and says so
+	}
+	several := false
+	err = audit.Each(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(_, metadata string) {
+		var m struct {
+			ID     string `json:"approval_id"`
+			SHA256 string `json:"sha256"`
+		}
+		if json.Unmarshal([]byte(metadata), &m) != nil || m.ID != id {
+			return
+		}
+		several = several || sum != "" && sum != m.SHA256
+		sum = m.SHA256
+	})
+	if err != nil {
+		return "", g.unreadable(err)
+	}
+	if several {
+		return "", nil
+	}
+	return sum, nil
+}
+
+// selectRows returns the rows that a statement selects. It selects grantColumns, of rows that are not marked as revoked.
 func selectRows(ctx context.Context, db store.Querier, query string, args ...any) (all []stored, err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -139,7 +168,7 @@ func selectRows(ctx context.Context, db store.Querier, query string, args ...any
 	return all, rows.Err()
 }
 
-// Reasons why a row is no grant.
+// Reasons why a row of table grants is not in force.
 const (
 	reasonForged = "grant %.100q of namespace %.100q was not made by a server with the signing key, or was changed since"
 	reasonBack   = "grant %.100q of namespace %.100q was revoked or used, and was put back as it was before"
@@ -147,7 +176,8 @@ const (
 
 func reasonOf(reason string, r *stored) string { return fmt.Sprintf(reason, r.id, r.namespace) }
 
-// Faults returns what is wrong with the stored grants of all kinds. derive is that of [Config.Key].
+// Faults returns a sentence for each stored grant of any kind that was forged, changed, or put back after it was revoked
+// or used. derive is as in [Config.Key].
 func Faults(ctx context.Context, db store.Querier, derive func(purpose string) ([]byte, error)) (faults []string, err error) {
 	all, err := selectRows(ctx, db, selectGrants, "", "", "")
 	if err != nil {
@@ -157,7 +187,7 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	for n := range all {
 		r := &all[n]
 		if !r.mac.Valid {
-			continue // it is of a release without MACs
+			continue // a release without MACs made it; it is not in force, and not forged
 		}
 		if !s.fits(r) {
 			faults = append(faults, reasonOf(reasonForged, r))
@@ -174,7 +204,7 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	return faults, nil
 }
 
-// told logs each grant that is not in force once.
+// told logs the grants that are not in force, each once.
 type told struct {
 	log *slog.Logger
 
@@ -182,10 +212,10 @@ type told struct {
 	ids map[string]bool
 }
 
-// maxTold bounds the grants that are logged.
+// maxTold bounds how many grants are logged.
 const maxTold = 1000
 
-// new reports whether a grant was not logged yet.
+// new reports whether a grant has to be logged, and remembers that it was.
 func (t *told) new(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,14 +229,15 @@ func (t *told) new(id string) bool {
 	return true
 }
 
-// fault logs a row that is no grant.
+// fault logs a row that is not in force, with one of the reasons above.
 func (t *told) fault(reason string, r *stored) {
 	if t.new(r.id) {
 		t.log.Error("a grant in the database opens nothing", "reason", reasonOf(reason, r))
 	}
 }
 
-// lapsed logs the grants of a release without MACs in one line. open is the command that opens one of them again.
+// lapsed logs the ids of grants that a release without MACs has made, in one line. open is an example: the command that
+// opens the subject of one of them again.
 func (t *told) lapsed(all []string, open string) {
 	fresh := 0
 	for _, id := range all {

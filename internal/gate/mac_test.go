@@ -26,7 +26,7 @@ func digestOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// other is a gate of another server with the same database, and what it has logged.
+// other is the gate of another server with the same database, with the log of that server.
 func (b *bed) other(key func(string) ([]byte, error)) (*bed, *bytes.Buffer) {
 	b.t.Helper()
 	var log bytes.Buffer
@@ -38,7 +38,7 @@ func (b *bed) other(key func(string) ([]byte, error)) (*bed, *bytes.Buffer) {
 	return o, &log
 }
 
-// faults returns what is wrong with the grants.
+// faults returns what gate.Faults finds wrong with the stored grants.
 func (b *bed) faults() string {
 	b.t.Helper()
 	all, err := gate.Faults(b.t.Context(), b.store.DB(), secret)
@@ -48,7 +48,7 @@ func (b *bed) faults() string {
 	return strings.Join(all, "\n")
 }
 
-// tamper changes the tables as a writer of the database without the key does.
+// tamper executes statements as a writer of the database without the signing key could.
 func (b *bed) tamper(statements string) {
 	b.t.Helper()
 	drop := `DROP TRIGGER IF EXISTS grants_made; DROP TRIGGER IF EXISTS grants_changed; `
@@ -78,7 +78,7 @@ func TestAForgedGrantOpensNothing(t *testing.T) {
 		"for each session":  {`UPDATE grants SET scope = 'always', expires_at = '' WHERE scope = 'session'`, one, "session.example.com"},
 		"another session":   {`UPDATE grants SET session_id = 'b' WHERE scope = 'session'`, gate.Who{Namespace: "default", RequestID: "r1", SessionID: "b"}, "session.example.com"},
 		"a later end":       {`UPDATE grants SET expires_at = '2099-01-01T00:00:00.000000000Z' WHERE scope = 'session'`, gate.Who{Namespace: "default", RequestID: "r1", SessionID: "a"}, "session.example.com"},
-		"another beginning": {`UPDATE grants SET granted_at = '2031-02-03T04:05:05.000000000Z' WHERE scope = 'session'`, gate.Who{Namespace: "default", RequestID: "r1", SessionID: "a"}, "session.example.com"},
+		"another time":      {`UPDATE grants SET granted_at = '2031-02-03T04:05:05.000000000Z' WHERE scope = 'session'`, gate.Who{Namespace: "default", RequestID: "r1", SessionID: "a"}, "session.example.com"},
 		"another person":    {`UPDATE grants SET actor = 'somebody'`, one, "api.example.com"},
 		"another question":  {`UPDATE grants SET approval_id = 'apr_1'`, one, "api.example.com"},
 	} {
@@ -110,7 +110,7 @@ func TestAForgedGrantOpensNothing(t *testing.T) {
 	}
 }
 
-// TestARevokedGrantStaysRevoked: neither a cleared time nor the row as it was before opens a subject again.
+// TestARevokedGrantStaysRevoked: neither clearing revoked_at nor putting back a copy of the row opens the subject again.
 func TestARevokedGrantStaysRevoked(t *testing.T) {
 	b := open(t)
 	domain := sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}}
@@ -156,8 +156,8 @@ func TestAUsedGrantStaysUsed(t *testing.T) {
 	}
 }
 
-// TestServersShareTheKey: servers with the same signing key accept each other's grants, others do not, and one without the
-// key makes none.
+// TestServersShareTheKey: servers with the same signing key accept each other's grants. A server with another key does not
+// accept them. A server without a key makes no grants and accepts none.
 func TestServersShareTheKey(t *testing.T) {
 	b := open(t)
 	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
@@ -183,8 +183,8 @@ func TestServersShareTheKey(t *testing.T) {
 	}
 }
 
-// TestGrantsOfAnOlderReleaseLapse: they open nothing, one line of the log says so, a model may ask again, and a person can
-// open the subject again or revoke the grant.
+// TestGrantsOfAnOlderReleaseLapse: grants without a MAC open nothing, and one line of the log says so. A model may ask
+// again, and a person can open the subject again or revoke the grant.
 func TestGrantsOfAnOlderReleaseLapse(t *testing.T) {
 	b := open(t)
 	who := sandboxmcp.Caller{Namespace: "default", Actor: "cli"}
@@ -218,7 +218,7 @@ func TestGrantsOfAnOlderReleaseLapse(t *testing.T) {
 	}
 }
 
-// TestOlderServersAreRefused: a server of a release without MACs makes, uses and revokes no grant.
+// TestOlderServersAreRefused: the database refuses grants, uses and revocations of a server whose release has no MACs.
 func TestOlderServersAreRefused(t *testing.T) {
 	b := open(t)
 	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
@@ -240,7 +240,7 @@ func TestOlderServersAreRefused(t *testing.T) {
 	}
 }
 
-// TestStoredGrantsKeepTheirForm: a grant that was stored with its MAC stays in force in later releases.
+// TestStoredGrantsKeepTheirForm: a fixed row with a fixed MAC is in force, so later releases accept the grants of this one.
 func TestStoredGrantsKeepTheirForm(t *testing.T) {
 	b := open(t)
 	const text, sum, mac = `{"domain":"api.example.com","kind":"egress","namespace":"default"}`, "970079dc080e0a4792c9e95aa57d7190d58315783d7b23f2aaa57dc241487b85", "fb571f89b4ea4354d689de48490b44990f33a8635c88f3d4d83f2f573cde3d47"
@@ -251,7 +251,8 @@ func TestStoredGrantsKeepTheirForm(t *testing.T) {
 	}
 }
 
-// TestRevocationWithALoweredVersion: a revocation holds in every server, also if somebody has lowered the version of the tables.
+// TestRevocationWithALoweredVersion: a revocation takes effect in every server, even if a writer of the database has lowered
+// the version of the tables before.
 func TestRevocationWithALoweredVersion(t *testing.T) {
 	b := open(t)
 	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: b.dir}))
@@ -275,4 +276,31 @@ func TestRevocationWithALoweredVersion(t *testing.T) {
 		t.Error("the server that has revoked it: got it open, want it closed")
 	}
 	testkit.Until(t, "closed in the other server", func() bool { return !second.lets(one, "api.example.com") })
+}
+
+// TestAChangedQuestionIsNotAnswered: a person who names a question by its id grants what a server has asked, and not what a
+// writer of the database has put in its place.
+func TestAChangedQuestionIsNotAnswered(t *testing.T) {
+	b := open(t)
+	subject := func(ns, domain string) (text, digest string) {
+		text = `{"domain":"` + domain + `","kind":"egress","namespace":"` + ns + `"}`
+		return text, digestOf(text)
+	}
+	everyone := sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "cli"}
+	for name, to := range map[string][2]string{"another domain": {"default", "evil.example"}, "another namespace": {"other", "api.example.com"}} {
+		asked := b.ask("api.example.com")
+		text, digest := subject(to[0], to[1])
+		b.tamper(`UPDATE approvals SET namespace = '` + to[0] + `', subject = '` + text + `', digest = '` + digest + `' WHERE id = '` + asked.ID + `'`)
+		if _, n, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: asked.ID}); n != nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
+			t.Errorf("%s: got the grant %+v and %v, want none and access_denied", name, n, err)
+		}
+		if _, _, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: asked.ID, Deny: true}); err != nil {
+			t.Errorf("%s: denied: got %v, want no error", name, err)
+		}
+	}
+	asked := b.ask("www.example.com")
+	b.tamper(`UPDATE approvals SET id = 'apr_madeup', asked_at = '2020-01-01T00:00:00.000000000Z' WHERE id = '` + asked.ID + `'`)
+	if _, n, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: "apr_madeup"}); n != nil || err == nil {
+		t.Errorf("a question that no server has asked: got the grant %+v and %v, want none and an error", n, err)
+	}
 }

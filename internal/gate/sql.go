@@ -54,15 +54,16 @@ const (
 	selectAlike = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND scope = ? AND scope <> 'once' AND session_id = ?
 		AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ? AND expires_at >= ?) ORDER BY granted_at, id`
 
-	// request, MAC with it, id, MAC without it, now
+	// request, MAC of the row with this request, id, MAC of the row without a request, now
 	takeGrant = `UPDATE grants SET request_id = ?1, mac = ?2 WHERE id = ?3 AND mac IN (?2, ?4) AND revoked_at = '' AND expires_at > ?5`
 
 	// namespace, digest, now
 	selectToRevoke = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ?)`
 
-	// now, id. A row without its MAC cannot be put back by changing revoked_at.
+	// now, id. It also removes the MAC, so that clearing revoked_at does not put the grant in force again.
 	revokeGrant = `UPDATE grants SET revoked_at = ?, mac = '' WHERE id = ?`
 
-	// ended before. A grant without a MAC is of an older release and is not in force.
+	// a time. It deletes grants that ended before it, and grants without a MAC that were made before it: these are of an
+	// older release and not in force.
 	deleteGrants = `DELETE FROM grants WHERE revoked_at <> '' AND revoked_at <= ?1 OR expires_at <> '' AND expires_at <= ?1 OR mac IS NULL AND granted_at <= ?1`
 )

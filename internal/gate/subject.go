@@ -64,7 +64,7 @@ const (
 	foreign reading = iota // it is of another kind
 	changed                // it was changed after it was written
 	whole                  // it is as it was written
-	lapsing                // it is a grant of a release without MACs
+	lapsing                // it is a grant that a release without MACs has made
 )
 
 // read returns the subject of a stored row of a namespace.

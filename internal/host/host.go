@@ -30,7 +30,7 @@ type Config struct {
 	Roots       []string // directories of the file tools
 	Workspace   string   // directory that files are copied into; empty: none
 	Own         []string // files and directories of this program, which are always refused
-	Obeyed      []string // files of the operator with settings or proofs, which the file tools refuse; commands may read them
+	Obeyed      []string // files of the operator with proofs, which the file tools refuse; commands may read them
 	Started     []string // directories with what this program starts outside of sandboxes, such as interpreters; the file tools do not write there
 
 	Store      *store.Store

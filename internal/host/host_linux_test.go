@@ -141,6 +141,37 @@ func TestSecretsThatAreMadeLaterAreWalledOff(t *testing.T) {
 	}
 }
 
+// TestSandboxesAreWalledOff: the files of a sandbox of tier L1 are in a directory of the host, and belong to a caller who
+// need not be the one of the command.
+func TestSandboxesAreWalledOff(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	temp, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
+	tool, file := filepath.Join(t.TempDir(), "tool"), filepath.Join(temp, "sandboxmcp-l1-1", "data", "private.txt")
+	if err := os.WriteFile(tool, []byte("#!/bin/sh\nread line < '"+file+"' && echo READ\necho DONE\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Allowed, c.Roots = []string{tool, "cat", "ls"}, []string{temp} })
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("of another caller\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := b.exec(tool); err != nil || out.Stdout != "DONE\n" {
+		t.Errorf("got %+v, %v, want the file not read", out, err)
+	}
+	b.wantRefused("cat "+file, sandboxmcp.CodeHostPathDenied)
+	b.wantRefused("ls "+filepath.Dir(file), sandboxmcp.CodeHostPathDenied)
+	_, err = b.Files.Read(t.Context(), caller, sandboxmcp.HostRead{Path: file}, noMasks{})
+	wantCode(t, "read", err, sandboxmcp.CodeHostPathDenied)
+}
+
 // TestCommandsYieldMemory: a command that takes memory without end, such as tail of /dev/zero, is
 // bounded, and the kernel ends it before the server.
 func TestCommandsYieldMemory(t *testing.T) {

@@ -36,10 +36,17 @@ var (
 	neverWritten = list("/etc /usr /bin /sbin /lib /lib32 /lib64 /opt /run /var/run /var/lib /System /Library")
 )
 
+// sandboxPrefix begins the names of the directories in which sandboxes of tier L1 have their files; see backend/process.
+// They belong to callers of all namespaces.
+const sandboxPrefix = "sandboxmcp-l1-"
+
 // secret returns why a path must not be read, or "". It judges names alone.
 func secret(path string) string {
 	names := parts(path)
 	for i, n := range names {
+		if strings.HasPrefix(n, sandboxPrefix) {
+			return "a sandbox has its files in " + n
+		}
 		if listed(secretNames, names, i) {
 			return "secrets are kept in " + n
 		}
@@ -130,7 +137,7 @@ func under(path, dir string) bool {
 }
 
 // closedPlaces returns the paths that commands may not read, without links: those of
-// secretNames in the homes of this machine's users, the system's, and own.
+// secretNames in the homes of this machine's users, the system's, those of sandboxes, and own.
 func closedPlaces(own []string) []string {
 	var all []string
 	add := func(path string) {
@@ -154,6 +161,13 @@ func closedPlaces(own []string) []string {
 		}
 		for _, n := range []string{".env", "id_rsa", "id_ed25519"} {
 			add(filepath.Join(home, n))
+		}
+	}
+	temp := os.TempDir()
+	entries, _ := os.ReadDir(temp) // without entries there is no such sandbox
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), sandboxPrefix) {
+			add(filepath.Join(temp, e.Name()))
 		}
 	}
 	slices.Sort(all)

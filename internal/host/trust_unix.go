@@ -9,7 +9,7 @@ import (
 )
 
 // onlyRoot reports whether only root can change a file: it and every directory above it belong
-// to root, and nobody else may write to them.
+// to root, and no other user may write to them.
 func onlyRoot(path string) bool {
 	for {
 		info, err := os.Lstat(path)

@@ -98,7 +98,7 @@ const (
 	group = "sandbox:x:1000:"
 )
 
-// unneeded are paths that packages do not unpack. A licence file stays.
+// unneeded are paths that packages do not unpack. A license file stays.
 var unneeded = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/info/*", "path-exclude=/usr/share/locale/*", "path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright"}
 
 // finish is the script that ends the making of an image. Its argument is the root.

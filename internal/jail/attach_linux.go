@@ -33,7 +33,8 @@ const (
 	galleryDir  = "/tmp"      // in the gallery; has a directory for each list
 	galleryWork = "/mnt/data" // in the gallery; a mount point for unfinished mounts
 
-	maxAttached = 12 // trees of one list
+	maxAttached = 96 // trees of one list: installed packages of two languages (32 sets each), and package sets
+	maxAtOnce   = 12 // trees that one script mounts: it gets a descriptor of each, and at most maxPassed
 	maxLists    = 32 // lists that a jail keeps; sandboxes keep their copies of dropped ones
 )
 
@@ -213,6 +214,30 @@ func (g *gallery) usedLocked(key string) {
 // makeList mounts trees below one directory of the gallery. If cover is set, directories
 // are mounted as overlays, so that mount tables do not show their paths on the host.
 func (j *Jail) makeList(stop <-chan struct{}, number int, trees []Tree, cover bool) error {
+	place := galleryPlace(number)
+	var err error
+	for start := 0; start == 0 || start < len(trees) && err == nil; start += maxAtOnce {
+		end := min(start+maxAtOnce, len(trees))
+		err = j.mountInList(stop, place, trees[start:end], cover, func(sc *script, mount func()) {
+			if start == 0 {
+				sc.mkdir(place)
+				sc.mount("packages", place, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=256k,nr_inodes="+strconv.Itoa(len(trees)+1))
+			}
+			mount()
+			if end == len(trees) {
+				sc.mount("", place, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+			}
+		})
+	}
+	if err != nil { // remove the incomplete list
+		err = errors.Join(err, j.dropList(number))
+	}
+	return err
+}
+
+// mountInList mounts trees in the directory of a list. around adds the calls before and after these
+// mounts.
+func (j *Jail) mountInList(stop <-chan struct{}, place string, trees []Tree, cover bool, around func(sc *script, mount func())) error {
 	fds := []int{j.gallery.space}
 	sc := &script{}
 	var handles []arg
@@ -235,29 +260,24 @@ func (j *Jail) makeList(stop <-chan struct{}, number int, trees []Tree, cover bo
 		}
 	}
 	sc.do("enter the gallery", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNS))
-	place := galleryPlace(number)
-	sc.mkdir(place)
-	sc.mount("packages", place, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=64k,nr_inodes="+strconv.Itoa(len(trees)+1))
-	for i, t := range trees {
-		inside := place + "/" + path.Base(t.Inside)
-		sc.protect(handles[i], t.Inside, readOnly)
-		st, err := os.Stat(t.Host)
-		if err == nil && !st.IsDir() {
-			sc.file(inside, nil)
-		} else {
-			sc.mkdir(inside)
+	around(sc, func() {
+		for i, t := range trees {
+			inside := place + "/" + path.Base(t.Inside)
+			sc.protect(handles[i], t.Inside, readOnly)
+			st, err := os.Stat(t.Host)
+			if err == nil && !st.IsDir() {
+				sc.file(inside, nil)
+			} else {
+				sc.mkdir(inside)
+			}
+			if cover && err == nil && st.IsDir() {
+				sc.cover(handles[i], inside, galleryWork)
+			} else {
+				sc.moveMount(handles[i], inside)
+			}
 		}
-		if cover && err == nil && st.IsDir() {
-			sc.cover(handles[i], inside, galleryWork)
-		} else {
-			sc.moveMount(handles[i], inside)
-		}
-	}
-	sc.mount("", place, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+	})
 	_, err := j.once(stop, sc, nil, fds...)
-	if err != nil { // remove the incomplete list
-		err = errors.Join(err, j.dropList(number))
-	}
 	return err
 }
 

@@ -121,7 +121,7 @@ func (s *Slot) endFork() {
 
 // nobody ends the fork and reports whether no process of it is left. It shuts the socket
 // down, so that the fork and the intermediate process of the double fork exit. Each of them
-// holds the other end of the socket for its whole life, so nobody waits until that end is
+// holds the other end of the socket for its whole life, so the function waits until that end is
 // closed.
 func (c *Child) nobody() bool {
 	_ = unix.Shutdown(c.control, unix.SHUT_WR)

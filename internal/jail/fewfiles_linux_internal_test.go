@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestErrorsNameTheLimitOfOpenFiles: only if it is low, and may be the reason.
+// TestErrorsNameTheLimitOfOpenFiles: an error names the limit only if the limit is low and may be the cause.
 func TestErrorsNameTheLimitOfOpenFiles(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -272,10 +272,11 @@ func (j *Jail) build(plan buildPlan) error {
 	return nil
 }
 
-// fewFiles is the limit of open files below which a failure may come from it.
+// fewFiles is a limit of open files that suffices. Below it, EBADF and EMFILE may be failures because of the limit.
 const fewFiles = 256
 
-// withLimit adds the limit of open files to an error that it may have caused: descriptors get fixed numbers.
+// withLimit adds the limit of open files to an error that it may have caused. EBADF is one, because a script of the jail
+// gives descriptors fixed numbers, which may be above the limit.
 func withLimit(err error, limit int64) error {
 	if limit < fewFiles && (errors.Is(err, unix.EBADF) || errors.Is(err, unix.EMFILE)) {
 		return fmt.Errorf("%w: a process may have %d open files (RLIMIT_NOFILE), fewer than %d", err, limit, fewFiles)

@@ -37,8 +37,8 @@ func (c *packets) ReadFrom(p []byte) (int, net.Addr, error) {
 	return n, &asker{from, c.answer(oob[:on])}, nil
 }
 
-// answer makes of what the kernel told of a packet what it has to be told for the
-// answer; nil: it told nothing.
+// answer makes the control message for the answer to a packet from the control message that came with the
+// packet; nil: none came.
 func (c *packets) answer(oob []byte) []byte {
 	list, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -124,8 +124,8 @@ func (j *joined) Accept() (net.Conn, error) {
 	}
 }
 
-// accept hands on what comes to one, until that is closed. Another failure is
-// handed on as well, and whoever accepts decides how soon to ask again.
+// accept passes on the connections of one listener until that is closed. It passes on other errors as well, and the
+// caller of Accept decides when to call it again.
 func (j *joined) accept(l net.Listener) {
 	for {
 		c, err := l.Accept()

@@ -130,7 +130,8 @@ func TestSocketsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestSocketListIsThatOfTheSandbox: it is a netlink socket in the sandbox's network namespace. A sandbox that has ended has none.
+// TestSocketListIsThatOfTheSandbox: SocketList returns a netlink socket in the sandbox's network namespace, and an error if
+// the sandbox has ended.
 func TestSocketListIsThatOfTheSandbox(t *testing.T) {
 	j, err := Open(testConfig(t))
 	if err != nil {

@@ -25,7 +25,7 @@ type Size struct {
 	WorkBytes, WorkInodes int64 // size and inodes of /mnt/data
 	TempBytes             int64 // size of /tmp, and of /dev/shm
 	MaxTasks              int   // processes and threads, not counting init
-	DataBytes             int64 // RLIMIT_DATA of each process, which gets no large pages then; 0: no limit. For hosts without a memory cgroup
+	DataBytes             int64 // RLIMIT_DATA of each process, for hosts without a memory cgroup; processes with it get no huge pages. 0: no limit
 	CPUSeconds            int64 // CPU time of each process; 0: no limit
 }
 
@@ -402,8 +402,8 @@ func (s *script) rlimits(p plan) {
 	}
 	if p.size.DataBytes > 0 {
 		set("data", unix.RLIMIT_DATA, p.size.DataBytes)
-		// The kernel frees a large page that is unmapped in part only when memory is short, and shows no more of it than
-		// what is mapped.
+		// If a program unmaps a part of a huge page, the kernel keeps the whole page until memory is short. It shows only
+		// the mapped part, so the watch could not count the rest.
 		s.try("no large pages", unix.SYS_PRCTL, num(unix.PR_SET_THP_DISABLE), num(1), num(0), num(0), num(0))
 	}
 	if p.size.CPUSeconds > 0 {

@@ -33,6 +33,10 @@ type Cell struct {
 	// waits for it. nil: the driver does without. The request comes from untrusted code. Install
 	// is called in a goroutine of its own, once at a time, and may return after Execute.
 	Install func(l sandboxmcp.Language, packages []string) Installed
+
+	// Then is called when the driver has reported the end of the cell; nil: nothing is. Execute waits
+	// for it, unless its context ends. No frame is read meanwhile.
+	Then func()
 }
 
 // Installed is the answer to a cell that asked for packages.
@@ -85,25 +89,36 @@ var ErrGone = errors.New("the interpreter has ended")
 // type, or too many bytes of frames end the interpreter. Display frames beyond MaxReport
 // bytes of a cell are dropped, which Report.Cut tells.
 type Interpreter struct {
-	channel  io.ReadWriteCloser
-	send     func(id uint64, c Cell) ([]byte, error) // encodes a cell for the driver
-	last     uint64                                  // id of the last cell that was sent; used by Execute only
-	written  chan struct{}                           // closed when that cell, and what answers it, is written; used by Execute only
-	asks     atomic.Int32                            // requests for packages that are not answered
-	installs int                                     // requests for packages of the last cell; used by Execute only
-	gone     chan struct{}                           // closed when no more frames will come
-	end      error                                   // the reason: ErrGone, or ErrUnread with its cause; valid after gone
+	channel io.ReadWriteCloser
+	send    func(id uint64, c Cell) ([]byte, error) // encodes a cell for the driver
+	asks    atomic.Int32                            // requests for packages that are not answered
+	gone    chan struct{}                           // closed when no more frames will come
+	end     error                                   // the reason: ErrGone, or ErrUnread with its cause; valid after gone
 
 	mu      sync.Mutex
 	ready   bool
-	pending uint64    // id of the cell that was sent and is not done; 0: none
-	ear     *listener // receiver of frames; nil: none
+	last    uint64        // id of the last cell that was sent
+	pending uint64        // last, until that cell is done; then 0
+	written chan struct{} // closed when that cell, and what answers it, is written
+	ear     *listener     // of the Execute that waits; nil: none
 }
 
-// listener receives frames. The reader drops frames for it once gone is closed.
+// listener is what Execute waits for. The goroutine that reads the channel fills it, so that Execute
+// is woken once and not for each frame.
 type listener struct {
-	words chan word
-	gone  chan struct{}
+	idle chan struct{} // closed when the next cell can be sent
+	done chan struct{} // closed when the cell is done and Cell.Then has returned
+	cell Cell
+	show func(sandboxmcp.RichResult) // may be nil
+
+	invited bool   // idle is closed; guarded by Interpreter.mu, as id
+	id      uint64 // of the cell; 0: it is not sent
+
+	mu       sync.Mutex // held while a frame is taken
+	left     bool       // Execute has returned
+	report   Report
+	room     int // bytes of displayed values that the report still takes
+	installs int // requests for packages
 }
 
 // PlanInterpreter returns how to start the interpreter of p's language so that it runs
@@ -152,50 +167,79 @@ func Attach(channel io.ReadWriteCloser, l sandboxmcp.Language) *Interpreter {
 // for each value to show, as it arrives; show may be nil, because the values are in the
 // Report, too. show is not called concurrently, and not after Execute has returned. The
 // error is ErrGone, ErrUnread if the channel could not be read, or that of ctx. If ctx
-// ends, the cell still runs, and the next Execute waits for its end first.
+// ends, the cell still runs, and the next Execute waits for its end first. If ctx ends while
+// Cell.Then is being called, the Report is Done.
 func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.RichResult)) (Report, error) {
-	none := Report{Results: []sandboxmcp.RichResult{}}
-	ear := &listener{words: make(chan word), gone: make(chan struct{})}
-	i.listen(ear)
-	defer func() {
-		i.listen(nil)
-		close(ear.gone)
-	}()
+	ear := &listener{idle: make(chan struct{}), done: make(chan struct{}), cell: c, show: show, report: Report{Results: []sandboxmcp.RichResult{}}, room: MaxReport}
+	written := i.listen(ear)
+	defer i.listen(nil)
 	// Frames that arrive before the cell is sent belong to the previous cell.
-	if err := i.hear(ctx, ear, i.idle, func(word) {}); err != nil {
-		return none, err
+	if err := i.await(ctx, ear.idle); err != nil {
+		return ear.leave(), err
 	}
-	select { // if the program forged the end of the previous cell, that cell may still be being written
+	// If the program forged the end of the previous cell, that cell may still be being written.
+	if err := i.await(ctx, written); err != nil {
+		return ear.leave(), err
+	}
+	if err := i.tell(ear); err != nil {
+		return ear.leave(), err
+	}
+	err := i.await(ctx, ear.done)
+	return ear.leave(), err
+}
+
+// listen makes ear the receiver of frames. It returns what is closed when earlier cells are written.
+func (i *Interpreter) listen(ear *listener) (written <-chan struct{}) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ear = ear
+	i.invite()
+	return i.written
+}
+
+// await waits until c is closed.
+func (i *Interpreter) await(ctx context.Context, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return ctx.Err()
 	case <-i.gone:
-		return none, i.end
-	case <-i.written:
 	}
-	text, err := i.send(i.last+1, c)
+	select { // what came last counts
+	case <-c:
+		return nil
+	default:
+		return i.end
+	}
+}
+
+// tell sends a cell. It does not wait until it is written, because the driver may read slowly; closing
+// the channel ends the write.
+func (i *Interpreter) tell(ear *listener) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	text, err := i.send(i.last+1, ear.cell)
 	if err != nil {
-		return none, err
+		return err
 	}
-	i.begin()
-	i.installs = 0
-	// The driver may read slowly. Closing the channel ends the write.
+	i.last++
+	i.pending, ear.id = i.last, i.last
 	written := make(chan struct{})
 	i.written = written
 	go func() {
 		defer close(written)
 		_, _ = i.channel.Write(text)
 	}()
-	rep, room := none, MaxReport
-	err = i.hear(ctx, ear, func() bool { return rep.Done }, func(w word) {
-		if w.Type == "install" {
-			i.install(c, w)
-			return
-		}
-		if v := rep.takeWithin(&room, w); v != nil && show != nil {
-			show(v)
-		}
-	})
-	return rep, err
+	return nil
+}
+
+// leave ends the listening. No frame is taken afterwards.
+func (e *listener) leave() Report {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.left = true
+	return e.report
 }
 
 // maxAsks is how many requests for packages may wait. A driver sends one at a time, and the next one
@@ -206,16 +250,35 @@ const maxAsks = 2
 // writes to the record. The driver does without the answers to further ones.
 const maxInstalls = 32
 
+// take takes a frame of the cell. It reports whether the cell is done.
+func (i *Interpreter) take(e *listener, w word) (done bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.left {
+		return false
+	}
+	if w.Type == "install" {
+		e.installs++
+		i.install(e.cell, w, e.installs <= maxInstalls)
+		return false
+	}
+	if v := e.report.takeWithin(&e.room, w); v != nil && e.show != nil {
+		e.show(v)
+	}
+	return e.report.Done
+}
+
 // install answers a cell that asks for packages. Forged requests beyond maxAsks are dropped.
-func (i *Interpreter) install(c Cell, w word) {
+func (i *Interpreter) install(c Cell, w word, within bool) {
 	if i.asks.Add(1) > maxAsks {
 		i.asks.Add(-1)
 		return
 	}
-	i.installs++
-	within := i.installs <= maxInstalls
-	sent, done := i.written, make(chan struct{})
+	done := make(chan struct{})
+	i.mu.Lock()
+	sent := i.written
 	i.written = done
+	i.mu.Unlock()
 	go func() {
 		defer close(done)
 		defer i.asks.Add(-1)
@@ -233,50 +296,6 @@ func (i *Interpreter) install(c Cell, w word) {
 			_, _ = i.channel.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
 		}
 	}()
-}
-
-// hear passes frames of the last cell to take until done returns true.
-func (i *Interpreter) hear(ctx context.Context, ear *listener, done func() bool, take func(word)) error {
-	for !done() {
-		select { // checked first, so that a flood of frames cannot delay them
-		case <-i.gone:
-			return i.end
-		case <-ctx.Done():
-			return ctx.Err()
-		default:
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-i.gone:
-			return i.end
-		case w := <-ear.words:
-			if w.ID == i.last {
-				take(w)
-			}
-		}
-	}
-	return nil
-}
-
-// idle reports whether a cell can be sent.
-func (i *Interpreter) idle() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.ready && i.pending == 0
-}
-
-func (i *Interpreter) begin() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.last++
-	i.pending = i.last
-}
-
-func (i *Interpreter) listen(l *listener) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.ear = l
 }
 
 // maxUnasked bounds the bytes of frames that arrive while no Execute waits for a cell. A
@@ -301,14 +320,11 @@ func (i *Interpreter) read() {
 			}
 			return
 		}
-		i.mu.Lock()
-		ear, asked := i.ear, i.pending != 0
-		i.ready = i.ready || w.Type == "ready"
-		if asked && w.Type == "done" && w.ID == i.pending {
-			i.pending, unasked, answer = 0, maxUnasked, maxAsked
+		ear, asked, done := i.note(w)
+		if done {
+			unasked, answer = maxUnasked, maxAsked
 		}
-		i.mu.Unlock()
-		if asked && ear != nil {
+		if asked {
 			answer -= w.cost()
 		} else {
 			unasked -= w.cost()
@@ -316,12 +332,37 @@ func (i *Interpreter) read() {
 		if unasked < 0 || answer < 0 {
 			return
 		}
-		if ear != nil {
-			select {
-			case ear.words <- w:
-			case <-ear.gone:
+		if ear != nil && i.take(ear, w) {
+			if ear.cell.Then != nil {
+				ear.cell.Then()
 			}
+			close(ear.done)
 		}
+	}
+}
+
+// note notes what a frame says of the conversation. ear is who takes the frame, if it belongs to a cell that
+// is waited for. asked reports whether any Execute waits while a cell runs, and done whether that cell ended.
+func (i *Interpreter) note(w word) (ear *listener, asked, done bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	asked = i.pending != 0 && i.ear != nil
+	if asked && w.ID == i.pending && w.ID == i.ear.id {
+		ear = i.ear
+	}
+	i.ready = i.ready || w.Type == "ready"
+	if done = i.pending != 0 && w.Type == "done" && w.ID == i.pending; done {
+		i.pending = 0
+	}
+	i.invite()
+	return ear, asked, done
+}
+
+// invite tells an Execute that waits that a cell can be sent. It is called with mu held.
+func (i *Interpreter) invite() {
+	if i.ear != nil && !i.ear.invited && i.ready && i.pending == 0 {
+		i.ear.invited = true
+		close(i.ear.idle)
 	}
 }
 

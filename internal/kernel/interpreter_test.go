@@ -391,3 +391,28 @@ func TestOneCellInstallsSoOften(t *testing.T) {
 		}
 	}
 }
+
+// TestThenComesBeforeTheEnd: Execute waits for Cell.Then, which is called once the driver has reported the end, and no
+// longer than its context says.
+func TestThenComesBeforeTheEnd(t *testing.T) {
+	i := kernel.Attach(asked(t, func(id int) []string {
+		return []string{`{"type":"start","id":` + strconv.Itoa(id) + `}`, `{"type":"done","id":` + strconv.Itoa(id) + `,"ok":true}`}
+	}), sandboxmcp.Python)
+	called := 0
+	if _, err := i.Execute(t.Context(), kernel.Cell{Then: func() { called++ }}, nil); err != nil || called != 1 {
+		t.Errorf("got %v, %d calls of Then, want one before the end", err, called)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	rep, err := i.Execute(ctx, kernel.Cell{Then: func() {
+		cancel()
+		<-left
+	}}, nil)
+	if !errors.Is(err, context.Canceled) || !rep.Done {
+		t.Errorf("got %v, %+v, want the context's error and a report that is done", err, rep)
+	}
+	close(left)
+	if rep, err = i.Execute(t.Context(), kernel.Cell{}, nil); err != nil || !rep.Done {
+		t.Errorf("the next cell: got %v, %+v", err, rep)
+	}
+}

@@ -54,7 +54,7 @@ func (t *Table) Kept(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.L
 	return all[ns].limits, all[ns].err
 }
 
-// read reads all rows. One that cannot be decoded fails the requests of its namespace alone.
+// read reads all rows. If one cannot be decoded, only the requests of its namespace fail.
 func (t *Table) read(ctx context.Context) (map[sandboxmcp.Namespace]row, error) {
 	rows, err := t.store.DB().QueryContext(ctx, selectAll)
 	if err != nil {

@@ -15,21 +15,22 @@ import (
 
 // boundedListener keeps at most a fixed number of connections open. For a further one it
 // closes the idlest connection of the client that has most. So idle connections cannot
-// block other clients. A client is the caller that the requests of a connection prove, or else its address: a proxy
-// has one address for all of its callers, and a caller may have many addresses.
+// block other clients. The client of a connection is the caller whose key or token its requests had. Before that, it is
+// the address of the connection. Addresses alone do not suffice: a proxy has one for all of its callers, and a caller may
+// have many.
 type boundedListener struct {
 	net.Listener
 	most int
 	now  func() time.Time
 
-	heads bool // the connections carry HTTP in plain text, whose heads are bounded in lines
+	heads bool // the connections carry HTTP without TLS; a request may have maxLines lines in its head
 
 	mu   sync.Mutex
 	open map[*boundedConn]struct{}
 }
 
-// Bounded returns l with at most so many open connections. A server that it is for has
-// [ConnState] as its hook.
+// Bounded returns l with at most most open connections. The http.Server that uses it must have
+// [ConnState] as its ConnState.
 func Bounded(l net.Listener, most int) net.Listener { return newBounded(l, most) }
 
 func newBounded(l net.Listener, most int) *boundedListener {
@@ -69,8 +70,8 @@ func (l *boundedListener) idlestLocked() *boundedConn {
 			strangers++
 		}
 	}
-	// Whoever has many addresses is many clients, with few connections each. Together, those that have proved
-	// no caller get half of the places.
+	// A peer with many addresses counts as many clients with few connections each. So all connections without a proved
+	// caller together get half of the places.
 	crowded := 2*strangers >= l.most
 	var found *boundedConn
 	for c := range l.open {
@@ -94,15 +95,15 @@ func (c *boundedConn) beforeLocked(other *boundedConn, clients map[client]int) b
 	return c.moved.Load() < other.moved.Load()
 }
 
-// Client names the client at an address with a port: an IPv4 address, or the network of an IPv6 address, of
-// which one machine has as many as it likes, as every user has of loopback. Clients of unix sockets have the
-// empty name.
+// Client returns a name for the client at an address with a port. For IPv4 it is the address. For IPv6 it is the
+// network of 64 bits, because one machine can use any address in its network. For IPv4 loopback it is 127.0.0.0/8,
+// because every user of the machine can use any address in it. Clients of unix sockets have the empty name.
 func Client(remote string) string {
 	a, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return ""
 	}
-	ip, bits := a.Addr().Unmap(), 64 // of a network, the smallest that is given to a machine
+	ip, bits := a.Addr().Unmap(), 64 // the smallest IPv6 network that is assigned to a machine
 	switch {
 	case ip.Is4() && ip.IsLoopback():
 		bits = 8
@@ -121,13 +122,14 @@ type boundedConn struct {
 	net.Conn
 	l      *boundedListener
 	client string
-	caller atomic.Pointer[string] // of its latest request; nil: none is known
+	caller atomic.Pointer[string] // caller of its latest request; nil: none is known
 	moved  atomic.Int64           // Unix time in nanoseconds of the last transfer
 	asked  atomic.Bool            // a request is being answered
-	lines  atomic.Int64           // that were read of the head of a request; see boundedListener.heads
+	lines  atomic.Int64           // lines that were read of the head of a request; see boundedListener.heads
 }
 
-// client identifies the peer of a connection: the caller that its requests have proved, or else its address.
+// client identifies the peer of a connection: its proved caller, or its address while no caller is known. One field is
+// empty.
 type client struct{ address, caller string }
 
 func (c *boundedConn) of() client {
@@ -159,8 +161,8 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// maxLines is after how many lines of a head no more of it is read. A piece that was read may have the end of
-// the head and the beginning of the body, so the lines of the latest piece do not count yet.
+// maxLines bounds the lines of the head of an HTTP request. Lines count only at the next read, because the latest read
+// may contain the end of the head and the beginning of the body.
 const maxLines = 128
 
 var errFields = errors.New("the head has too many fields")
@@ -200,7 +202,8 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// certified is the caller of connections from an address whose handshake has proved the key of a certificate.
+// certified is a prefix. The caller of a connection whose peer has proved the key of a certificate is certified and the
+// address of the peer.
 const certified = "certified\x00"
 
 // ConnState records which connections have a request that is being answered, and that a certificate proves a

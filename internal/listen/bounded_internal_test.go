@@ -88,7 +88,8 @@ func TestACallerMakesRoomForItself(t *testing.T) {
 	}
 }
 
-// TestACallerWithManyAddressesIsOneClient: its connections end none of another caller, who has fewer.
+// TestACallerWithManyAddressesIsOneClient: new connections of a caller from many addresses do not close those of another
+// caller that has fewer.
 func TestACallerWithManyAddressesIsOneClient(t *testing.T) {
 	inner := pairs{conns: make(chan net.Conn, 8)}
 	l := newBounded(inner, 6)
@@ -105,7 +106,7 @@ func TestACallerWithManyAddressesIsOneClient(t *testing.T) {
 	}
 	for _, c := range []*boundedConn{first, second} {
 		if _, there := l.open[c]; !there {
-			t.Error("got a connection of another caller closed, want one of the caller with most")
+			t.Error("got a connection of another caller closed, want one of the caller with the most connections closed")
 		}
 	}
 }

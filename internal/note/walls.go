@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// unaskable explains a refused destination that nobody can be asked to open; empty: somebody can.
+// unaskable explains a refused destination if no person can be asked to open it. It returns "" if a person can be asked.
 func (r *Run) unaskable(d sandboxmcp.DeniedRequest) string {
 	if d.Reason == "a person denied it" {
 		return fmt.Sprintf("No connection to %s: a person denied it. Retries do not help; talk to the user first.", d.Host)

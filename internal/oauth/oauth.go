@@ -33,8 +33,8 @@ const (
 	maxSubject = 128 // bytes of a subject that is shown as it is
 )
 
-// algorithms are the signatures that are accepted. Those with a shared secret are not among
-// them: whoever can check one can make one.
+// algorithms are the signature algorithms that are accepted. Those with a shared secret are not among
+// them, because the secret that checks such a signature can also make one.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,

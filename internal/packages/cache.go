@@ -244,7 +244,7 @@ func (g *Gateway) openOrFetch(ctx context.Context, f file) (*blob, error) {
 func (g *Gateway) hashMismatch(f file) error {
 	g.reject(f.pkg, f.version, "the file has not the hash that the index gives", true)
 	return sandboxmcp.Errorf(sandboxmcp.CodePackageRejected, "%s has not the %s that the index gives for it", f.name, strings.ToUpper(f.digest.algorithm)).
-		WithHint("do not use this package or index until somebody knows why").With("package", f.pkg)
+		WithHint("do not use this package or index until the cause is known").With("package", f.pkg)
 }
 
 // openSource opens a file at its index, or in a directory of find-links.

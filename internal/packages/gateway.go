@@ -154,7 +154,8 @@ func (g *Gateway) turn(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// maxRejections bounds what is remembered of one package, and maxTold what is told of all.
+// maxRejections bounds the rejected versions that are remembered for a package. maxTold bounds the rejections of all
+// packages that a caller is told of.
 const (
 	maxRejections = 5000
 	maxTold       = 200

@@ -11,7 +11,7 @@ import (
 // some of them at the start of every program.
 func ownModule(first string) bool {
 	name, _, _ := strings.Cut(first, ".")
-	return library()[name]
+	return library()[name] || strings.HasPrefix(name, "_sysconfigdata_") // the rest of it names the platform
 }
 
 var library = sync.OnceValue(func() map[string]bool {
@@ -22,13 +22,14 @@ var library = sync.OnceValue(func() map[string]bool {
 	return all
 })
 
-// libraryNames are the modules that every Python from 3.10 on has. One that only some have is not
-// among them, because a package may give it back to the others. No package does that for _colorize,
-// which Python from 3.13 on executes to show an error.
-const libraryNames = `__future__ _abc _aix_support _ast _asyncio _bisect _blake2 _bz2 _codecs _colorize _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw
+// libraryNames are the modules that every Python from 3.10 on has. Modules that only some versions have are not
+// among them, because a package may provide them for the other versions. The exceptions are private modules, which no
+// package provides, such as _colorize, which Python from 3.13 on executes to show an error, and _py_warnings, which
+// warnings imports from 3.14 on.
+const libraryNames = `__future__ _abc _aix_support _android_support _apple_support _ast _ast_unparse _asyncio _bisect _blake2 _bz2 _codecs _colorize _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw
 _collections _collections_abc _compat_pickle _compression _contextvars _csv _ctypes _curses _curses_panel _datetime _dbm _decimal _elementtree
-_frozen_importlib _frozen_importlib_external _functools _gdbm _hashlib _heapq _imp _io _json _locale _lsprof _lzma _markupbase _md5 _multibytecodec
-_multiprocessing _opcode _operator _osx_support _overlapped _pickle _posixshmem _posixsubprocess _py_abc _pydecimal _pyio _queue _random _scproxy
+_frozen_importlib _frozen_importlib_external _functools _gdbm _hashlib _heapq _imp _io _ios_support _json _locale _lsprof _lzma _markupbase _md5 _multibytecodec
+_multiprocessing _opcode _opcode_metadata _operator _osx_support _overlapped _pickle _posixshmem _posixsubprocess _py_abc _py_warnings _pydatetime _pydecimal _pyio _pylong _pyrepl _queue _random _scproxy
 _sha1 _sha3 _signal _sitebuiltins _socket _sqlite3 _sre _ssl _stat _statistics _string _strptime _struct _symtable _thread _threading_local _tkinter
 _tracemalloc _uuid _warnings _weakref _weakrefset _winapi _zoneinfo abc antigravity argparse array ast asyncio atexit base64 bdb binascii bisect
 builtins bz2 cProfile calendar cmath cmd code codecs codeop collections colorsys compileall concurrent configparser contextlib contextvars copy

@@ -467,9 +467,8 @@ func (o Order) names() []string {
 	return all
 }
 
-// Warnings returns what a caller is told of the names in an order: one that is close to the
-// name of a well-known package may be an imitation, and that of a module may not be the package that
-// the module comes with.
+// Warnings returns warnings about the names in an order. A name that is close to that of a well-known package may be
+// an imitation. A package with the name of a module may not be the one that has the module.
 func (o Order) Warnings() []string {
 	var all []string
 	for _, s := range o.Specs {

@@ -18,15 +18,15 @@ func fitAtOnce(t *testing.T, tk *queue.Ticket, tasks int) {
 	}
 }
 
-// TestWhoWaitsForItsOwnRunsKeepsNobodyOut: a large request of a caller that would fit if the caller's other run had
-// ended does not keep what is free from others.
-func TestWhoWaitsForItsOwnRunsKeepsNobodyOut(t *testing.T) {
+// TestARequestThatWaitsForItsOwnRunsDelaysNoOthers: a large request that would fit if another run of its caller had ended
+// does not delay requests of other callers.
+func TestARequestThatWaitsForItsOwnRunsDelaysNoOthers(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 16, MaxWaiting: 8, MaxTasks: 8000, Known: []sandboxmcp.Namespace{"a", "b", "c"}})
 	first, b := enter(t, q, "a"), enter(t, q, "b")
 	mustFit(t, first, 4000)
 	mustFit(t, b, 2500)
 	second := waits(t, q, enter(t, q, "a"), 2000)
-	behind := waits(t, q, enter(t, q, "a"), 100) // it would fit, and does not overtake
+	behind := waits(t, q, enter(t, q, "a"), 100) // it would fit, but must not overtake the second of its caller
 	fitAtOnce(t, enter(t, q, "b"), 200)
 	fitAtOnce(t, enter(t, q, "c"), 1000)
 	first.Release()
@@ -37,9 +37,9 @@ func TestWhoWaitsForItsOwnRunsKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// TestALargeRequestLetsTheUsualPass: while it waits for what others have, whoever has no run may have one with the
-// default limits. Further ones wait, so that the large one comes in once others have ended.
-func TestALargeRequestLetsTheUsualPass(t *testing.T) {
+// TestRunsWithDefaultLimitsPassALargeRequest: while a large request waits for tasks of other callers, a caller without a
+// run gets one with the default limits. Other requests wait behind the large one.
+func TestRunsWithDefaultLimitsPassALargeRequest(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 16, MaxWaiting: 8, MaxTasks: 8000, Known: []sandboxmcp.Namespace{"a", "b", "c"}})
 	b := enter(t, q, "b")
 	mustFit(t, b, 4000)
@@ -58,9 +58,10 @@ func TestALargeRequestLetsTheUsualPass(t *testing.T) {
 	}
 }
 
-// TestThoseWhoPassDoNotKeepALargeRequestOut: once it waits for nobody else, no more pass, and it comes in when they have
-// ended. Until then two callers with one run after another may pass. Tasks of sessions stay.
-func TestThoseWhoPassDoNotKeepALargeRequestOut(t *testing.T) {
+// TestPassingRunsDoNotDelayALargeRequestForever: while a large request waits for an earlier run, two callers with one short
+// run after another may pass it. When that run ends, no further run may pass, and the large request is admitted once
+// the runs that have passed it end. The tasks of two sessions are in use all the time.
+func TestPassingRunsDoNotDelayALargeRequestForever(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 16, MaxWaiting: 8, MaxTasks: 8000, Known: []sandboxmcp.Namespace{"a", "b", "c", "d"}})
 	for _, s := range []struct {
 		ns    sandboxmcp.Namespace
@@ -87,7 +88,7 @@ func TestThoseWhoPassDoNotKeepALargeRequestOut(t *testing.T) {
 			}
 		}
 	}
-	first.Release() // now the last run of c is all that keeps the large one out
+	first.Release() // now the large request waits only for the last run of c, which has passed it
 	last := waits(t, q, enter(t, q, "b"), 160)
 	runs[len(runs)-1].Release()
 	if err := <-large; err != nil {
@@ -100,8 +101,8 @@ func TestThoseWhoPassDoNotKeepALargeRequestOut(t *testing.T) {
 	_ = last
 }
 
-// TestNamespacesOfOneCallerTakeOneTurn: a caller does not get more turns by naming several of its namespaces, nor more
-// room to wait.
+// TestNamespacesOfOneCallerTakeOneTurn: a caller with several namespaces gets no more turns than one with a single
+// namespace, and no more of its requests may wait.
 func TestNamespacesOfOneCallerTakeOneTurn(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 3})
 	running := enterAs(t, q, "a1", "key 1")
@@ -120,7 +121,8 @@ func TestNamespacesOfOneCallerTakeOneTurn(t *testing.T) {
 	}
 }
 
-// TestAPlaceThatIsKeptForANamespaceIsGivenToIt, also if a request of another namespace of the same caller waits before it.
+// TestAPlaceThatIsKeptForANamespaceIsGivenToIt: this also holds if a request of the same caller in another namespace waits
+// before it.
 func TestAPlaceThatIsKeptForANamespaceIsGivenToIt(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 3, MaxWaiting: 8, Known: []sandboxmcp.Namespace{"a", "b"}})
 	first, second := enterAs(t, q, "a", "key 1"), enterAs(t, q, "a", "key 1")
@@ -145,7 +147,8 @@ func TestAPlaceThatIsKeptForANamespaceIsGivenToIt(t *testing.T) {
 	}
 }
 
-// TestNothingIsKeptFromACallerForItself: of its namespaces, those that nobody else holds keep no place and no tasks from it.
+// TestNothingIsKeptFromACallerForItself: no place and no tasks are kept from a caller for namespaces that only this caller
+// may use.
 func TestNothingIsKeptFromACallerForItself(t *testing.T) {
 	known := []sandboxmcp.Namespace{"a", "b", "c"}
 	for holders, free := range map[string]bool{"key 1": true, "key 2": false} {

@@ -26,8 +26,8 @@ type holding struct {
 // tasks returns all tasks that a holder has. A session that is being made counts once, with its first run.
 func (h holding) tasks() int { return h.runs + h.taken }
 
-// holders returns the holders that a request counts for. A caller with several namespaces counts once more, so
-// that it has no more than one with a single namespace.
+// holders returns the holders that a request counts for: its namespace, and also its caller if that has several
+// namespaces. So a caller with several namespaces gets no more than one with a single namespace.
 func holders(who sandboxmcp.Caller) []holder {
 	if who.Holder == "" {
 		return []holder{{ns: who.Namespace}}
@@ -35,7 +35,8 @@ func holders(who sandboxmcp.Caller) []holder {
 	return []holder{{ns: who.Namespace}, {caller: who.Holder}}
 }
 
-// lineOf returns the holder in whose line the requests of a caller wait. A caller with several namespaces has one.
+// lineOf returns the holder in whose line the requests of a caller wait. A caller with several namespaces has one
+// line for all of them.
 func lineOf(who sandboxmcp.Caller) holder { return holders(who)[len(holders(who))-1] }
 
 // addLocked changes what the holders of a request have.
@@ -54,7 +55,8 @@ func (q *Queue) addLocked(who sandboxmcp.Caller, more holding) {
 	}
 }
 
-// hasLocked returns the most places that a holder of a request has, and the most tasks of runs and of sessions.
+// hasLocked returns the largest numbers of places, of tasks of runs, and of tasks of sessions that one of a request's
+// holders has.
 func (q *Queue) hasLocked(who sandboxmcp.Caller) (most holding) {
 	for _, h := range holders(who) {
 		has := q.has[h]
@@ -65,7 +67,8 @@ func (q *Queue) hasLocked(who sandboxmcp.Caller) (most holding) {
 	return most
 }
 
-// othersLocked reports whether there is another namespace of which ok is true, and which not the caller alone holds.
+// othersLocked reports whether ok is true for a known namespace other than the caller's. It leaves out namespaces that
+// only this caller may use.
 func (q *Queue) othersLocked(who sandboxmcp.Caller, ok func(sandboxmcp.Namespace) bool) bool {
 	is := func(other sandboxmcp.Namespace) bool {
 		return other != who.Namespace && (who.Holder == "" || q.cfg.Holders[other] != who.Holder) && ok(other)
@@ -73,8 +76,8 @@ func (q *Queue) othersLocked(who sandboxmcp.Caller, ok func(sandboxmcp.Namespace
 	return slices.ContainsFunc(q.cfg.Known, is) || slices.ContainsFunc(q.seen, is)
 }
 
-// leftLocked returns how many of so many tasks are left to other namespaces than that of a request: a quarter, and enough for
-// a sandbox with the default limits. None if there is no other namespace.
+// leftLocked returns how many of a number of tasks are kept for other namespaces than that of a request: a quarter,
+// but at least enough for a sandbox with the default limits, and at most half. If there is no other namespace, it returns 0.
 func (q *Queue) leftLocked(who sandboxmcp.Caller, tasks int) int {
 	if !q.othersLocked(who, func(sandboxmcp.Namespace) bool { return true }) {
 		return 0
@@ -82,8 +85,8 @@ func (q *Queue) leftLocked(who sandboxmcp.Caller, tasks int) int {
 	return max(tasks/4, min(usualTasks, tasks/2))
 }
 
-// fullLocked returns the holders of a ticket that may not have its tasks, because they would exceed their own share. One
-// that has no run may always have one: it would wait for the end of its own sessions.
+// fullLocked returns the holders of a ticket that would exceed their share with its tasks. A holder without a run is
+// never among them: otherwise its run would have to wait until its own sessions end.
 func (q *Queue) fullLocked(t *Ticket) []holder {
 	most := q.cfg.MaxTasks - q.leftLocked(t.who, q.cfg.MaxTasks)
 	return slices.DeleteFunc(holders(t.who), func(h holder) bool {
@@ -97,17 +100,19 @@ func (q *Queue) waitsForOwnLocked(t *Ticket) bool {
 	return q.tasks-q.hasLocked(t.who).runs+t.tasks <= q.cfg.MaxTasks
 }
 
-// passesLocked reports whether a ticket need not wait behind a large one of another caller: it is for a sandbox with the
-// default limits, and its caller has no run. Those that pass do not keep the large one waiting alone: otherwise some
-// callers could do so forever, each with one run after another.
+// passesLocked reports whether a ticket may be admitted before large, a ticket of another caller that came earlier. It may
+// if its sandbox has at most the default limits and its caller has no run. In addition, large must have to wait even without
+// the runs that have passed it, or both must fit. Without this condition, some callers could keep large waiting forever,
+// each with one short run after another.
 func (q *Queue) passesLocked(t, large *Ticket) bool {
-	others := q.tasks - q.passing + large.tasks // with those that the large one waits for in any case
+	others := q.tasks - q.passing + large.tasks // tasks in use if large were admitted and no run had passed it
 	return t.tasks <= usualTasks && q.hasLocked(t.who).runs == 0 &&
 		(others > q.cfg.MaxTasks || others+q.passing+t.tasks <= q.cfg.MaxTasks)
 }
 
-// mostReservedLocked returns how many tasks sessions may have together so that one more of that caller fits: less than
-// half of all, if there are others for whom some are left. One session with the default limits may always take what is left.
+// mostReservedLocked returns how many tasks all sessions may have together, including a new one of the caller: half of
+// all tasks, less what this caller has to leave to other namespaces. A caller without a session may use what is left to
+// others for one session with the default limits.
 func (q *Queue) mostReservedLocked(who sandboxmcp.Caller, tasks int) int {
 	most := q.cfg.MaxTasks - q.cfg.MostTasks()
 	mine := q.hasLocked(who).sessions

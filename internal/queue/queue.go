@@ -1,8 +1,8 @@
-// Package queue admits requests. It admits a bounded number at a time, takes turns between
-// namespaces, and keeps the order of arrival within a namespace. A caller with several namespaces has one turn
-// for all of them. A namespace that has places
-// leaves one for the others, because requests may take an hour. The queue also bounds the
-// kernel tasks of the sandboxes of all admitted requests and sessions.
+// Package queue admits a bounded number of requests at a time. Namespaces take turns, and the requests of one
+// namespace are admitted in the order of their arrival. A caller with several namespaces has one turn for all of
+// them. A namespace with an admitted request cannot take the last free place while another namespace has none,
+// because requests may take an hour. The queue also bounds the kernel tasks of the sandboxes of all admitted
+// requests and sessions.
 package queue
 
 import (
@@ -19,15 +19,17 @@ type Config struct {
 	MaxWaiting    int // waiting requests of one namespace, or of a caller with several; at least 1
 	MaxTasks      int // kernel tasks of all sandboxes together; 0: not bounded
 
-	MaxBytes int64 // bytes of the same, if more than one waits; 0: not bounded
+	// MaxBytes bounds the memory of the waiting requests of one namespace, or of a caller with several. A single
+	// waiting request may hold more. 0: not bounded.
+	MaxBytes int64
 
-	// Known are namespaces in use. The queue also remembers the last ones that have entered it. As long as one
-	// of these has no place, a namespace or a caller that has some leaves it one; of a single place none is kept.
-	// If there are several, each of them and each caller leaves tasks for the others.
+	// Known are namespaces in use. The queue also remembers the last ones whose requests have entered it. While one
+	// of these has no place, a namespace or caller that has places cannot take the last free one. If MaxConcurrent
+	// is 1, no place is kept. If there are several known namespaces, none of them can take all tasks; see leftLocked.
 	Known []sandboxmcp.Namespace
 
-	// Holders are the callers with several namespaces, by those that they alone hold. Nothing is kept for these from
-	// them: nobody else could have it.
+	// Holders maps a namespace to the caller that alone may use it, if that caller has several namespaces. No place
+	// and no tasks are kept from a caller for these namespaces, because no other caller could use them.
 	Holders map[sandboxmcp.Namespace]string
 }
 
@@ -52,7 +54,7 @@ type Queue struct {
 	short     []*Ticket              // admitted requests that wait for tasks, oldest first
 	tasks     int                    // held by admitted requests and sessions
 	kept      int                    // part of tasks that sessions hold or have reserved
-	passing   int                    // part of tasks of runs that have passed a large request, see passesLocked
+	passing   int                    // part of tasks: of runs that were admitted before a large request that came earlier; see passesLocked
 	processed int64
 }
 
@@ -66,8 +68,7 @@ func New(cfg Config) *Queue {
 // bounded.
 func (q *Queue) MostTasks() int { return q.cfg.MostTasks() }
 
-// SetBounds replaces MaxConcurrent and MaxWaiting. Requests that are admitted or wait already stay
-// so.
+// SetBounds replaces MaxConcurrent and MaxWaiting. Requests that were admitted or wait already stay in the queue.
 func (q *Queue) SetBounds(maxConcurrent, maxWaiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,7 +76,7 @@ func (q *Queue) SetBounds(maxConcurrent, maxWaiting int) {
 	q.admitLocked()
 }
 
-// SetKnown replaces [Config.Known] and [Config.Holders]. Requests that are admitted already stay so.
+// SetKnown replaces [Config.Known] and [Config.Holders]. Requests that were admitted already stay admitted.
 func (q *Queue) SetKnown(known []sandboxmcp.Namespace, holders map[sandboxmcp.Namespace]string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +85,7 @@ func (q *Queue) SetKnown(known []sandboxmcp.Namespace, holders map[sandboxmcp.Na
 	q.fitLocked()
 }
 
-// seeLocked remembers a namespace that has a request. No place is kept for whoever holds every namespace.
+// seeLocked remembers the namespace of a request. It does not remember EveryNamespace: no place is kept for an operator.
 func (q *Queue) seeLocked(ns sandboxmcp.Namespace) {
 	if ns == sandboxmcp.EveryNamespace || slices.Contains(q.cfg.Known, ns) || slices.Contains(q.seen, ns) {
 		return
@@ -127,12 +128,12 @@ type Ticket struct {
 	beside bool          // it takes none of the MaxConcurrent places
 	done   bool          // released or given up
 	tasks  int           // requested tasks; the ticket holds them once fits is closed
-	passed int           // part of tasks that count in q.passing: all or none
+	passed int           // what the ticket adds to q.passing: its tasks, or 0
 	fits   chan struct{} // closed when the ticket holds its tasks; nil: none were requested
 }
 
-// Enter adds a request of a caller, which holds so many bytes of memory, to the queue.
-// It does not wait. If too many requests of the namespace wait already, or they hold too many
+// Enter adds a request of a caller to the queue. bytes is the memory that the request holds while it waits.
+// Enter does not wait. If too many requests of the namespace or caller wait already, or they hold too many
 // bytes, it fails with queue_full.
 func (q *Queue) Enter(who sandboxmcp.Caller, bytes int64) (*Ticket, error) {
 	q.mu.Lock()
@@ -142,7 +143,7 @@ func (q *Queue) Enter(who sandboxmcp.Caller, bytes int64) (*Ticket, error) {
 	q.seeLocked(ns)
 	line := q.waiting[own]
 	before := func(t *Ticket) bool { return t.who.Namespace == ns }
-	if q.roomLocked(who) && !slices.ContainsFunc(line, before) { // then there is no room for those that wait
+	if q.roomLocked(who) && !slices.ContainsFunc(line, before) { // the requests that wait are of other namespaces, which have no room
 		q.admitOneLocked(t)
 		return t, nil
 	}
@@ -185,8 +186,8 @@ func (q *Queue) EnterBeside(who sandboxmcp.Caller) *Ticket {
 // caller calls Release when the request has ended.
 func (t *Ticket) Wait(ctx context.Context, tasks int) error { return t.WaitTold(ctx, tasks, nil) }
 
-// WaitTold is Wait that calls short if the request is admitted and the sandbox does not fit at once. If
-// short ends ctx, the request does not wait. A nil short is not called.
+// WaitTold is Wait, but calls short if the request is admitted and its sandbox does not fit at once. short may
+// end ctx, so that the request does not wait. It may be nil.
 func (t *Ticket) WaitTold(ctx context.Context, tasks int, short func()) error {
 	select {
 	case <-t.admitted:
@@ -249,11 +250,12 @@ func (t *Ticket) ask(tasks int) <-chan struct{} {
 }
 
 // fitLocked gives tasks to the waiting tickets in their order, so that small requests cannot delay a large one
-// forever. A ticket that waits for runs of its own caller, because that caller has its share or because it would fit
-// without them, keeps no others waiting. Behind another one, whoever has no run may have one with the default limits, see
-// passesLocked. Later tickets of a caller wait behind one that is not kept back by that of another.
+// forever. There are three exceptions. A ticket that waits only for runs of its own caller does not delay tickets of
+// other callers: the caller has used its share, or the ticket would fit if these runs had ended. While the first
+// other ticket waits (large), a caller without a run may still get one with the default limits; see passesLocked. If a
+// ticket of a caller does not fit, later tickets of that caller wait behind it.
 func (q *Queue) fitLocked() {
-	behind, large := map[holder]bool{}, (*Ticket)(nil) // the first large one that waits
+	behind, large := map[holder]bool{}, (*Ticket)(nil) // large: the first ticket that waits for tasks of other callers
 	for i := 0; i < len(q.short); {
 		t := q.short[i]
 		for _, h := range q.fullLocked(t) {
@@ -281,9 +283,9 @@ func (q *Queue) fitLocked() {
 	}
 }
 
-// Place returns the position of this request in its queue, from 1: among the waiting
-// requests of its namespace or caller, or among those that wait for tasks. It returns 0 once the
-// request is admitted, and for a nil ticket.
+// Place returns the position of this request in its line, from 1. The line has the waiting requests of its
+// namespace or caller, or, after admission, all requests that wait for tasks. Place returns 0 once the
+// request waits no longer, and for a nil ticket.
 func (t *Ticket) Place() int {
 	if t == nil {
 		return 0
@@ -296,8 +298,8 @@ func (t *Ticket) Place() int {
 	return slices.Index(t.q.waiting[lineOf(t.who)], t) + 1
 }
 
-// Leave removes the ticket from the queue, or ends an admission that was not used. Nothing
-// is counted as processed. After Release, and on a nil ticket, it does nothing.
+// Leave removes the ticket from the queue, or ends an admission that was not used. The request does not
+// count as processed. After Release, and on a nil ticket, Leave does nothing.
 func (t *Ticket) Leave() {
 	if t == nil {
 		return
@@ -356,7 +358,7 @@ func (q *Queue) admitLocked() {
 		q.turn = slices.Delete(q.turn, i, i+1)
 		if len(line) > 1 {
 			q.waiting[h] = slices.Delete(line, n, n+1)
-			q.turn = append(q.turn, h) // the others come first
+			q.turn = append(q.turn, h) // the next turn of this line is after those of all others
 		} else {
 			delete(q.waiting, h)
 		}
@@ -364,8 +366,9 @@ func (q *Queue) admitLocked() {
 	}
 }
 
-// nextLocked returns the index of the first request in a line for which there is a place, or -1. One of another
-// namespace of the caller may have to wait before it.
+// nextLocked returns the index of the first request in a line for which there is a place, or -1. An earlier
+// request in the line may have to wait: a line can have requests of several namespaces, and a place may be kept
+// from some of them.
 func (q *Queue) nextLocked(line []*Ticket) int {
 	if q.active >= q.cfg.MaxConcurrent {
 		return -1
@@ -418,9 +421,9 @@ type Share struct {
 	over  bool // Release was called; guarded by q.mu
 }
 
-// Reserve reserves a share for a new session of a caller. It does not wait. If sessions would hold
-// more than half of all tasks, or those of the caller or its namespace more than they leave to others, it
-// fails with max_sessions. The session's first ticket waits for the tasks, and Take moves them to the share.
+// Reserve reserves a share for a new session of a caller. It does not wait. It fails with max_sessions if all
+// sessions would hold more than half of all tasks, or if those of the caller or its namespace would hold the tasks
+// that are left to others. The session's first ticket waits for the tasks, and Take moves them to the share.
 func (q *Queue) Reserve(who sandboxmcp.Caller, tasks int) (*Share, error) {
 	if q.cfg.MaxTasks <= 0 {
 		return &Share{q: q}, nil
@@ -429,7 +432,7 @@ func (q *Queue) Reserve(who sandboxmcp.Caller, tasks int) (*Share, error) {
 	defer q.mu.Unlock()
 	q.seeLocked(who.Namespace)
 	if most := q.mostReservedLocked(who, tasks); q.kept+tasks > most {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "live sessions may have %d tasks, beside those that are left to other namespaces; with the %d of this one they would have %d", most, tasks, q.kept+tasks).
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "live sessions may have %d tasks, without those that are kept for other namespaces; with the %d of this one they would have %d", most, tasks, q.kept+tasks).
 			WithHint("terminate a session that is no longer needed, or set a lower max_processes").With("limit_tasks", most)
 	}
 	q.kept += tasks

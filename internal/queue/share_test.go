@@ -44,8 +44,9 @@ func TestACallerWithSeveralNamespacesLeavesAPlace(t *testing.T) {
 	}
 }
 
-// TestALineIsOfOneCaller: a request of a caller who has places keeps nobody waiting who shares the namespace and has none.
-func TestALineIsOfOneCaller(t *testing.T) {
+// TestCallersOfOneNamespaceHaveTheirOwnLines: a request of a caller that has places does not delay a request of another
+// caller in the same namespace that has none.
+func TestCallersOfOneNamespaceHaveTheirOwnLines(t *testing.T) {
 	q := queue.New(queue.Config{MaxConcurrent: 2, MaxWaiting: 8, Known: []sandboxmcp.Namespace{"a", "shared", "b"}})
 	if !isAdmitted(enterAs(t, q, "a", "key 1")) {
 		t.Fatal("the first: got it waiting, want it admitted")

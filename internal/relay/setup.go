@@ -92,8 +92,8 @@ func (s *Sandbox) observeStanding() error {
 	return nil
 }
 
-// alone returns an error if the container has the process ids or the network of others. The relay would end their processes
-// and take their addresses. It is called before the relay changes anything.
+// alone returns an error if the container shares its pid namespace or its network namespace with other processes. The relay
+// would end these processes and use their addresses. Callers call alone before the relay changes anything.
 func (s *Sandbox) alone() error {
 	l := s.c.list()
 	pid := l.do("getpid")
@@ -152,7 +152,7 @@ func (s *Sandbox) setUp() error {
 	l.do("symlinkat", l.str(backend.ProgramDir+"/bridge"), num(atFDCWD), l.str(backend.BridgeDir))
 	l.do("prctl", num(prAmbient), num(prAmbientClear), num(0), num(0), num(0))
 	if !s.standing.shared {
-		if s.cfg.Routed { // the volumes of a pod are everybody's, and so is the file of its last message
+		if s.cfg.Routed { // all users of a pod can write to its volumes and to the file of its termination message
 			l.do("fchmodat", num(atFDCWD), l.str(path.Dir(backend.ProgramDir)), num(0o755))
 			l.try("fchmodat", num(atFDCWD), l.str(TerminationLog), num(0o600))
 		}

@@ -143,7 +143,7 @@ func TestARefusedLookEndsOpen(t *testing.T) {
 	}
 }
 
-// TestRelayOfOthers: if a container has the process ids or the network of others, the relay changes nothing.
+// TestRelayOfOthers: if a container shares its pid or network namespace with other processes, the relay changes nothing.
 func TestRelayOfOthers(t *testing.T) {
 	for _, c := range []struct {
 		name, devices string

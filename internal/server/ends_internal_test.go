@@ -7,8 +7,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestValuesInLongOutput: a value that the beginning or the end of a long output shows is left out of the list of
-// values. What lies between is not searched: each value would cost as much as all of the output.
+// TestValuesInLongOutput: a value that the beginning or the end of a long output shows is left out of the list of values.
+// The middle is not searched, because that would read the whole output for each value.
 func TestValuesInLongOutput(t *testing.T) {
 	long := strings.Repeat("\nxx", 2*searched)
 	var res sandboxmcp.Result
@@ -21,7 +21,8 @@ func TestValuesInLongOutput(t *testing.T) {
 	}
 }
 
-// TestValuesThatStdoutDoesNotShow are in the answer: those that are part of a line, and those in what is cut out of stdout.
+// TestValuesThatStdoutDoesNotShow: a value is in the answer if stdout has it only within a line, or only in the part that is
+// cut out.
 func TestValuesThatStdoutDoesNotShow(t *testing.T) {
 	for stdout, want := range map[string]int{
 		"loaded 1422 rows\n": 1, "42\n": 0, "42": 0, "rows\n42\nof 7\n": 0, "": 1,

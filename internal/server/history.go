@@ -17,7 +17,7 @@ import (
 const (
 	maxHistory   = 32 << 20        // bytes of all sessions; one more event may exceed it
 	maxStreams   = 128             // remembered streams of one session, besides its own stream
-	maxHistories = 2 * maxSessions // sessions; requests that cross with the end of a session leave some behind
+	maxHistories = 2 * maxSessions // sessions with events; a request that arrives while its session ends can leave events behind
 	eventCost    = 100             // bytes that an event takes besides its data
 )
 
@@ -28,9 +28,9 @@ const ownStream = ""
 // an [mcp.EventStore]. That of the SDK keeps a record of every request until its session ends,
 // and drops events of all sessions when one of them has many.
 //
-// If there are too many bytes, the caller who has most of them loses some: in the session that has most, the
-// events of the stream that has had no event for the longest time. So a caller with busy sessions takes
-// nothing from others.
+// If there are too many bytes, the caller with the most bytes loses events. It loses those of its session with the most
+// bytes, from the stream that has had no event for the longest time. So a caller with busy sessions takes nothing from
+// others.
 type history struct {
 	whose func(session string) string // the caller of a session; empty: not known yet
 
@@ -41,9 +41,9 @@ type history struct {
 	owners   map[string]*pastOwner
 }
 
-// pastOwner is what a caller has in a history.
+// pastOwner counts what the sessions of a caller hold in a history.
 type pastOwner struct {
-	name            string // empty: that of one session, whose caller is not known yet
+	name            string // empty: the caller of this one session is not known yet
 	bytes, sessions int
 }
 
@@ -96,7 +96,7 @@ func (h *history) Open(_ context.Context, session, stream string) error {
 	return nil
 }
 
-// own notes whose a session is, once that is known.
+// own moves a session to the pastOwner of its caller, once the caller is known.
 func (h *history) own(id string, s *pastSession) {
 	if s.owner.name != "" {
 		return
@@ -115,7 +115,8 @@ func (h *history) own(id string, s *pastSession) {
 	s.owner = o
 }
 
-// forgetOldest forgets a session of the caller who has most: the one in which no stream was opened for the longest time.
+// forgetOldest forgets a session of the caller with the most sessions: the one in which no stream was opened for the
+// longest time.
 func (h *history) forgetOldest() {
 	oldest := ""
 	for id, s := range h.sessions {

@@ -34,10 +34,10 @@ func (h *history) add(t *testing.T, session, stream string, events ...string) {
 	}
 }
 
-// nobody is for sessions whose callers are not known.
+// nobody is the whose function of a history whose callers are not known.
 func nobody(string) string { return "" }
 
-// TestHistoryOfManySessions: a caller with many sessions, each with a little, takes nothing from another one.
+// TestHistoryOfManySessions: a caller with many sessions that hold little each does not push out events of another caller.
 func TestHistoryOfManySessions(t *testing.T) {
 	h := newHistory(func(session string) string { return session[:1] })
 	answer := `{"jsonrpc":"2.0","id":1,"result":{"x":"` + strings.Repeat("x", 1<<20) + `"}}`

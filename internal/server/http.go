@@ -293,7 +293,7 @@ func (e *endpoint) message(w http.ResponseWriter, r *http.Request, id sandboxmcp
 		refuseWith(w, http.StatusMethodNotAllowed, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the method is not POST"))
 	case st == nil || door.Principal(st.id) != door.Principal(id):
 		refuse(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the event stream is not known").WithHint("open "+SSEPath+" first"))
-	case r.Header.Get(tenantHeader) != "" && st.id.Own() != id.Own(): // its calls act in the namespace of the stream
+	case r.Header.Get(tenantHeader) != "" && st.id.Own() != id.Own(): // calls on a stream act in the namespace of the stream, so the header would be ignored
 		refuse(w, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the event stream is for namespace %s", st.id.Own()).WithHint("open an event stream for each namespace"))
 	case strings.Contains(r.Header.Get("Content-Type"), "json"):
 		err := st.transport.admit()

@@ -25,10 +25,10 @@ const (
 	maxPictureBytes = 1 << 20
 	maxPictureSide  = 8_000      // pixels; hosts refuse a conversation with a larger picture
 	scaledSide      = 2_000      // pixels of the longer side after scaling down
-	maxPixels       = 40_000_000 // most pixels of a picture that is decoded: 160 MB; fewer if one takes more, see weight. Scaling takes some 40 MB more
+	maxPixels       = 40_000_000 // most pixels of a picture that is decoded, 160 MB; fewer if a pixel takes more bytes, see weight. Scaling takes some 40 MB more
 	maxDecoded      = 48_000_000 // most pixels that are decoded for an answer, about 2 s of CPU time
-	maxDecodedSide  = 65_535     // pixels of the longer side of a picture that is decoded: scaling holds 64 bytes for each
-	scaledRows      = 64         // of the picture, that are scaled at once
+	maxDecodedSide  = 65_535     // most pixels of the longer side of a picture that is decoded: scaling holds 64 bytes for each
+	scaledRows      = 64         // rows of a picture that are scaled at a time
 	maxSource       = 32 << 20   // most bytes of a picture file
 	maxScans        = 64         // of a JPEG: for each the decoder visits the whole picture
 )

@@ -16,17 +16,17 @@ import (
 const (
 	pieceTimeout = 10 * time.Second // time for a client to receive a piece of a file, of at most 32 KiB
 	stallGrace   = time.Second      // a client that receives nothing for this long may be cut off
-	onlyPatience = time.Minute      // time for the only file of a namespace while one without a file waits
-	onlyRate     = 1 << 20          // bytes a second for which a large only file has longer
+	onlyPatience = time.Minute      // time for the only file of a namespace while a namespace without a file waits
+	onlyRate     = 1 << 20          // bytes a second: a large only file has longer, its size divided by this
 	heldFiles    = 8                // memory bound, in files of the largest size
 	copiedFiles  = 2                // disk bound of copies, in files of the largest size
 )
 
 // sendings bounds the bytes of files that are held while clients receive them. If
 // a further file does not fit, the client that has received nothing for longest is
-// disconnected. If all clients make progress, the next file waits. The namespace that holds
-// least is served first, and after a while one that holds more loses a file for it. It keeps its
-// only one for longer: otherwise namespaces with a large file each would end each other's, and none would be sent.
+// disconnected. If all clients make progress, the next file waits. The waiting file of the namespace that holds
+// least is next. After a while, a namespace that holds more loses a file in its favor. A namespace keeps its only
+// file for longer: otherwise namespaces with one large file each would end each other's, and none would be sent.
 type sendings struct {
 	room  int64 // bytes
 	grace time.Duration
@@ -82,7 +82,7 @@ func (s *sendings) begin(ctx context.Context, ns sandboxmcp.Namespace, bytes int
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.waiting = slices.DeleteFunc(s.waiting, func(x *sending) bool { return x == d })
-			s.tellLocked() // it may be another one's turn
+			s.tellLocked() // another file may be the next one now
 			return nil, nil, ctx.Err()
 		}
 		t.Stop()
@@ -103,7 +103,7 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 		s.addLocked(d, d.bytes)
 		s.list[d] = struct{}{}
 		d.since = s.now()
-		s.tellLocked() // it is another one's turn
+		s.tellLocked() // another file is the next one now
 		return nil, 0
 	}
 	var stalest, greedy, only *sending
@@ -149,12 +149,13 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 	return s.freed, again
 }
 
-// lastLocked returns until when an only file is kept while a namespace without one waits.
+// lastLocked returns the time until which the only file of a namespace is kept while a namespace without a file waits.
 func (d *sending) lastLocked() time.Time {
 	return d.since.Add(max(onlyPatience, time.Duration(d.bytes/onlyRate)*time.Second))
 }
 
-// longerLocked reports whether x is ended before y for another namespace: its own holds more, or it is held for longer.
+// longerLocked reports whether x is ended before y to make room for another namespace: the namespace of x holds more, or
+// both hold the same and x was admitted earlier.
 func (s *sendings) longerLocked(x, y *sending) bool {
 	if its, other := s.of[x.ns], s.of[y.ns]; its != other {
 		return its > other

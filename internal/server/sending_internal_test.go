@@ -169,7 +169,8 @@ func TestTheOnlyFileOfANamespaceIsSent(t *testing.T) {
 	})
 }
 
-// TestNamespacesOfOneKeyHoldNoRoomForLong: each has an only file, whose client takes its pieces. One without a file waits.
+// TestNamespacesOfOneKeyHoldNoRoomForLong: two namespaces have one file each, whose clients receive pieces without end. A file
+// of a third namespace waits at most for onlyPatience.
 func TestNamespacesOfOneKeyHoldNoRoomForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSendings(100)

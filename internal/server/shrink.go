@@ -8,15 +8,16 @@ import (
 	xdraw "golang.org/x/image/draw"
 )
 
-// shrunk returns img with fewer columns and rows: the picture that [xdraw.BiLinear] makes, up to rounding. xdraw
-// holds all rows of img with the new columns, 32 bytes for each pixel. shrunk holds [scaledRows] of them.
+// shrunk returns img with fewer columns and rows. Except for rounding, the result is that of [xdraw.BiLinear]. xdraw first
+// reduces the columns of all rows, and holds them with 32 bytes for each pixel. shrunk does so for [scaledRows] rows at a
+// time.
 func shrunk(img image.Image, columns, rows int) *image.RGBA {
 	from := img.Bounds()
 	small := image.NewRGBA(image.Rect(0, 0, columns, rows))
 	band := image.NewRGBA64(image.Rect(0, 0, columns, min(scaledRows, from.Dy())))
 	narrow := xdraw.BiLinear.NewScaler(columns, band.Rect.Dy(), from.Dx(), band.Rect.Dy())
 	all := weightsOf(rows, from.Dy())
-	sums := map[int][]float64{} // of rows of small whose last row was not added yet
+	sums := map[int][]float64{} // weighted sums of rows of img, for rows of small that are not complete
 	next := 0                   // the first row of small that is not complete
 	for y := range from.Dy() {
 		if y%scaledRows == 0 {
@@ -43,14 +44,14 @@ func shrunk(img image.Image, columns, rows int) *image.RGBA {
 	return small
 }
 
-// weights are the weights that the rows of a picture have in a row of a smaller one.
+// weights has the weights of the rows of a picture in one row of a smaller one.
 type weights struct {
 	first, last   int // the rows whose weight is not 0
 	center, scale float64
 	total         float64
 }
 
-// weightsOf returns the weights for each row of a picture that has of rows and gets fewer.
+// weightsOf returns the weights for each of the rows of a small picture. The large picture has of rows.
 func weightsOf(rows, of int) []weights {
 	all := make([]weights, rows)
 	for i := range all {
@@ -68,5 +69,5 @@ func weightsOf(rows, of int) []weights {
 	return all
 }
 
-// of returns the weight of a row.
+// of returns the weight of row y of the large picture.
 func (w weights) of(y int) float64 { return (1 - math.Abs(w.center-float64(y))/w.scale) / w.total }

@@ -9,7 +9,8 @@ import (
 	xdraw "golang.org/x/image/draw"
 )
 
-// TestShrunkIsThePictureOfBiLinear: for each kind of picture, also if its rows fill no band, and one that does not begin at 0.
+// TestShrunkIsThePictureOfBiLinear: this holds for each kind of picture, for numbers of rows that are no multiple of
+// scaledRows, and for a picture whose bounds do not begin at 0.
 func TestShrunkIsThePictureOfBiLinear(t *testing.T) {
 	t.Parallel()
 	next := uint32(1)
@@ -48,7 +49,7 @@ func TestShrunkIsThePictureOfBiLinear(t *testing.T) {
 	}
 }
 
-// TestFitHoldsLittleBesideThePicture: not all of its rows.
+// TestFitHoldsLittleBesideThePicture: scaling does not hold a copy of all rows of the picture.
 func TestFitHoldsLittleBesideThePicture(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
 	img := image.NewGray(image.Rect(0, 0, 4001, 9990)) // 40 MB
 	var before, after runtime.MemStats

@@ -203,8 +203,9 @@ func shortError(res sandboxmcp.Result) *smallError {
 	return &smallError{e.Name, e.Value, e.Traceback}
 }
 
-// smallResults returns the rich results in one form each. It leaves out what the answer's stdout has already, in lines
-// of its own: a number may stand in another one by chance. A picture is a block of the answer if its index is in pictured.
+// smallResults returns each rich result in one form. It leaves out a result that stdout shows already in lines of its own. A
+// match within a line does not suffice: a number may be part of another one by chance. pictured has the indexes of the
+// pictures that are blocks of the answer.
 func (s *Server) smallResults(res sandboxmcp.Result, pictured map[int]bool, stdout string) []sandboxmcp.RichResult {
 	var list []sandboxmcp.RichResult
 	left, said := resultChars, "\n"+ends(stdout)+"\n"
@@ -236,11 +237,11 @@ func (s *Server) smallResults(res sandboxmcp.Result, pictured map[int]bool, stdo
 	return list
 }
 
-// searched is how many bytes at each end of an output are searched for the values that it may show.
+// searched is how many bytes at the beginning and at the end of an output are searched for values.
 const searched = 32 << 10
 
-// ends returns the beginning and the end of a long output. All of it would be searched once for each value: 250
-// values and 63 MB took 27 s of CPU time.
+// ends returns the beginning and the end of a long output. A search of the whole output for each value would take too long:
+// 27 s of CPU time for 250 values and 63 MB.
 func ends(text string) string {
 	if len(text) <= 2*searched {
 		return text

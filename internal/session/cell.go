@@ -32,6 +32,10 @@ type cellEnd struct {
 	report kernel.Report
 	err    error
 	mute   bool // its process did not end by itself and was killed
+
+	// If err is nil, this was read when the cell was done.
+	unread error // why its output could not be read
+	used   measured
 }
 
 // Execute runs a cell in the session's interpreter of a language that was added. It starts the
@@ -42,11 +46,8 @@ type cellEnd struct {
 func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.Outcome, err error) {
 	o.Started = r.Started()
 	i := l.interps[c.Language]
-	if l.used == nil {
-		l.used = l.measure(ctx)
-	}
-	before := <-l.used
-	if l.used = nil; before.err != nil {
+	before := l.used(ctx)
+	if before.err != nil {
 		return o, before.err
 	}
 	_ = l.notice(ctx) // output between runs belongs to no run
@@ -67,12 +68,8 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 		end = l.cell(ctx, r, i, c)
 	}
 	o.Cause = context.Cause(ctx)
-	var unread error
-	var after <-chan measured
-	if end.err == nil {
-		after = l.measure(ctx)
-		unread = i.flush(ctx)
-	} else if errors.Is(end.err, kernel.ErrUnread) {
+	unread, used := end.unread, end.used
+	if errors.Is(end.err, kernel.ErrUnread) {
 		unread = end.err
 	}
 	o.Report = end.report
@@ -91,7 +88,7 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 	o.Isolation, err = (<-walls).Isolation(r.MinTier)
 	if end.err != nil || unread != nil {
 		unread = errors.Join(unread, l.forget(ctx, i))
-		after = l.measure(ctx)
+		used = l.measure(ctx)()
 	}
 	i.out[0].Turn(nil)
 	i.out[1].Turn(nil)
@@ -103,7 +100,6 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 	}
 	l.report(request, ctx, &o)
 	o.Ended = r.Now()
-	used := <-after
 	if used.err != nil {
 		return o, used.err
 	}
@@ -117,12 +113,18 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 	return o, err
 }
 
-// flush reads what a cell that is done has written. What it has left behind can keep the output from being
-// read for as long as it runs, so flush does not wait for that. The caller then ends the interpreter.
-func (i *interpreter) flush(ctx context.Context) error {
+var errLate = errors.New("the output of the cell could not be read in time")
+
+// conclude reads the output of a cell that is done, and what the sandbox has used. What the cell has left behind can keep
+// the output from being read for as long as it runs. After flushLimit conclude calls late, so that nobody waits for it.
+func (l *Live) conclude(ctx context.Context, proc backend.Running, late func()) (used measured, unread error) {
+	get := l.measure(ctx)
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushLimit)
 	defer cancel()
-	return i.proc.Flush(limited)
+	stop := context.AfterFunc(limited, late)
+	unread = proc.Flush(backend.Blocking(limited))
+	stop()
+	return get(), unread
 }
 
 // start starts the interpreter of a cell if it is not running, and connects its output with the run.
@@ -173,45 +175,69 @@ func (l *Live) report(request, ctx context.Context, o *run.Outcome) {
 // cell has the interpreter run a cell. It returns when the cell is done or the
 // interpreter has ended. If ctx ends, it interrupts the cell, and kills the interpreter
 // if that does not help.
-func (l *Live) cell(ctx context.Context, r *run.Run, i *interpreter, c Cell) cellEnd {
-	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
-	defer hush()
-	done := make(chan cellEnd, 1)
-	go func() {
-		rep, err := i.kernel.Execute(talk, c.Cell, r.Show)
-		done <- cellEnd{report: rep, err: err}
-	}()
-	asked := ctx.Done()
-	gone := (<-chan struct{})(i.gone)
-	var patience, again <-chan time.Time
-	times := 0
-	for {
+func (l *Live) cell(ctx context.Context, r *run.Run, i *interpreter, c Cell) (end cellEnd) {
+	talk, hush := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer hush(nil)
+	running, done := context.WithCancel(talk) // ends when the driver says that the cell is done
+	defer done()
+	stop := func() {
+		if running.Err() == nil {
+			hush(nil)
+		}
+	}
+	defer i.onGone(func() { // its last report may still be on the way
+		time.AfterFunc(interruptLimit/10, stop)
+	})()
+	interrupted := make(chan struct{})
+	calm := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		if run.Flooded(ctx) || c.Stopping() {
+			stop()
+			return
+		}
+		i.interrupt(context.WithoutCancel(ctx), running, stop)
+	})
+	proc := i.proc // conclude may outlive the cell
+	var unread error
+	var used measured
+	c.Then = func() {
+		done()
+		used, unread = l.conclude(ctx, proc, func() { hush(errLate) })
+	}
+	end.report, end.err = i.kernel.Execute(talk, c.Cell, r.Show)
+	done()
+	if !calm() {
+		<-interrupted
+	}
+	switch {
+	case end.err == nil:
+		end.unread, end.used = unread, used
+	case end.report.Done && errors.Is(context.Cause(talk), errLate): // conclude may still be reading
+		end.err, end.unread = nil, errLate
+	default: // the process may not be reaped yet
+		end.mute = !l.await(ctx, i)
+	}
+	return end
+}
+
+// interrupt interrupts a cell. If the cell has not ended after interruptLimit, it calls stop.
+func (i *interpreter) interrupt(ctx, running context.Context, stop func()) {
+	if running.Err() != nil {
+		return
+	}
+	_ = i.proc.Interrupt(ctx)
+	patience, again := time.NewTimer(interruptLimit), time.NewTicker(interruptLimit/20)
+	defer patience.Stop()
+	defer again.Stop()
+	for times := 1; ; times++ {
 		select {
-		case end := <-done:
-			if end.err != nil { // the process may not be reaped yet
-				end.mute = !l.await(ctx, i)
-			}
-			return end
-		case <-gone: // its last report may still be on the way
-			gone = nil
-			time.AfterFunc(interruptLimit/10, hush)
-		case <-asked:
-			asked = nil
-			if run.Flooded(ctx) || c.Stopping() {
-				hush()
-				continue
-			}
-			_ = i.proc.Interrupt(context.WithoutCancel(ctx))
-			t, tick := time.NewTimer(interruptLimit), time.NewTicker(interruptLimit/20)
-			defer t.Stop()
-			defer tick.Stop()
-			patience, again = t.C, tick.C
-		case <-again:
-			times++
-			i.remind(context.WithoutCancel(ctx), times)
-		case <-patience:
-			patience = nil
-			hush()
+		case <-running.Done():
+			return
+		case <-patience.C:
+			stop()
+			return
+		case <-again.C:
+			i.remind(ctx, times)
 		}
 	}
 }

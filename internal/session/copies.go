@@ -29,7 +29,7 @@ type CopiesConfig struct {
 	Refuse func(name, key string) error
 
 	Bytes int64         // of all copies; 0: 1 GiB
-	Keep  time.Duration // how long a copy that nobody reads may be used again; 0: 30 s
+	Keep  time.Duration // how long a copy without readers may be used again; 0: 30 s
 }
 
 // Copies keeps copies of large files of live sessions on disk, while they are read and shortly
@@ -224,7 +224,7 @@ func (c *Copies) release(x *copied) {
 	c.tellLocked()
 }
 
-// dropLocked forgets a copy. Its file is closed when nobody reads it any more.
+// dropLocked forgets a copy. Its file is closed when its last reader has closed it.
 func (c *Copies) dropLocked(x *copied) {
 	if x.gone {
 		return

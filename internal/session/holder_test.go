@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestACallerWithSeveralNamespacesLeavesPlaces: a namespace without a session is no way around the places that are kept
-// for others.
+// TestACallerWithSeveralNamespacesLeavesPlaces: a caller cannot take the places that are kept for others by naming another
+// of its namespaces that has no session yet.
 func TestACallerWithSeveralNamespacesLeavesPlaces(t *testing.T) {
 	k := newKit(t, t.TempDir(), 4)
 	known := []sandboxmcp.Namespace{"a0", "a1", "a2", "a3", "b"}

@@ -20,10 +20,13 @@ type interpreter struct {
 	program kernel.Program
 	kernel  *kernel.Interpreter // nil: not started, or has ended
 	proc    backend.Running
-	gone    chan struct{}     // closed when proc has ended
-	exit    backend.Exit      // after gone
-	out     [2]*stream.Switch // destinations of its stdout and stderr
-	lost    bool              // it has ended, and no result has reported that yet
+	gone    <-chan struct{} // closed when proc has ended
+	exit    backend.Exit    // valid after gone
+	// onGone calls a function in a goroutine of its own when proc has ended, unless stop is called before.
+	onGone func(f func()) (stop func() bool)
+
+	out  [2]*stream.Switch // destinations of its stdout and stderr
+	lost bool              // it has ended, and no result has reported that yet
 }
 
 // ended reports whether the interpreter was started and its process has ended.
@@ -75,10 +78,11 @@ func (l *Live) ready(ctx context.Context, i *interpreter, program kernel.Program
 	if err != nil {
 		return err
 	}
-	i.proc, i.gone = proc, make(chan struct{})
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	i.proc, i.gone = proc, life.Done()
+	i.onGone = func(f func()) func() bool { return context.AfterFunc(life, f) }
 	i.kernel = kernel.Attach(proc.Channel(0), program.Language)
 	l.setRunning(program.Language, true)
-	gone := i.gone
 	go func() {
 		exit, err := proc.Wait(context.WithoutCancel(ctx))
 		if err != nil {
@@ -86,7 +90,7 @@ func (l *Live) ready(ctx context.Context, i *interpreter, program kernel.Program
 		}
 		i.exit = exit
 		l.setRunning(program.Language, false)
-		close(gone)
+		end()
 	}()
 	return nil
 }

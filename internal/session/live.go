@@ -41,7 +41,7 @@ type Live struct {
 	// The fields below belong to the current run.
 	interps map[sandboxmcp.Language]*interpreter
 	known   map[string]artifact.State
-	used    <-chan measured // before the run; nil: it is not being read
+	before  *measured // what the sandbox has used before the run; nil: not known
 }
 
 // NewLive returns what a session that Claim has made holds. The caller hands it to Furnish,
@@ -68,31 +68,65 @@ func (l *Live) Close(ctx context.Context) error {
 	return l.cfg.Sandbox.Close(ctx)
 }
 
-// Survey records which files are in the working directory before a run, and begins to read what the sandbox has used.
-func (l *Live) Survey(ctx context.Context) {
-	if !l.cfg.Fresh {
-		l.used = l.measure(ctx)
-	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyLimit)
-	defer cancel()
-	l.known = artifact.Survey(limited, l.cfg.Sandbox.Files(), l.known, artifact.Bounds{})
-}
-
 // measured is what a sandbox has used, or why that could not be read.
 type measured struct {
 	usage backend.Usage
 	err   error
 }
 
-// measure reads in the background what the sandbox has used, because the sandbox may be on another machine. The channel
-// gets one value.
-func (l *Live) measure(ctx context.Context) <-chan measured {
-	c := make(chan measured, 1)
+// Survey notes which files are in the working directory before a run, and what the sandbox has used. A program can keep
+// the directory from being listed. Then only the files of earlier runs are known.
+func (l *Live) Survey(ctx context.Context) {
+	type survey struct {
+		known map[string]artifact.State
+		used  measured
+	}
+	l.before = nil
+	done, known := make(chan survey, 1), l.known
+	ctx = context.WithoutCancel(ctx)
 	go func() {
-		u, err := run.Usage(ctx, l.cfg.Sandbox)
-		c <- measured{u, err}
+		limited, cancel := context.WithTimeout(ctx, surveyLimit)
+		defer cancel()
+		used := l.measure(ctx)
+		found := artifact.Survey(backend.Blocking(limited), l.cfg.Sandbox.Files(), known, artifact.Bounds{})
+		done <- survey{found, used()}
 	}()
-	return c
+	t := time.NewTimer(surveyLimit + surveyLimit/10) // a list that is cut short by the limit arrives before
+	defer t.Stop()
+	select {
+	case s := <-done:
+		l.known, l.before = s.known, &s.used
+	case <-t.C:
+		l.known = maps.Clone(l.known) // the goroutine may still read the map
+	}
+}
+
+// used returns what the sandbox has used before the run.
+func (l *Live) used(ctx context.Context) measured {
+	before := l.before
+	if l.before = nil; before == nil { // Survey was late
+		return l.measure(ctx)()
+	}
+	return *before
+}
+
+// measure reads what the sandbox has used. If the sandbox may be on another machine, it does so in the background, and
+// what it returns waits for that.
+func (l *Live) measure(ctx context.Context) (used func() measured) {
+	read := func() (m measured) {
+		m.usage, m.err = run.Usage(ctx, l.cfg.Sandbox)
+		return m
+	}
+	if l.cfg.Fresh {
+		return func() measured { return measured{} } // the run reads it itself
+	}
+	if _, near := l.cfg.Sandbox.(backend.Near); near {
+		m := read()
+		return func() measured { return m }
+	}
+	c := make(chan measured, 1)
+	go func() { c <- read() }()
+	return func() measured { return <-c }
 }
 
 // Known returns the files that Survey and Learn have noted. The caller does not change them.

@@ -31,11 +31,13 @@ type Config struct {
 	Store *store.Store
 	Max   int // sessions at once; at least 1
 
-	// Known are namespaces in use. The table also remembers the last ones that wanted a session. As long as one
-	// of them has none, a namespace or a caller that has some leaves it a place; at most half of all places are kept so.
+	// Known are namespaces in use. The table also remembers the last ones that wanted a session. One place is kept
+	// for each of these namespaces without a session, from namespaces and callers that have one. At most half of all
+	// places are kept. If Known is empty, none is kept.
 	Known []sandboxmcp.Namespace
 
-	// Holders are the callers with several namespaces, by those that they alone hold. Nothing is kept for these from them.
+	// Holders maps a namespace to the caller that alone may use it, if that caller has several namespaces. No place
+	// is kept from a caller for these namespaces.
 	Holders map[sandboxmcp.Namespace]string
 
 	// Address is where the other servers of the database reach this one; empty: they do not. Servers with an
@@ -117,15 +119,14 @@ func New(ctx context.Context, cfg Config) *Table {
 	return t
 }
 
-// SetBounds replaces the largest number of live sessions, [Config.Known] and [Config.Holders]. Sessions that live
-// already stay.
+// SetBounds replaces the largest number of live sessions, [Config.Known] and [Config.Holders]. It ends no session.
 func (t *Table) SetBounds(n int, known []sandboxmcp.Namespace, holders map[sandboxmcp.Namespace]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cfg.Max, t.cfg.Known, t.cfg.Holders = max(n, 1), known, holders
 }
 
-// keptLocked returns how many places are kept from a caller for other namespaces. The caller of it holds t.mu.
+// keptLocked returns how many places are kept from who for other namespaces. t.mu must be held.
 func (t *Table) keptLocked(who sandboxmcp.Caller) int {
 	have := map[sandboxmcp.Namespace]bool{who.Namespace: true}
 	some := false
@@ -137,7 +138,7 @@ func (t *Table) keptLocked(who sandboxmcp.Caller) int {
 		return 0
 	}
 	others := t.cfg.Known
-	if len(others) > 0 { // otherwise one caller uses all of them
+	if len(others) > 0 { // without settings for namespaces, the server has a single caller
 		others = slices.Concat(others, t.seen)
 	}
 	kept := 0
@@ -189,10 +190,12 @@ var made = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^se
 // IsMade reports whether an id has the form of those that NewID makes.
 func IsMade(id sandboxmcp.SessionID) bool { return made().MatchString(string(id)) }
 
-// Claim takes a session for one run. The caller ends the run by Release. If there is no
-// session of that id, Claim makes one from info and fresh is true: the caller then calls
-// Furnish first. holder is that of the caller; see [sandboxmcp.Caller]. It fails with session_busy, with max_sessions, and with session_expired
-// unless anew says that the caller knows the old session to be gone.
+// Claim takes a session for one run. The caller ends the run by Release. If there is no session of that id, Claim
+// makes one from info and returns fresh = true. The caller then calls Furnish before the run. holder is
+// [sandboxmcp.Caller.Holder] of the caller.
+//
+// Claim fails with session_busy, max_sessions or session_expired. If anew is true, the caller knows that an earlier
+// session of that id has ended, and Claim makes a new one instead of failing with session_expired.
 func (t *Table) Claim(ctx context.Context, holder string, info sandboxmcp.Session, ttl time.Duration, anew bool) (s *Session, fresh bool, err error) {
 	k := key{info.Namespace, info.ID}
 	err = t.lookUp(ctx, k, func(gone error) error {

@@ -12,9 +12,9 @@ import (
 
 // PrepareDir makes dir if it is missing, and removes the permissions of other users. It
 // changes the mode only if the directory is empty or holds a state. A directory that was
-// given by mistake, such as /tmp, keeps its mode. [Open] calls it. Whoever keeps a file in
-// the directory before that calls it first, because Open refuses a directory with unknown
-// files that others may read.
+// given by mistake, such as /tmp, keeps its mode. [Open] calls it. Code that writes a file into the
+// directory earlier must call it first, because Open refuses a directory with unknown files that other users
+// may read.
 func PrepareDir(dir string) error {
 	fi, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {

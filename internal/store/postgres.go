@@ -122,9 +122,9 @@ func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *
 	return db
 }
 
-// ownNames makes the names in statements those of the server's catalog first, and then those of the schema. The search path
-// of the role or of the database may say otherwise: a writer of the database could then put functions and views of their own
-// in the place of those that the statements name.
+// ownNames sets the search path of a connection, so that names in statements are looked for in pg_catalog first and then in
+// the schema. With the search path of the role or of the database, a writer of the database could put functions and views
+// of its own in place of those that the statements name.
 func ownNames(ctx context.Context, c *pgx.Conn) error {
 	_, err := c.Exec(ctx, setOwnNames)
 	return err
@@ -175,7 +175,7 @@ func (p *postgres) version(ctx context.Context, db *sql.DB) (version int, err er
 	return version, nil
 }
 
-// id returns the id of the database. It becomes a part of paths, so it has to be one that a migration has made.
+// id returns the id of the database. The id becomes part of paths, so id refuses one that no migration could have made.
 func (p *postgres) id(ctx context.Context, db *sql.DB) (id string, err error) {
 	if err = db.QueryRowContext(ctx, selectDatabaseID).Scan(&id); err != nil {
 		return "", err

@@ -212,7 +212,7 @@ func TestAChangedIDOfADatabase(t *testing.T) {
 	open(t, cfg)
 }
 
-// Names in the schema do not stand in for those of the server's catalog, whatever the search path is.
+// Functions and views in the schema do not replace those of pg_catalog with the same names, whatever the search path is.
 func TestNamesOfTheCatalogAreItsOwn(t *testing.T) {
 	if !storetest.Postgres() {
 		t.Skip("a test of PostgreSQL")

@@ -94,7 +94,7 @@ const (
 // Used in postgres.go and postgres_lease.go. The keys of the locks are hashes of texts that
 // name the schema, because a lock is valid in the whole database.
 const (
-	// Without a schema the path stays as it is.
+	// If current_schema() is NULL, it does not change the search path.
 	setOwnNames = `SELECT pg_catalog.set_config('search_path', pg_catalog.format('%I, pg_temp', s), false) FROM (SELECT pg_catalog.current_schema() AS s) AS own WHERE s IS NOT NULL`
 
 	// milliseconds to wait

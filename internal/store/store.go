@@ -69,7 +69,7 @@ type Config struct {
 	Notes       NoteMakers         // make the steps of notes that other processes have kept; nil: such notes are left alone
 
 	// NotesKey returns a secret of the processes that share the database. It is called at most once, when it
-	// is needed. With it, nobody else can pass off notes as carried out. nil: there is none.
+	// is needed. Without the secret, a writer of the database cannot mark notes as carried out. nil: there is none.
 	NotesKey func() ([]byte, error)
 
 	Free FreeSpace        // nil: the kernel's answer

@@ -240,8 +240,8 @@ func (w *Watch) Wait(ctx context.Context, since int64) error {
 // Cached is a value that is computed from the rows of a topic, and computed again only
 // after a change. Make it with [NewCached]. Its methods may be called concurrently.
 //
-// Whoever can write to a PostgreSQL database can lower a version, so that a later change raises it to one that was
-// read before. So the value is also computed again after each notification.
+// A writer of a PostgreSQL database can lower the version of a topic, so that a later change raises it only to a version
+// that was read before. So the value is also computed again after each notification.
 type Cached[T any] struct {
 	watch *Watch
 	read  func(ctx context.Context) (T, error)
@@ -255,7 +255,7 @@ type versioned[T any] struct {
 	value         T
 }
 
-// holds reports whether the value includes the changes up to a version and a turn.
+// holds reports whether the value was read at that version and turn, or later.
 func (v *versioned[T]) holds(version, turn int64) bool {
 	return v != nil && v.version >= version && v.turn >= turn
 }

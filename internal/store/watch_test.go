@@ -233,7 +233,7 @@ func TestCachedIsNeverOld(t *testing.T) {
 				t.Errorf("path %q: got %d, %v, want 100", path, n, err)
 			}
 		}
-		// With PostgreSQL, notifications cause further reads.
+		// With PostgreSQL, values are also read again after notifications.
 		if after := reads.Load(); !storetest.Postgres() && (after > before+1 || after > 101) {
 			t.Errorf("path %q: got %d reads, and %d when nothing changed, want at most 101 and 1", path, before, after-before)
 		}

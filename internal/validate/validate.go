@@ -1,8 +1,8 @@
 // Package validate checks code without running it: whether it can be parsed, and whether it
 // has patterns that are often dangerous.
 //
-// The patterns are hints to the author of the code. They stop nobody: what a program can do
-// is decided by its sandbox.
+// The patterns are hints to the author of the code. They stop no attack: the sandbox decides what a program
+// can do.
 //
 // Node.js and shell code is parsed in this process. Their parsers are recursive, and a Go
 // program cannot survive an overflow of its stack, so code that nests too deeply is refused

@@ -117,8 +117,8 @@ func (v *Vault) inEnv(ns sandboxmcp.Namespace) (*Set, error) {
 }
 
 // checkUnnamed fails if a variable could be a secret of a namespace that is not in
-// [Config.Namespaces], such as one that a token names. Which other namespaces it could belong to is
-// not known, so it is nobody's.
+// [Config.Namespaces], such as one that a token names. It is not known to which namespace such a variable
+// belongs, so no namespace gets it.
 func (v *Vault) checkUnnamed(ns sandboxmcp.Namespace) error {
 	part := envPart(ns)
 	if !slices.ContainsFunc(v.cfg.Env, func(kv string) bool { return strings.HasPrefix(kv, part) }) {

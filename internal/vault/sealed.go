@@ -101,7 +101,7 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 		version int64
 		key     string
 	}
-	known := map[name]sandboxmcp.Secret{} // a value belongs to its key: the row may have got another one
+	known := map[name]sandboxmcp.Secret{} // by key as well, because a writer of the database may have given the row another key
 	v.mu.Lock()
 	had := v.cache[ns] // its set is not nil
 	v.mu.Unlock()

@@ -298,7 +298,7 @@ func TestMovedRow(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 }
 
-// TestRenamedRow: a value that was unsealed before is not used for another key.
+// TestRenamedRow: if a writer of the database changes the key in a row, the cached value is not used for the new key.
 func TestRenamedRow(t *testing.T) {
 	k := fresh(t)
 	k.add(t, "A", value)

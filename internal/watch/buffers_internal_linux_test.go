@@ -27,8 +27,8 @@ func piped(t *testing.T, n int) (read, write int) {
 	return p[0], p[1]
 }
 
-// TestPipesCountWithWhatTheyMayHold: a pipe counts once, however many descriptors it has, with its size if a byte waits in it,
-// and with what it may keep if none does. So does one that has a name.
+// TestPipesCountWithWhatTheyMayHold: a pipe counts once, however many descriptors it has. It counts with its whole size if a
+// byte waits in it, and with smallPipe if it is empty. The same holds for a named pipe.
 func TestPipesCountWithWhatTheyMayHold(t *testing.T) {
 	self := strconv.Itoa(os.Getpid())
 	before := newPipes().of(self)
@@ -88,7 +88,7 @@ func diagMessage(kind uint16, body []byte) []byte {
 	return append(m, make([]byte, -len(m)&3)...)
 }
 
-// TestListsOfSocketsAreRead: the bytes of all senders add up. A list that is cut or wrong counts what it has and does no harm.
+// TestListsOfSocketsAreRead: the bytes of all senders are added up. A list that is cut off or malformed causes no panic.
 func TestListsOfSocketsAreRead(t *testing.T) {
 	ne := binary.NativeEndian
 	socket := func(sent uint32) []byte {
@@ -128,7 +128,7 @@ func TestListsOfSocketsAreRead(t *testing.T) {
 	}
 	whole := join(socket(1000), socket(500), done)
 	for n := range whole {
-		for at := range n { // neither a cut nor a changed list may end the server
+		for at := range n { // neither a list that is cut off nor a changed one may cause a panic
 			changed := append([]byte(nil), whole[:n]...)
 			changed[at] ^= 0xff
 			_, _, _, _ = queuedIn(changed)
@@ -136,8 +136,8 @@ func TestListsOfSocketsAreRead(t *testing.T) {
 	}
 }
 
-// TestBuffersThatCannotMatterAreNotCounted: neither without a program, nor before the programs have run for some time, nor if
-// all descriptors together could not hold what is left of the limit.
+// TestBuffersThatCannotMatterAreNotCounted: buffers are not counted if there is no program, if the programs have not run for
+// some time, or if all descriptors together could not hold what is left of the limit.
 func TestBuffersThatCannotMatterAreNotCounted(t *testing.T) {
 	now := map[string]seen{"init": {path: strconv.Itoa(os.Getppid())}}
 	w := &Group{outside: true, plain: true, limits: Limits{MemoryBytes: 1 << 40}}
@@ -156,7 +156,8 @@ func TestBuffersThatCannotMatterAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestCountsOfBuffersComeAgain: also if the programs seem not to run, but not sooner than the last count was dear.
+// TestCountsOfBuffersComeAgain: buffers are counted again after some processor time of the sandbox, and after some time even
+// if its programs seem not to run. Both grow with the time that the last count took.
 func TestCountsOfBuffersComeAgain(t *testing.T) {
 	var c counted
 	c.done(time.Second, outcome[int64]{value: 5, took: time.Second}, true)
@@ -175,7 +176,8 @@ func TestCountsOfBuffersComeAgain(t *testing.T) {
 	}
 }
 
-// TestFilesThatCallsKeepCountAsPipes, if there are many. The lower of two counts is used.
+// TestFilesThatCallsKeepCountAsPipes: files that waiting calls keep open count as pipes if there are more than fewKept. If
+// sockets have gone since the last count, bufferedStill returns the new count.
 func TestFilesThatCallsKeepCountAsPipes(t *testing.T) {
 	w := &Group{outside: true, plain: true, limits: Limits{MemoryBytes: 1 << 40}}
 	for files, want := range map[int]int64{0: 0, fewKept: 0, fewKept + 10: 10 * keptPipe()} {
@@ -186,7 +188,7 @@ func TestFilesThatCallsKeepCountAsPipes(t *testing.T) {
 	var none *Group
 	none.kept(1, time.Now())
 	w.buffers.sockets.bytes = 500
-	if got := w.bufferedStill(nil, 0, 700, 100); got != 0 { // the sockets are gone
+	if got := w.bufferedStill(nil, 0, 700, 100); got != 0 { // this sandbox has no sockets, so the new count is 0
 		t.Errorf("got %d bytes still, want none", got)
 	}
 }

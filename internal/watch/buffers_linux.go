@@ -14,31 +14,33 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Without a cgroup, nothing in the kernel counts the bytes that wait in pipes and Unix sockets for a sandbox. The watch adds
-// them to the memory of its processes. It looks at them only if the descriptors and sockets that the sandbox has could hold
-// more than what is left of its limit.
+// Without a cgroup, the kernel charges the bytes that wait in pipes and Unix sockets to no sandbox. The watch adds them to
+// the memory of the sandbox's processes. It counts them only if the descriptors and sockets of the sandbox could hold more
+// than what is left of its memory limit.
 const (
-	// buffersShare: what pipes or sockets hold does not count while they can hold 1/buffersShare of the limit at most.
+	// buffersShare is the part of the limit, 1/buffersShare, below which buffers are ignored: pipes are not counted if they
+	// can hold no more than that together, and neither are sockets.
 	buffersShare = 16
 
-	// pipeBytes is the most that a pipe holds: 16 pages, as programs cannot make one larger.
+	// pipeBytes is the most that a pipe holds: 16 pages. Programs cannot make a pipe larger.
 	pipeBytes = 64 << 10
-	// smallPipe is what a pipe holds that was made while its user had many pages in pipes, and what an empty pipe may keep.
+	// smallPipe is the size of a pipe made while its user had many pages in pipes. It is also what an empty pipe may keep.
 	smallPipe = 8 << 10
-	// fewKept is how many files may be kept open by calls alone. What is above that counts as small pipes.
+	// fewKept is how many files waiting system calls may keep open without effect. Each further one counts as a pipe of
+	// keptPipe bytes.
 	fewKept = 512
 
-	// fewClosed is how many sockets may be closed whose messages wait to be read. The kernel does not tell of which size these
-	// are, so above fewClosed each counts with the most.
+	// fewClosed is how many closed sockets may have messages that still wait to be read. The kernel does not show the size of
+	// these messages, so each further such socket counts with mostOfSender.
 	fewClosed = 64
 )
 
-// buffers is what a Group knows of pipes and Unix sockets. Used by Group.run alone, except for what mu guards.
+// buffers is what a Group knows of pipes and Unix sockets. Only Group.run uses it, except for the fields that mu guards.
 type buffers struct {
 	pipes, sockets counted
 
 	mu    sync.Mutex
-	kept  int64     // files that calls of the programs may keep open, see Target.overTexts; guarded by mu
+	kept  int64     // files that waiting calls of the programs may keep open, see Target.overTexts; guarded by mu
 	ended time.Time // when programs were last ended because of buffers; guarded by mu
 
 	used *os.File // /proc/net/sockstat of the sandbox's network namespace; nil: not opened
@@ -46,7 +48,7 @@ type buffers struct {
 	none bool // the kernel does not list Unix sockets
 }
 
-// counted is what a count has found last.
+// counted is the result of the last count of pipes, or of sockets.
 type counted struct {
 	paced
 	bytes int64
@@ -58,16 +60,18 @@ func (c *counted) done(used time.Duration, sum outcome[int64], sure bool) {
 	c.bytes, c.sure, c.counted, c.at, c.rest = sum.value, sure, used, time.Now(), max(idleCPU, mappingsRest*sum.took)
 }
 
-// isDue is due, and also true after some time: a program can hide the processor time of processes that end soon.
+// isDue reports whether due holds or the last count is long ago. Time alone has to be enough, because a program can hide the
+// processor time that it uses in processes that live only shortly.
 func (c *counted) isDue(used time.Duration, now time.Time) bool {
 	return c.due(used, now) || now.Sub(c.at) >= max(objectsEvery, 3*c.rest)
 }
 
-// buffered returns the bytes in pipes and Unix sockets. It counts them if a count is due, and if they may take more than
-// room and than a part of the limit.
+// buffered returns the bytes in pipes and Unix sockets. If a count is due and they could hold more than room, it counts them.
+// room is what is left of the memory limit, and buffered uses at least 1/buffersShare of the limit. Otherwise it returns the
+// result of the last count.
 func (w *Group) buffered(now map[string]seen, used time.Duration, room int64) int64 {
 	b := &w.buffers
-	if w.waits.Load() || len(now) < 2 { // there is no program: init holds nothing for it
+	if w.waits.Load() || len(now) < 2 { // the sandbox has only its init, which has no pipes or sockets of a program
 		return 0
 	}
 	if b.pipes.at.IsZero() {
@@ -84,9 +88,10 @@ func (w *Group) buffered(now map[string]seen, used time.Duration, room int64) in
 	return b.pipes.bytes + b.sockets.bytes
 }
 
-// bufferedStill is called when the sandbox is above its limit because of held bytes in buffers, which may be room at most. It
-// counts them again and returns the lower number: bytes that have moved between a buffer and a process must not count twice. If
-// a process does not answer in time, the programs are stopped until all have answered, as for their exact memory.
+// bufferedStill counts again when the sandbox is above its limit because its buffers held more than room bytes at the last
+// count. It returns the lower of held and the new count: bytes that moved between a buffer and a process meanwhile would
+// otherwise count twice. If a process does not answer in time, bufferedStill stops the programs until all have answered, as
+// exactly does.
 func (w *Group) bufferedStill(now map[string]seen, used time.Duration, held, room int64) int64 {
 	b := &w.buffers
 	if b.sockets.bytes > 0 {
@@ -103,7 +108,7 @@ func (w *Group) bufferedStill(now map[string]seen, used time.Duration, held, roo
 			sum, sure, _ := w.inPipes(pipes)
 			return sum, sure
 		}, w.quit})
-		if !ok || sum <= most { // otherwise they are ended
+		if !ok || sum <= most { // otherwise the caller ends the stopped programs
 			w.goOn()
 		}
 		if !ok {
@@ -114,14 +119,14 @@ func (w *Group) bufferedStill(now map[string]seen, used time.Duration, held, roo
 	return min(held, b.pipes.bytes+b.sockets.bytes)
 }
 
-// keptByCalls returns the bytes in pipes that only calls may keep.
+// keptByCalls returns the bytes in pipes that no descriptor keeps, but waiting system calls may keep.
 func (w *Group) keptByCalls() int64 {
 	w.buffers.mu.Lock()
 	defer w.buffers.mu.Unlock()
 	return max(w.buffers.kept-fewKept, 0) * keptPipe()
 }
 
-// countPipes counts the bytes in pipes, if they may take more than room.
+// countPipes counts the bytes in pipes, if the descriptors of the processes could hold more than room.
 func (w *Group) countPipes(now map[string]seen, used time.Duration, room int64) {
 	sure, took := true, time.Duration(0)
 	count := timed(func() (sum int64) {
@@ -155,7 +160,7 @@ func (w *Group) descriptorsOf(path string) int64 {
 	if st.Size > 0 {
 		return st.Size
 	}
-	fd, err := unix.Openat(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // before Linux 6.2
+	fd, err := unix.Openat(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // before Linux 6.2 the size of the directory is 0
 	if err != nil {
 		return 0
 	}
@@ -163,9 +168,9 @@ func (w *Group) descriptorsOf(path string) int64 {
 	return int64(len(numbers(fd)))
 }
 
-// countSockets counts the bytes in Unix sockets, if they may take more than room.
+// countSockets counts the bytes in Unix sockets, if the sockets of the sandbox could hold more than room.
 func (w *Group) countSockets(used time.Duration, room int64) {
-	if w.plain || w.buffers.none { // at tier L1 the kernel lists those of the host
+	if w.plain || w.buffers.none { // at tier L1 the network namespace is the host's, and so the list has all of its sockets
 		w.buffers.sockets.done(used, outcome[int64]{}, true)
 		return
 	}
@@ -179,11 +184,11 @@ func (w *Group) countSockets(used time.Duration, room int64) {
 	})
 	w.buffers.sockets.done(used, count, sure)
 	if !sure {
-		w.buffers.sockets.rest = 0 // count them at the next look
+		w.buffers.sockets.rest = 0 // so that the next measurement counts them
 	}
 }
 
-// socketsInUse returns the number of sockets of the sandbox, including those that are closed and whose messages wait.
+// socketsInUse returns the number of sockets of the sandbox, including closed ones whose messages still wait to be read.
 func (w *Group) socketsInUse() int {
 	b := &w.buffers
 	if b.used == nil {
@@ -226,7 +231,7 @@ func (w *Group) inSockets() (sum int64, sure bool) {
 	return queued + int64(closed)*mostOfSender(), true
 }
 
-// unixSockets returns the number of Unix sockets, including those that are closed and whose messages wait.
+// unixSockets returns the number of Unix sockets, including closed ones whose messages still wait to be read.
 func (w *Group) unixSockets() int {
 	f := w.openNet("protocols")
 	if f == nil {
@@ -238,13 +243,13 @@ func (w *Group) unixSockets() int {
 	return ofProtocol(text.Bytes(), "UNIX") + ofProtocol(text.Bytes(), "UNIX-STREAM")
 }
 
-// excessOfBuffers says what programs hold too much of that have so many bytes of memory, of which some are in buffers.
+// excessOfBuffers describes the memory of a sandbox above its limit, of which held bytes are in buffers.
 func excessOfBuffers(memory, held int64) string {
 	return fmt.Sprintf("%d MiB of memory, %d MiB of it in pipes and Unix sockets", memory>>20, held>>20)
 }
 
-// kept takes how many files calls of the programs may keep open, of a count that has begun at that time. The programs of a count
-// that began before an end may have been ended.
+// kept stores how many files waiting calls of the programs may keep open. began is when that count began. A count that began
+// before the programs were last ended is ignored, because it may be of programs that are gone. w may be nil.
 func (w *Group) kept(files int, began time.Time) {
 	if w == nil {
 		return
@@ -256,7 +261,7 @@ func (w *Group) kept(files int, began time.Time) {
 	}
 }
 
-// forget is called when the programs have been ended. What was counted must not count for other programs.
+// forget drops the counts after the programs were ended, so that they do not count for later programs.
 func (b *buffers) forget() {
 	b.pipes.bytes, b.sockets.bytes = 0, 0
 	b.mu.Lock()
@@ -264,7 +269,7 @@ func (b *buffers) forget() {
 	b.kept, b.ended = 0, time.Now()
 }
 
-// close closes what is open. No look may be under way, nor the opening of the list.
+// close closes the files. It may be called only after all measurements, and all readings of w.exact, have ended.
 func (b *buffers) close() {
 	if b.used != nil {
 		_ = b.used.Close()

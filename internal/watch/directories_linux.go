@@ -16,9 +16,9 @@ import (
 // names, which is up to 22 KiB, and Btrfs 4 KiB.
 const maxDirectories = 4096
 
-// overDirectories returns a description if the processes, which have so many tasks, have too many directories open, and ""
-// otherwise. It reads calls and single descriptors only if there may be so many. That can take longer than one look, because
-// programs can make such a read wait; a later look then gets the result.
+// overDirectories returns a description if the processes have too many directories open, and "" otherwise. tasks is the number
+// of their tasks. It reads the calls of tasks and single descriptors only if the processes could have too many directories.
+// That can take longer than one look, because programs can make such a read wait. A later look then gets the result.
 func (s *Target) overDirectories(o *Objects, processes []string, tasks int) string {
 	files := 0
 	for _, p := range processes {
@@ -41,8 +41,8 @@ func (s *Target) overDirectories(o *Objects, processes []string, tasks int) stri
 	return excess.value
 }
 
-// excessOfDirectories is overDirectories for a bound. Descriptors that a process hides count as directories, and so does
-// what a call may keep that waits to send files.
+// excessOfDirectories is overDirectories for a bound, most. Descriptors that a process hides count as directories. So do the
+// files that a waiting sendmsg may keep.
 func excessOfDirectories(processes []string, most int) string {
 	found := filesSent(processes)
 	for _, p := range processes {
@@ -74,8 +74,8 @@ func directoriesOf(p string, most int) int {
 	return found
 }
 
-// hiddenFiles returns how many descriptors a process hides in dir, their directory in /proc, which was read with err. A process
-// that is ending cannot be read either, and will have none.
+// hiddenFiles returns how many descriptors a process has if its directory of descriptors in /proc, dir, could not be read. err
+// is the error of that read. For a process that is ending, which cannot be read either, it returns 0.
 func hiddenFiles(dir string, err error) int {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || !lives(filepath.Dir(dir)) {
 		return 0
@@ -84,7 +84,7 @@ func hiddenFiles(dir string, err error) int {
 	if err != nil {
 		return 0
 	}
-	return int(info.Size()) // before Linux 6.2 the kernel does not tell
+	return int(info.Size()) // the number of descriptors; 0 before Linux 6.2
 }
 
 // filesOf returns the directory in /proc with the descriptors of a process. That of its first thread is empty once

@@ -174,7 +174,7 @@ func (s *Target) HoldPipes() (release func()) {
 	select {
 	case release = <-held:
 		return release
-	case <-t.C: // the kill that follows lets it go on
+	case <-t.C: // the caller now kills the processes, which ends what the goroutine waits for
 		return func() { go func() { (<-held)() }() }
 	}
 }

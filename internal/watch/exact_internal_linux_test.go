@@ -120,8 +120,8 @@ func TestAnOrdinaryProcessHasNoMoreThanItsMappings(t *testing.T) {
 	}
 }
 
-// TestAProcessThatEndsMeanwhileCountsNothing: it was listed, and shows nothing when it is read. Programs that fork often
-// would seem to have another copy of their memory.
+// TestAProcessThatEndsMeanwhileCountsNothing: a process that ends between being listed and being read adds no memory.
+// Otherwise programs that fork often would seem to have another copy of their memory.
 func TestAProcessThatEndsMeanwhileCountsNothing(t *testing.T) {
 	child := exec.CommandContext(t.Context(), "cat")
 	in, err := child.StdinPipe()
@@ -177,8 +177,8 @@ func TestAttackAKillDoesNotWaitForTheWatch(t *testing.T) {
 	})
 }
 
-// TestLateAnswersAreKeptWhileProgramsAreStopped: on a busy machine each answer may be late. One that began before is not
-// kept, because the programs still ran.
+// TestLateAnswersAreKeptWhileProgramsAreStopped: late sizes are kept, because on a busy machine each may be late. The size
+// from a reading that began before the stop is not kept, because the programs still ran.
 func TestLateAnswersAreKeptWhileProgramsAreStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e exact

@@ -24,14 +24,14 @@ type exact struct {
 	mu    sync.Mutex
 	busy  map[string]bool // processes whose reading has not ended; guarded by mu
 
-	// The answers of readings that began after keep, also of late ones; -1: the process shows no size. nil: answers are
-	// not kept. Guarded by mu, as is round, the number of calls of keep.
+	// answers has the sizes from readings that began after keep, also if they came late; -1: the process shows no size. If
+	// answers is nil, sizes are not kept. round is the number of calls of keep. Both are guarded by mu.
 	answers map[string]int64
 	round   int
 }
 
-// keep keeps answers until drop. The programs are stopped meanwhile, so that an answer stays right. On a busy machine each
-// answer may come late, and would otherwise never count.
+// keep stores the sizes of processes until drop, so that sums can use late ones, too: on a busy machine each may come
+// late. The caller stops the programs meanwhile, so their sizes do not change.
 func (e *exact) keep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,17 +52,17 @@ const (
 	leastPatience = 5 * time.Millisecond
 )
 
-// sum adds up the memory of all processes exactly, and that of their mappings, and what processes have left behind. It leaves
-// out files, see inFiles. sure is false if it counts a process with all of its resident
-// memory, and the most mappings that it may have, because that does not answer, or if there is something left behind. A sum
-// that is surely above limit may lack processes.
+// sum adds up the exact memory of all processes, the kernel's memory for their mappings, and the memory that outlives its
+// process. It leaves out files; see inFiles. A process that does not answer counts with all of
+// its resident memory and the most mappings that it may have. sure is false if there is such a process, or memory that
+// outlives its process. If sum is sure and above limit, it may leave out further processes.
 func (w *Group) sum(limit int64) (sum int64, sure bool) {
 	sum, sure = w.sumOf(w.processes(), limit)
 	return withLeft(sum, sure, limit, w.left)
 }
 
-// left returns how much memory is still there that processes have left behind, or did not show at the last look and do not
-// show now.
+// left returns the memory that outlives its process and is still there. It adds memory of living processes that showed none
+// at the last measurement and show none now.
 func (w *Group) left() int64 {
 	sum := w.outlived.still()
 	for id, h := range w.outlived.hides {
@@ -77,7 +77,7 @@ func (w *Group) left() int64 {
 	return sum
 }
 
-// sumOf is sum for some processes, without what others have left behind.
+// sumOf is sum for some processes, without memory that outlives its process.
 func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
 	return w.exact.sum(w.apart(processes), limit, func(p string) (resident func() int64, size func() (int64, bool)) {
 		now, _ := w.see(p)
@@ -96,9 +96,9 @@ func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
 	})
 }
 
-// residentOf returns the resident memory of a process, and that of the most mappings that it may have. A process that hides
-// its memory for too long has more than limit. One that has ended since has none, also if another one has its number: what it
-// has left behind counts as such.
+// residentOf returns the resident memory of a process and the most memory that its mappings may take. For a process that has
+// hidden its memory for too long it returns more than limit. For a process that has ended it returns 0, also if a new process
+// has its number. Memory that outlives the process is counted by left.
 func (w *Group) residentOf(p, id string, limit int64) int64 {
 	s, ok := w.see(p)
 	if !ok || p+" "+s.start != id {
@@ -111,8 +111,8 @@ func (w *Group) residentOf(p, id string, limit int64) int64 {
 	return n
 }
 
-// withLeft adds to a sum what processes have left behind. That counts with all that was resident, although others may share
-// it, and it may be there only because the watch itself reads it at the moment. So it is not sure.
+// withLeft adds the memory that outlives its process to a sum. That memory counts with all pages that were resident, although
+// other processes may share them, and it may be there only because the watch itself is reading it. So the result is not sure.
 func withLeft(sum int64, sure bool, limit int64, left func() int64) (int64, bool) {
 	if sure && sum > limit {
 		return sum, true
@@ -134,10 +134,10 @@ func sizeOf(before, rollup, after string) (size int64, ok bool) {
 	return size, ok
 }
 
-// inFiles returns how much of the PSS that a rollup shows is no memory of the sandbox, or counts elsewhere. Pages of files on
-// disks are those of the host, which takes them back when it needs memory. A file in memory of a sandbox counts among its
-// files, whether it is mapped or not, except at tier L1 (plain); one of the host is no memory of the sandbox. The filter and
-// Landlock refuse all other memory of that kind.
+// inFiles returns the part of the PSS in a smaps_rollup that is pages of files. Pages of files on disks are those of the host,
+// which takes them back when it needs memory. Files of the sandbox in memory (tmpfs) count by the size of its file systems,
+// whether they are mapped or not, and files of the host do not count. The seccomp filter and Landlock refuse all other shared
+// memory. At tier L1 (plain) the sandbox has no file systems of its own, so files in memory count here.
 func inFiles(rollup string, plain bool) int64 {
 	size, _ := field(rollup, "Pss_File")
 	if !plain {
@@ -173,9 +173,9 @@ var inexact = sync.OnceValue(func() int64 {
 	return int64(n*max(32, 2*n)) * int64(os.Getpagesize())
 })
 
-// sum adds up the memory of processes. open returns functions for the resident memory of one and for its exact size, which
-// may block. sure is false if the size of a process was not read. sum stops once it is surely above
-// limit.
+// sum adds up the memory of processes. open returns two functions for a process: one for its resident memory, and one for
+// its exact size, which may block. sure is false if the exact size of a process could not be read in time. Once the sum is
+// sure and above limit, sum reads no further process.
 func (e *exact) sum(processes []string, limit int64, open func(p string) (resident func() int64, size func() (int64, bool))) (sum int64, sure bool) {
 	sure = true
 	patience := mostPatience
@@ -186,7 +186,7 @@ func (e *exact) sum(processes []string, limit int64, open func(p string) (reside
 			patience = max(patience/2, leastPatience)
 		}
 		if how != exactly {
-			size = resident() // read now: it may have ended since it was listed
+			size = resident() // called late, because the process may have ended since it was listed
 		}
 		sum, sure = sum+size, sure && (how == exactly || how == nothing)
 		if sure && sum > limit {
@@ -201,7 +201,7 @@ type reading int
 
 const (
 	exactly reading = iota
-	nothing         // the process shows none
+	nothing         // the process shows no size
 	late            // it was not read in time
 	pending         // an earlier reading has not ended
 )
@@ -233,7 +233,8 @@ func (e *exact) read(p string, exactSize func() (int64, bool), patience time.Dur
 	return n, exactly
 }
 
-// take begins a reading of the process and returns late, unless there is an answer or a reading is under way.
+// take returns a stored answer with exactly, or pending if a reading of the process is under way. Otherwise it marks a
+// reading as begun and returns late; the caller then reads the size and calls give.
 func (e *exact) take(p string) (answer int64, round int, how reading) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -250,7 +251,7 @@ func (e *exact) take(p string) (answer int64, round int, how reading) {
 	return 0, e.round, late
 }
 
-// give ends a reading that began in a round.
+// give ends a reading. It stores the answer if the reading began in the current round; see keep.
 func (e *exact) give(p string, round int, answer int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

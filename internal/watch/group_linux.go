@@ -45,7 +45,7 @@ type Group struct {
 	outlived outlived       // used by run alone
 	mapped   mapped         // used by run alone
 	buffers  buffers        // used by run alone, except by kept
-	blind    map[string]int // looks in which a process with threads hid its memory, since it last showed some; used by run alone
+	blind    map[string]int // by process number: measurements in which it hid its memory since it last showed some, see mostBlind; used by run alone
 
 	sharing sync.Mutex
 	again   bool // Restart was called; guarded by sharing
@@ -164,7 +164,7 @@ func (w *Group) look() bool {
 		}
 		began := time.Now()
 		var judged bool
-		if rss, judged = w.exactly(w.limits.MemoryBytes - files - rest + kernel); !judged { // pages that several processes share are counted once
+		if rss, judged = w.exactly(w.limits.MemoryBytes - files - rest + kernel); !judged { // in rss, shared pages count for each process; exactly counts them once
 			return true
 		}
 		rest -= kernel
@@ -173,7 +173,7 @@ func (w *Group) look() bool {
 			held = w.bufferedStill(now, cpu+reaped, held, w.limits.MemoryBytes-rss-files-rest)
 			rest += held
 		}
-		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this expensive gets it less often
+		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // the longer exact sums of a sandbox take, the rarer they are
 	}
 	w.mu.Lock()
 	w.tasks, w.cpu, w.lost = max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost
@@ -187,14 +187,14 @@ func (w *Group) look() bool {
 	return true
 }
 
-// judge ends the programs of a sandbox with too much memory, of which some is held in pipes and sockets and some in files, or
-// with too many tasks. It returns false if it has ended the sandbox.
+// judge ends the programs of a sandbox that has too much memory or too many tasks. held is the part of memory in pipes and
+// Unix sockets, and files is the part in the sandbox's file systems. judge returns false if it has ended the sandbox.
 func (w *Group) judge(memory, held, files int64, tasks int) bool {
 	exceeds := memory > w.limits.MemoryBytes
 	byBuffers := exceeds && memory-held <= w.limits.MemoryBytes && held > w.limits.MemoryBytes/buffersShare
 	w.mu.Lock()
 	w.peak = max(w.peak, memory)
-	if exceeds && !byBuffers { // otherwise what is exceeded counts
+	if exceeds && !byBuffers { // with byBuffers, the result names what was exceeded instead of an OOM kill
 		w.ooms++
 	}
 	w.mu.Unlock()

@@ -136,9 +136,9 @@ func TestRecordLocksAreReadOfDescriptors(t *testing.T) {
 	}
 }
 
-// TestCountsOfLocksOfNobodyAreCharged: a sandbox with many descriptors makes such a count long. The last one holds for a
-// while, unless there are many more locks.
-func TestCountsOfLocksOfNobodyAreCharged(t *testing.T) {
+// TestCountsOfUnownedLocksAreCharged: a sandbox with many descriptors makes a count of unowned locks long, so it is charged to
+// the sandbox. The last count is used for a while, unless there are many more locks.
+func TestCountsOfUnownedLocksAreCharged(t *testing.T) {
 	counts, charged := 0, 0
 	s := &Target{
 		Hold:  func() (func(), error) { counts++; return nil, errors.New("closed") },

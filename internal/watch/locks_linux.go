@@ -23,10 +23,10 @@ type locks struct {
 	whole map[int]int     // elsewhere, of whole files (flock), by the process that has taken it
 	lines int
 
-	files   map[string]bool  // device and inode of those of whole
-	unowned int              // of whole, those whose process is of no sandbox; set by add
-	mapped  map[*Target]int  // what sandboxes may hold besides by mappings of files; set by addUnowned
-	kept    map[*Target]bool // sandboxes whose last count was taken instead of a new one; likewise
+	files   map[string]bool  // "device:inode" of the files that the locks in whole are on
+	unowned int              // locks in whole whose process belongs to no sandbox; set by add
+	mapped  map[*Target]int  // locks that a sandbox may hold through mappings of files, besides held; set by addUnowned
+	kept    map[*Target]bool // sandboxes for which addUnowned has used the last count; set by addUnowned
 }
 
 // fewLocks is how many locks a sandbox may always hold, also if all sandboxes together hold too many: otherwise a caller
@@ -91,9 +91,9 @@ func deviceIn(file []byte) uint64 {
 	return unix.Mkdev(uint32(major), uint32(minor))
 }
 
-// add adds the locks elsewhere to those that sandboxes hold. A lock of a whole file belongs to an open file, which other
-// processes and mappings may keep when the process that has taken it has ended. Its number may then be that of a process
-// of another sandbox. So these locks count only up to the number of descriptors of that sandbox.
+// add adds the locks in byPID and whole to those that sandboxes hold. A lock of a whole file belongs to an open file. Other
+// processes and mappings may keep that file after the process that has taken the lock has ended. A process of another
+// sandbox may then have its number. So these locks count at most up to the number of descriptors of that sandbox.
 func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int) {
 	for pid, n := range l.byPID {
 		if s := ownerOf(pid); s != nil {
@@ -115,9 +115,9 @@ func (l *locks) add(ownerOf func(pid int) *Target, descriptors func(*Target) int
 	}
 }
 
-// over returns the sandboxes that hold too many locks, with a description. If all others together hold more than
-// allLocks, those with most of them are among these. Of others than its own, the locks of mappings do not count: every
-// program maps libraries, which another one can lock.
+// over returns the sandboxes that hold too many locks, with a description. If the other sandboxes together hold more than
+// allLocks, over also returns those with the most. Locks of mapped files count for the limit of a sandbox, but not for
+// allLocks: every program maps libraries, and a program of another sandbox can lock these.
 func (l *locks) over() map[*Target]string {
 	found, sum := map[*Target]string{}, 0
 	for s, n := range l.held {
@@ -143,9 +143,10 @@ func (l *locks) over() map[*Target]string {
 	return found
 }
 
-// addUnowned counts the locks of whole files of sandboxes by descriptor, if processes that are of no sandbox have taken
-// too many elsewhere: they may have been of a sandbox that still has the open files. sure is false if such a count
-// goes on. A count is charged to its sandbox, and holds while that is ahead of its share of the server's time.
+// addUnowned counts the descriptors and mappings of each sandbox whose file has a lock of a whole file, if processes of no
+// sandbox have taken more than maxLocks such locks elsewhere. These processes may have belonged to a sandbox that still has
+// the open files. sure is false if a count has not ended yet. The cost of a count is charged to its sandbox. While the
+// sandbox is ahead of its share of the server's time, addUnowned uses the last count.
 func (o *Objects) addUnowned(l *locks, all []*Target) (sure bool) {
 	sure = true
 	if l.unowned <= maxLocks {
@@ -182,16 +183,16 @@ func (o *Objects) addUnowned(l *locks, all []*Target) (sure bool) {
 type lastWholes struct {
 	n       wholes
 	from    time.Time // earliest time of the next count
-	unowned int       // locks.unowned when the count began; with fewLocks more, the next count begins earlier
+	unowned int       // locks.unowned when the count began; if it grows by more than fewLocks, the next count begins at once
 }
 
 // wholes are the locks of whole files of a sandbox.
 type wholes struct {
-	open   int // descriptors that have one
-	mapped int // mappings of files that have one
+	open   int // descriptors whose open file has such a lock
+	mapped int // mappings of files that have such a lock
 }
 
-// addWholes adds those of a sandbox. None of those that have no process of a sandbox is held twice.
+// addWholes adds the counted locks of a sandbox. It adds at most l.unowned, because each of those locks is held once.
 func (l *locks) addWholes(s *Target, n wholes) {
 	all := max(l.held[s], min(n.open+n.mapped, l.unowned))
 	l.held[s] = max(l.held[s], min(n.open, l.unowned))

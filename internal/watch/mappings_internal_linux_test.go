@@ -179,8 +179,8 @@ func TestAProcessThatDoesNotAnswerCountsWithItsMost(t *testing.T) {
 	}
 }
 
-// TestPagesAboveTheLimitWaitForNoCount: the exact sum of their sizes follows, and a count could wait. That sum counts the
-// mappings, also for memory that outlives its process.
+// TestPagesAboveTheLimitWaitForNoCount: if the pages alone exceed the limit, mappings are not counted, because that could
+// block and the exact sum follows. The exact sum counts the mappings itself.
 func TestPagesAboveTheLimitWaitForNoCount(t *testing.T) {
 	w, self := &Group{outside: true}, strconv.Itoa(os.Getpid())
 	s, ok := w.see(self)

@@ -44,11 +44,11 @@ func mostMappings() int64 {
 	return min(max(n, 1<<16), manyMappings)
 }
 
-// manyMappings is more than a sandbox may have. With more for each process, as some systems allow, the sum of the memory of
-// many could overflow.
+// manyMappings bounds mostMappings, so that sums over many processes do not overflow on systems that allow more. It is more
+// than a sandbox may have.
 const manyMappings = 1 << 24
 
-// mapped is what a Group knows of the mappings of its processes. Used by Group.run alone.
+// mapped is what a Group knows of the mappings of its processes. Only Group.run uses it, except for the fields that mu guards.
 type mapped struct {
 	kept  map[string]lineage // processes with memory, by number and start time
 	alike map[string]int     // how many of them have a layout
@@ -56,13 +56,13 @@ type mapped struct {
 	paced
 
 	mu    sync.Mutex
-	noted map[string]int64 // bytes of mappings that exact sums have counted since the last look; guarded by mu
+	noted map[string]int64 // bytes of mappings that exact sums have counted since the last measurement; guarded by mu
 }
 
-// paced is when a count is made again that costs the server more the more the sandbox holds.
+// paced says when to count again. Such counts cost the server more time the more the sandbox holds.
 type paced struct {
 	counted time.Duration // processor time of the sandbox at the last count
-	rest    time.Duration // processor time that it uses until the next one
+	rest    time.Duration // processor time that the sandbox uses until the next count is due
 	at      time.Time     // when the last count was
 }
 
@@ -73,7 +73,7 @@ type lineage struct {
 	bytes     int64  // of its mappings when they were last counted
 }
 
-// note notes how many bytes the mappings of a process take. It may be called concurrently.
+// note stores how many bytes the mappings of a process take, for takeNotes. It may be called concurrently.
 func (m *mapped) note(id string, bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +83,7 @@ func (m *mapped) note(id string, bytes int64) {
 	m.noted[id] = bytes
 }
 
-// takeNotes keeps what was noted of the processes of the last look.
+// takeNotes copies the noted sizes to m.kept, for processes that are there, and drops them.
 func (m *mapped) takeNotes() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +96,7 @@ func (m *mapped) takeNotes() {
 	m.noted = nil
 }
 
-// look takes the living processes, by number and start time.
+// look updates m for the living processes, given by number and start time, and sets seen.mapped of each.
 func (m *mapped) look(now map[string]seen) {
 	m.takeNotes()
 	ids, last := make(map[string]string, len(now)), m.kept // ids by number
@@ -155,16 +155,15 @@ func (m *mapped) mostOf(id string, s seen) int64 {
 	return min(s.reserved/int64(os.Getpagesize()), m.most) * m.each(id)
 }
 
-// due reports whether the sandbox has run enough since the last count, if it has used so much processor time now. A count that
-// was seldom costs little: so it is made also if the sandbox has run at all and the last one is long ago.
+// due reports whether the sandbox, which has now used the given processor time, has run enough since the last count. A count is
+// also due if the sandbox has run at all and the last count is long ago: counts that are seldom cost little.
 func (m *paced) due(used time.Duration, now time.Time) bool {
 	return m.at.IsZero() || used < m.counted || used-m.counted >= m.rest || used != m.counted && now.Sub(m.at) >= max(idleLong, m.rest)
 }
 
-// mappings returns the memory of the mappings of the living processes. It counts them if they may take more than room, or if
-// memory has outlived its process, and a count is due. Otherwise the last count holds. If room is negative, the pages alone seem
-// to exceed the limit. The exact sum then follows, which counts mappings itself and notes them, and must not wait for a
-// count here.
+// mappings returns the memory of the mappings of the living processes. If a count is due, it counts them if they could take
+// more than room, or if memory has outlived its process. Otherwise it uses the last count. If room is negative, the pages alone
+// seem to exceed the limit. Then mappings does not count, because the exact sum follows, which counts mappings itself.
 func (w *Group) mappings(now map[string]seen, used time.Duration, room int64) (sum int64) {
 	m := &w.mapped
 	var most int64
@@ -266,9 +265,9 @@ func (s *Target) mostMappings(pages int64) int64 {
 	return min(pages, s.mappingsEach)
 }
 
-// overMappings returns a description if the processes have too many mappings, and "" otherwise. It counts them only if they
-// may have so many. That can take longer than one look, because programs can let such a look wait; a later look then gets
-// the result.
+// overMappings returns a description if the processes have too many mappings, and "" otherwise. It counts them only if
+// possible, the most that they could have, is too many. A count can take longer than one look, because programs can delay it.
+// A later look then gets the result.
 func (s *Target) overMappings(o *Objects, processes []string, possible int64) string {
 	if s.mappings.idle() && (possible <= maxMappings || time.Now().Before(s.mappingsFrom)) {
 		return ""

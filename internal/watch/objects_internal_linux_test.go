@@ -111,9 +111,9 @@ func TestOwnerIsFoundByAncestry(t *testing.T) {
 	}
 }
 
-// TestOwnersOfARowAreReadOnce: processes of which each is the parent of the next may all hold locks. Reading all parents of
-// each would keep every other sandbox from being counted.
-func TestOwnersOfARowAreReadOnce(t *testing.T) {
+// TestParentsAreReadOnce: in a chain of processes, each the parent of the next, all may hold locks. If all parents of each
+// were read, the watch would have no time to count other sandboxes.
+func TestParentsAreReadOnce(t *testing.T) {
 	const processes = 6000
 	read := 0
 	parent := func(pid int) (int, error) {
@@ -124,10 +124,10 @@ func TestOwnersOfARowAreReadOnce(t *testing.T) {
 	}
 	s := &Target{}
 	known := map[int]*Target{9: s}
-	for _, first := range []int{10, 20_000} { // a row of the sandbox, and one of none
+	for _, first := range []int{10, 20_000} { // a chain of the sandbox, and one of no sandbox
 		for pid := first + processes - 1; pid >= first; pid-- {
 			if got := ownerOf(pid, known, parent); (got == s) != (first == 10) {
-				t.Fatalf("process %d: got owner %p, want that of its row", pid, got)
+				t.Fatalf("process %d: got owner %p, want that of its chain", pid, got)
 			}
 		}
 	}

@@ -52,7 +52,7 @@ const (
 type Target struct {
 	Slot   *jail.Slot
 	Group  *cgroup.Group                      // nil: none
-	Watch  *Group                             // what replaces it; nil: nothing
+	Watch  *Group                             // the watch that replaces the cgroup; nil: none
 	Plain  bool                               // without namespaces
 	Shares bool                               // its programs have the server's host user
 	Hold   func() (release func(), err error) // keeps the slot open until release is called; fails if it is closed
@@ -76,7 +76,7 @@ type Target struct {
 
 	texts     beside[texts]
 	textsFrom time.Time // earliest time of the next count of texts; used by Objects.run alone
-	hadTexts  texts     // the most that its programs have had open, without sent; used by Objects.run alone
+	hadTexts  texts     // the largest counts of files that its programs had open; sent and kept are not set; used by Objects.run alone
 
 	epoll       beside[epollCount]
 	progress    progress // of epoll
@@ -85,7 +85,7 @@ type Target struct {
 	socketsFrom time.Time      // earliest time of the next count of sockets; used by Objects.run alone
 	records     beside[int]    // its record locks
 	wholes      beside[wholes] // its locks of whole files
-	lastWholes  lastWholes     // the last count of these; used by Objects.run alone
+	lastWholes  lastWholes     // the last result of wholes; used by Objects.run alone
 	mapped      beside[int]    // its descriptors, and its mappings of files that have a lock of a whole file
 	files       beside[int]    // its open files
 	devices     []uint64       // of its own file systems; used by Objects.run alone
@@ -302,7 +302,7 @@ func (o *Objects) lookAtLocks() (others bool) {
 	o.locksDue = !sure || len(list.kept) > 0
 	others = sure
 	for s, excess := range list.over() {
-		if list.kept[s] { // it may hold fewer by now
+		if list.kept[s] { // an earlier count was used, and it may hold fewer by now: count again before it is ended
 			s.lastWholes.from = time.Time{}
 		} else {
 			o.end(s, excess)
@@ -325,8 +325,8 @@ const maxAncestry = 1 << 14
 
 // ownerOf finds the sandbox of a process by its parents, or returns nil. Every process
 // of a sandbox has its init above it, because init adopts the processes whose parent
-// has ended. known has the inits, and gets each process that was read: a program can make a row of thousands, of which
-// each holds locks.
+// has ended. known has the inits of the sandboxes. ownerOf adds each process that it has read, so that parents are read
+// once: a program can make thousands of processes, each the child of the last, that all hold locks.
 func ownerOf(pid int, known map[int]*Target, parentOf func(pid int) (int, error)) (s *Target) {
 	var row []int
 	for range maxAncestry {

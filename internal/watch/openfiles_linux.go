@@ -145,15 +145,15 @@ var sendingCalls = map[string]map[string]bool{
 
 const mostSent = 253 // SCM_MAX_FD
 
-// waitedFiles returns how many files the waiting calls of a process name, by its directory in /proc. The kernel does not
-// show the call of a thread that runs.
+// waitedFiles returns how many files the waiting calls of a process may keep open, by its directory in /proc. The kernel does
+// not show the call of a thread that runs.
 func waitedFiles(process string) int {
 	named, sent := filesOfCalls(process)
 	return named + sent
 }
 
-// filesOfCalls returns how many files the calls of a process name that wait for files, and how many those may keep
-// that wait to send some.
+// filesOfCalls returns two numbers for a process, by its directory in /proc: n is how many files its waiting poll and select
+// calls name, and sent is how many files its waiting sendmsg calls may keep.
 func filesOfCalls(process string) (n, sent int) {
 	tasks, _ := readNames(process + "/task")
 	for _, t := range tasks {

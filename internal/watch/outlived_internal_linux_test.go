@@ -226,7 +226,8 @@ func TestSharedMemoryIsHeldOnce(t *testing.T) {
 	}
 }
 
-// TestWhatAProcessShowsNowIsNotLeft: the exact sum has it, also if the last look saw none of it.
+// TestWhatAProcessShowsNowIsNotLeft: left does not count memory that a process shows now, because the exact sum has it. This
+// holds also if the process showed none at the last measurement.
 func TestWhatAProcessShowsNowIsNotLeft(t *testing.T) {
 	w, p := &Group{outside: true}, strconv.Itoa(os.Getpid())
 	defer w.outlived.close()

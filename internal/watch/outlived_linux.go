@@ -21,11 +21,11 @@ import (
 // So the watch keeps the pagemap file of each process open. It does not keep the memory, but tells whether it is still
 // there.
 type outlived struct {
-	kept map[string]*held // of the living processes, by number and start time; processes that share their memory have the same
-	left []*held          // that their processes have left
+	kept map[string]*held // of the living processes, by number and start time; processes that share their memory have the same value
+	left []*held          // memory whose processes have ended
 
-	hides map[string]*held // part of kept: of processes that showed no memory at the last look, see seen.blind
-	rows  map[string]*row  // of kept, by layout
+	hides map[string]*held // part of kept: processes that showed no memory at the last measurement, see seen.blind
+	rows  map[string]*row  // memory in kept, by layout
 
 	kinFrom time.Time // earliest time of the next search for the host's process numbers
 	pidNS   *os.File  // the sandbox's pid namespace; nil: not opened
@@ -59,14 +59,15 @@ type kin interface {
 	compare(one, other string) (order int, known bool) // 0: they share it; otherwise which is first, in an order of the kernel
 }
 
-// holds reports whether the memory of a process, by number and start time, was held at the last look and is still there.
+// holds reports whether the pagemap of a process, by number and start time, was open at the last measurement, and its memory
+// is still there.
 func (o *outlived) holds(id string) bool {
 	h := o.kept[id]
 	return h != nil && h.there()
 }
 
-// look takes the living processes, by number and start time. It returns how much memory that
-// processes have left behind, or do not show, is still there.
+// look updates outlived for the living processes, given by number and start time. It returns the memory that outlives its
+// process, and that of processes which show none now although it is still there.
 func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 	next, fresh := make(map[string]*held, len(now)), make([]string, 0, len(now))
 	o.hides = map[string]*held{}
@@ -94,10 +95,10 @@ func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 		shown[h] = shown[h] || o.hides[id] == nil
 	}
 	for id, h := range o.hides {
-		if shown[h] { // another process that shares it shows it
+		if shown[h] { // another process shares this memory and shows it, or is in o.hides already
 			delete(o.hides, id)
 		}
-		shown[h] = true // once
+		shown[h] = true // memory that several processes hide counts once
 	}
 	for _, h := range o.kept {
 		if !living[h] {
@@ -114,7 +115,7 @@ func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 	return sum + o.still()
 }
 
-// still returns how much of the memory that processes have left behind is still there.
+// still returns the size of the memory that outlives its process, and closes the pagemaps of memory that is gone.
 func (o *outlived) still() (sum int64) {
 	still := o.left[:0]
 	for _, h := range o.left {
@@ -234,11 +235,11 @@ func (o *outlived) close() {
 	_ = o.pidNS.Close()
 }
 
-// family is the kin of one look.
+// family implements kin for the processes of a Group, during one look.
 type family struct {
 	w       *Group
-	numbers map[string]int // the host's process numbers, by those of the sandbox; nil: not searched for
-	atOnce  bool           // search also shortly after another search
+	numbers map[string]int // the host's process numbers, by those of the sandbox; nil: not read yet
+	atOnce  bool           // read them even if that was done a short time ago
 }
 
 func (f *family) open(s seen) (fd int, same bool, err error) {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipesIn are the pipes of a sandbox of which a count knows. A count that a process keeps from its end may go on beside the next
-// one, which has other pipesIn.
+// pipesIn has the pipes that one count has found in a sandbox, so that each counts once. Each count has a pipesIn of its own,
+// because a process can delay a count until the next one has begun.
 type pipesIn struct {
 	mu    sync.Mutex
 	known map[pipeID]struct{} // guarded by mu
@@ -25,7 +25,7 @@ type pipeID struct{ device, inode uint64 }
 
 func newPipes() *pipesIn { return &pipesIn{known: map[pipeID]struct{}{}} }
 
-// add reports whether the pipe was not known.
+// add adds a pipe. It returns false if the pipe was added before.
 func (c *pipesIn) add(id pipeID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,8 +34,9 @@ func (c *pipesIn) add(id pipeID) bool {
 	return !known
 }
 
-// inPipes returns the bytes that the pipes of all processes take, each of which it adds to pipes. A process that does not answer in time counts with the most
-// that its descriptors may hold; sure is false then. took is the processor time of the reads.
+// inPipes returns the memory of the pipes of all processes, except those that are in pipes already, and adds them to pipes. If
+// a process does not answer in time, sure is false, and each of its descriptors counts with pipeBytes. took is the processor
+// time of the reads.
 func (w *Group) inPipes(pipes *pipesIn) (sum int64, sure bool, took time.Duration) {
 	processes := descendants(strconv.Itoa(w.slot.PID()), nil)
 	if w.slot.Ended() || len(processes) < 2 {
@@ -44,7 +45,7 @@ func (w *Group) inPipes(pipes *pipesIn) (sum int64, sure bool, took time.Duratio
 	var spent atomic.Int64
 	patience := mostPatience
 	sure = true
-	for _, p := range processes[1:] { // init has none
+	for _, p := range processes[1:] { // the first one is init, which has no pipes
 		size, how := w.exact.read("pipes of "+p, func() (int64, bool) {
 			found := timed(func() int64 { return pipes.of(p) })
 			spent.Add(int64(found.took))
@@ -79,7 +80,7 @@ func isZombie(p string) bool {
 	return state == "X" || state == "Z" && threads == "1"
 }
 
-// of returns the bytes that the pipes of a process take, except known ones.
+// of returns the memory of the pipes of a process, except known ones, and makes them known.
 func (c *pipesIn) of(p string) (sum int64) {
 	dir := filesOf(p)
 	names, err := readNames(dir)
@@ -123,7 +124,7 @@ func pipeAt(path string) (id pipeID, ok bool) {
 	return pipeID{st.Dev, st.Ino}, true
 }
 
-// openTask returns a pidfd for the process or thread with a directory of descriptors in /proc, or -1.
+// openTask returns a pidfd for the process or thread that a directory of descriptors in /proc belongs to, or -1.
 func openTask(dir string) int {
 	task, err := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
 	if err != nil {
@@ -140,8 +141,9 @@ func openTask(dir string) int {
 	return fd
 }
 
-// inPipe returns how many bytes a pipe takes, by a descriptor of a process. A byte can keep a page, so a pipe that is not
-// empty counts with its whole size. One that the kernel does not show counts so, too.
+// inPipe returns the memory of the pipe that a descriptor of a process refers to. process is a pidfd. A single byte can keep a
+// page in use, so a pipe that is not empty counts with its whole size. So does a pipe whose descriptor the kernel does not
+// hand out.
 func inPipe(process int, descriptor string) int64 {
 	n, err := strconv.Atoi(descriptor)
 	if err != nil {
@@ -156,7 +158,7 @@ func inPipe(process int, descriptor string) int64 {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	waiting, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
-	if err != nil { // it is another file now
+	if err != nil { // the descriptor refers to another kind of file now
 		return 0
 	}
 	if waiting == 0 && !holds(fd) {
@@ -169,15 +171,17 @@ func inPipe(process int, descriptor string) int64 {
 	return int64(size)
 }
 
-// holds reports whether a pipe has buffers although no byte waits. Before Linux 6.15 a write that fails leaves an empty one.
+// holds reports whether a pipe has buffers in use although no byte waits in it. Before Linux 6.15 a failed write leaves an
+// empty buffer.
 func holds(pipe int) bool {
 	at := []unix.PollFd{{Fd: int32(pipe), Events: unix.POLLIN | unix.POLLOUT}}
 	_, err := unix.Poll(at, 0)
 	return err != nil || at[0].Revents&unix.POLLIN != 0
 }
 
-// keptPipe is what a pipe holds that only a call keeps. The kernel lets a user have some pages in pipes of the usual size,
-// mostSoft by default, and gives small pipes above that.
+// keptPipe is how many bytes a pipe counts with that no descriptor keeps, but a waiting call. Once the pipes of a user have
+// pipe-user-pages-soft pages, the kernel makes new ones small. If that setting limits the pages to at most mostSoft, its
+// default, keptPipe is smallPipe.
 var keptPipe = sync.OnceValue(func() int64 {
 	text, _ := os.ReadFile("/proc/sys/fs/pipe-user-pages-soft")
 	pages, _ := strconv.Atoi(strings.TrimSpace(string(text)))

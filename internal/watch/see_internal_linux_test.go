@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestAHiddenProcessIsAboveTheLimit: no size of it can be read, so the exact sum would count nothing. Here a process
-// that has ended shows none.
+// TestAHiddenProcessIsAboveTheLimit: a process that hides its memory for too long counts with more than the limit, because
+// its size cannot be read. The test uses a zombie, which shows no memory.
 func TestAHiddenProcessIsAboveTheLimit(t *testing.T) {
 	cmd := exec.Command("/bin/true")
 	if err := cmd.Start(); err != nil {
@@ -32,8 +32,8 @@ func TestAHiddenProcessIsAboveTheLimit(t *testing.T) {
 	}
 }
 
-// TestAProcessThatEndsDoesNotHide: the kernel may take long to free its memory. All of its threads can be seen meanwhile,
-// unlike threads that replace each other.
+// TestAProcessThatEndsDoesNotHide: the kernel may take long to free the memory of a process that is ending. Meanwhile all of
+// its threads can be read. If threads replace each other to hide, some are missing.
 func TestAProcessThatEndsDoesNotHide(t *testing.T) {
 	stat := func(state, reserved string) string {
 		f := strings.Fields(strings.Repeat("0 ", 50))

@@ -11,10 +11,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// mostBlind is how many looks may miss the memory of a process whose first thread has ended, until one sees it. Threads
-// that replace each other quickly can hide from some looks, but not from so many. A look that has seen all threads, all of
-// them without memory, does not count, unless the memory is known to be in use: the process ends, and the kernel may take
-// seconds to free its memory.
+// mostBlind is how many measurements in a row may fail to find the memory of a process whose first thread has ended. Threads
+// that replace each other quickly can be missed by some measurements, but not by so many. A measurement does not count if it
+// has read all threads and none of them had memory: then the process is ending, and the kernel may take seconds to free its
+// memory. It counts nevertheless if the memory is known to be in use; see outlived.holds.
 const mostBlind = 50
 
 // seen is what /proc shows of a process.
@@ -26,8 +26,8 @@ type seen struct {
 	resident int64 // bytes
 	reserved int64 // bytes of address space
 	mapped   int64 // bytes of its mappings, when they were last counted; set by mapped.look
-	blind    bool  // it has threads, and none of them showed its memory
-	ends     bool  // it is blind, and all of its threads were seen
+	blind    bool  // its first thread has ended, and no other thread showed its memory
+	ends     bool  // it is blind, and all of its threads were read
 	parent   string
 	layout   string // where the kernel has put its program, stack and arguments: at random for each program, and the same for a fork
 }
@@ -66,7 +66,8 @@ func (w *Group) see(p string) (s seen, ok bool) {
 	return s, true
 }
 
-// hidden returns in how many looks a process has hidden its memory, this one included, since it last showed some.
+// hidden returns in how many measurements a process has hidden its memory since it last showed some. s is the present one;
+// see mostBlind for which ones count.
 func (w *Group) hidden(p string, s seen) int {
 	switch {
 	case !s.blind:

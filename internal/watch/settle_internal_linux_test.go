@@ -54,8 +54,8 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 	}
 }
 
-// TestMemoryThatIsLeftForAMomentEndsNoProgram: a fork that ends while the watch reads it seems to leave a second copy of
-// what it shared. What stays while the programs are stopped counts.
+// TestMemoryThatIsLeftForAMomentEndsNoProgram: if a fork ends while the watch reads it, the memory that it shared seems to
+// outlive it and counts twice. It counts only if it is still there while the programs are stopped.
 func TestMemoryThatIsLeftForAMomentEndsNoProgram(t *testing.T) {
 	const limit, living = 100, 70
 	for name, c := range map[string]struct {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that does not answer in time may hold a lock, or the machine may be busy. Counted with all of
-// their resident memory, programs that share much of it seem to be above their limit when they are not. The same holds for
-// memory that a process has left behind. So before programs are ended, they are stopped: then they hold no locks, take no
-// memory and read none of others, and there is time.
+// A process that does not answer in time may hold a lock, or the machine may be busy. It then counts with all of its resident
+// memory, so programs that share much of it seem to be above their limit when they are not. The same holds for memory that
+// outlives its process. So before programs are ended, they are stopped. Stopped programs hold no locks, take no memory and
+// read none of other processes, so the watch can wait until all have answered.
 const (
 	settleLimit  = 5 * time.Second
 	settleEvery  = 20 * time.Millisecond

@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketList is a netlink socket by which the kernel lists the Unix sockets of a sandbox. Used by Group.run alone.
+// socketList is a netlink socket through which the kernel lists the Unix sockets of a sandbox. Only Group.run uses it.
 type socketList struct {
-	is     bool // it is open
+	is     bool // the socket is open
 	fd     int
-	opened chan int  // gets the descriptor, or -1; nil: it is not being opened
-	from   time.Time // earliest time of the next attempt to open it
+	opened chan int  // receives the descriptor, or -1; nil: the socket is not being opened
+	from   time.Time // earliest time of the next attempt to open the socket
 }
 
-// open opens the list, unless it is open. late reports that this takes longer.
+// open opens the socket, unless it is open. is reports whether the socket is open. late reports that opening has begun and
+// has not ended yet.
 func (l *socketList) open(w *Group) (is, late bool) {
 	if l.is || time.Now().Before(l.from) {
 		return l.is, false
@@ -45,7 +46,7 @@ func (l *socketList) open(w *Group) (is, late bool) {
 	return l.is, false
 }
 
-// close closes the list. When the Group ends, no opening may be under way.
+// close closes the socket. When the Group ends, the caller waits for w.exact.reads before it calls close.
 func (l *socketList) close() {
 	if l.opened != nil {
 		if fd, done := await(l.opened, 0); done {
@@ -69,15 +70,15 @@ const (
 	mostListed     = 1 << 20
 )
 
-// read returns the bytes that the Unix sockets have sent and that wait to be read, and how many sockets there are. The
-// kernel charges a message to its sender, with all that it takes.
+// read returns the memory of the messages that the Unix sockets have sent and that wait to be read, and how many sockets
+// there are. The kernel charges all memory of a message to its sender.
 func (l *socketList) read() (queued int64, sockets int, err error) {
 	if err = l.ask(^uint32(0)); err != nil {
 		return 0, 0, err
 	}
 	buf := make([]byte, 32<<10)
 	for sockets < mostListed {
-		n, _, err := unix.Recvfrom(l.fd, buf, unix.MSG_DONTWAIT) // the kernel has answered already
+		n, _, err := unix.Recvfrom(l.fd, buf, unix.MSG_DONTWAIT) // no waiting: the kernel makes the first packet in ask, and the next one in each read
 		if err != nil {
 			return 0, 0, err
 		}
@@ -90,7 +91,7 @@ func (l *socketList) read() (queued int64, sockets int, err error) {
 	return queued, sockets, nil
 }
 
-// ask asks for a list of the Unix sockets in some states.
+// ask requests a list of the Unix sockets in the given states, a bit each.
 func (l *socketList) ask(states uint32) error {
 	ne := binary.NativeEndian
 	m := ne.AppendUint32(nil, 40) // struct nlmsghdr, struct unix_diag_req
@@ -105,7 +106,7 @@ func (l *socketList) ask(states uint32) error {
 	return unix.Sendto(l.fd, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
 
-// queuedIn is read for one packet. done reports whether the list ends with it.
+// queuedIn returns the numbers of read for one packet of the list. done reports whether the list ends with it.
 func queuedIn(packet []byte) (queued int64, sockets int, done bool, err error) {
 	const head = unix.SizeofNlMsghdr
 	ne := binary.NativeEndian
@@ -132,7 +133,7 @@ func queuedIn(packet []byte) (queued int64, sockets int, done bool, err error) {
 	return queued, sockets, false, nil
 }
 
-// sentBy returns the bytes that a socket has sent, from a message of the list.
+// sentBy returns the memory of the messages that a socket has sent, from its entry in the list.
 func sentBy(message []byte) int64 {
 	ne := binary.NativeEndian
 	for rest := message[min(diagHead, len(message)):]; len(rest) >= 4; {
@@ -168,7 +169,8 @@ var ListsSockets = sync.OnceValue(func() bool {
 	return done && err == nil
 })
 
-// mostOfSender is the most that the messages of one Unix socket take: one that just fits, and one more of the same size.
+// mostOfSender is the most memory that the messages of one sender take: as much as its send buffer allows, and one more
+// message of the same size.
 var mostOfSender = sync.OnceValue(func() int64 {
 	text, _ := os.ReadFile("/proc/sys/net/core/wmem_default")
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)

@@ -54,10 +54,10 @@ func overConnections(v4, v6 []byte) string {
 	return ""
 }
 
-// overSockets returns a description of the sockets of which the sandbox holds too many, or "". The lists of sockets are
-// read beside the counts of other sandboxes, because the kernel takes long for them: it looks for its place in the list
-// again for each page. While the sandbox is ahead of its share of the server's time, they are not read, unless much
-// is queued on the host.
+// overSockets returns a description of the sockets of which the sandbox holds too many, or "". It reads the lists of sockets
+// beside the counts of other sandboxes, because that takes long: for each page of a list, the kernel searches the list from
+// its beginning. While the sandbox is ahead of its share of the server's time, overSockets does not read them, unless much is
+// queued on the host.
 func (s *Target) overSockets(o *Objects) string {
 	if s.Plain || !s.Slot.MayHaveSockets() { // programs at tier L1 cannot make sockets
 		return ""
@@ -86,7 +86,8 @@ func (s *Target) overSockets(o *Objects) string {
 	return count.value
 }
 
-// lists reports whether the lists are to be read, for udp UDP sockets and all of those that matter. onHost is as below.
+// lists reports whether the lists of sockets have to be read. udp is the number of UDP sockets, all that of all sockets in
+// question, and onHost the bytes that wait in all sockets of the host.
 func (s *Target) lists(udp, all int, onHost int64) bool {
 	if udp <= maxOnePort && all < fewSockets {
 		return false
@@ -98,8 +99,8 @@ func (s *Target) lists(udp, all int, onHost int64) bool {
 	return true
 }
 
-// excessOfSockets is overSockets for so many sockets, of which some are in no list. onHost is what waits in all sockets
-// of the host.
+// excessOfSockets is overSockets for a number of sockets, all. Of these, hidden are in no list. onHost has the bytes that wait
+// in all sockets of the host.
 func (s *Target) excessOfSockets(all, hidden int, onHost int64) string {
 	lists, most := []string{"udp", "udp6"}, int64(2*maxQueued)
 	sum := int64(hidden) * maxCorked
@@ -130,7 +131,7 @@ func (s *Target) excessOfSockets(all, hidden int, onHost int64) string {
 // leaves the list when its connection ends or is aborted, and keeps its queued bytes.
 func (s *Target) unlisted() int {
 	protocols := s.readNet("protocols")
-	return max(0, usedSockets(s.readNet("sockstat"))-listed(protocols)) // some may be closed between the two
+	return max(0, usedSockets(s.readNet("sockstat"))-listed(protocols)) // sockets may be closed between the two reads
 }
 
 // listed adds up the sockets of a text in the form of /proc/net/protocols.

@@ -289,8 +289,8 @@ func TestDirectoriesAreFound(t *testing.T) {
 	}
 }
 
-// TestProcessesThatEndHideNoDirectories: the kernel shows their descriptors no more, and many that end at once must not end
-// others.
+// TestProcessesThatEndHideNoDirectories: the kernel no longer shows the descriptors of a process that is ending. They must not
+// count as hidden, or many processes that end at once would have the sandbox ended.
 func TestProcessesThatEndHideNoDirectories(t *testing.T) {
 	for name, c := range map[string]struct {
 		statm string

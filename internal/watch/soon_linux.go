@@ -16,7 +16,7 @@ import (
 // count that is made beside it. Such a count does not keep the sandbox open (Target.Hold) while it reads.
 
 // beside makes a count in a goroutine of its own, because it may wait for what a program holds. Its methods are
-// used by Objects.run alone.
+// used by Objects.run alone. In this package, "beside" means that a count runs in such a goroutine.
 type beside[T any] struct {
 	result chan outcome[T]
 	asked  time.Time     // when a look last asked for the count that is under way
@@ -81,11 +81,12 @@ func await[T any](from <-chan T, most time.Duration) (result T, done bool) {
 	}
 }
 
-// mostBetween is how much of the time between two looks counts as waiting: the server may have been stopped meanwhile.
+// mostBetween is the most of the time between two looks that counts as waiting of a count: in a longer time the server
+// itself may have been stopped.
 const mostBetween = 2 * objectsEvery
 
-// leastRunning is the part of a processor, 1/leastRunning, with which a count goes on: on a busy machine one of many objects
-// takes seconds, although no program keeps it from its end.
+// leastRunning is the part of a processor, 1/leastRunning, that a count uses if it is not blocked. On a busy machine a count of
+// many objects takes seconds although no program delays it. The time in which it ran does not count as waiting.
 const leastRunning = 20
 
 // timeOf returns the processor time of a thread of the server; 0: it has none.
@@ -115,8 +116,8 @@ func timed[T any](count func() T) outcome[T] {
 	return outcome[T]{value, threadTime() - began}
 }
 
-// patience is how long one look waits for the counts that it begins: for all of them together mostPatience, and then
-// leastPatience for each further one.
+// patience is how long one look waits for the counts that it begins. It waits mostPatience for all of them together. Once that
+// time is used up, it waits leastPatience for each further count.
 type patience struct{ waited time.Duration }
 
 func (p *patience) left() time.Duration { return max(mostPatience-p.waited, leastPatience) }

@@ -4,8 +4,8 @@ import "time"
 
 // spent adds up the processor time of a sandbox's processes. When a process ends, the kernel adds
 // its time to that of the process that waits for it. If the parent ignores SIGCHLD, no process
-// waits, and the kernel drops the time. spent detects such time from its last look at the process.
-// It misses that of processes shorter than the interval between looks.
+// waits, and the kernel drops the time. spent then uses the time that the process had at the last look.
+// It misses processes that live shorter than the interval between looks.
 type spent struct {
 	last   map[string]times // the processes of the last look, by number and start time
 	reaped time.Duration    // of the processes that init had waited for

@@ -41,9 +41,9 @@ func (s *Target) overTables(o *Objects) string {
 	return count.value
 }
 
-// restFrom charges the sandbox for a count of its page tables or directories. The cost is processor time: how long a count
-// waits is no measure, because it may wait for a program that wants to be counted less often. A rest after one of them does
-// not end that after the other.
+// restFrom charges the sandbox for a count of its page tables or directories, and sets the time of the next one. The charge is
+// the processor time of the count, took, and not its duration: a program could delay the count to be counted less often. It
+// never makes the next count earlier.
 func (s *Target) restFrom(now time.Time, took time.Duration) {
 	if from := now.Add(s.restAfter(took)); from.After(s.tablesFrom) {
 		s.tablesFrom = from

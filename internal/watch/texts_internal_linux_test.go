@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestManyOpenFilesOfProcAreTooMany: each keeps text, or what is left of a process.
+// TestManyOpenFilesOfProcAreTooMany: each open file keeps text, or memory of a process that has ended.
 func TestManyOpenFilesOfProcAreTooMany(t *testing.T) {
 	const fdinfo, all = "more than 64 open files of /proc/PID/fdinfo", "more than 1024 open files of /proc"
 	for _, c := range []struct {
@@ -21,7 +21,7 @@ func TestManyOpenFilesOfProcAreTooMany(t *testing.T) {
 		{texts{open: 64, files: 1024}, texts{}, ""},
 		{texts{open: 65, files: 65}, texts{}, fdinfo},
 		{texts{files: 1025}, texts{}, all},
-		{texts{files: 1, sent: 9999}, texts{files: 128}, ""}, // sends other files
+		{texts{files: 1, sent: 9999}, texts{files: 128}, ""}, // the waiting call may send files that are not of /proc
 		{texts{files: 1, sent: 65}, texts{open: 1}, fdinfo},
 		{texts{sent: 1025}, texts{files: 129}, all},
 		{texts{files: 500, sent: 525}, texts{}, all},
@@ -35,7 +35,7 @@ func TestManyOpenFilesOfProcAreTooMany(t *testing.T) {
 	}
 }
 
-// TestOpenFilesOfProcAreCounted, each descriptor.
+// TestOpenFilesOfProcAreCounted: each descriptor counts, also if two are of the same file.
 func TestOpenFilesOfProcAreCounted(t *testing.T) {
 	self := strconv.Itoa(os.Getpid())
 	before := countTexts([]string{self})

@@ -15,23 +15,24 @@ import (
 // the memory limit of a cgroup counts it. Ordinary programs have one open at a time.
 const maxTexts = 64
 
-// maxProcFiles is how many files of /proc they may have open. Beside the text, an open file such as /proc/PID/maps keeps some 9
-// KiB of a process that has ended: its description of memory and the highest page table.
+// maxProcFiles is how many files of /proc these programs may have open in all. Besides its text, an open file such as
+// /proc/PID/maps keeps some 9 KiB of a process that has ended: its memory descriptor and its highest page table.
 const maxProcFiles = 1024
 
-// texts counts such files of the processes of a sandbox.
+// texts counts the open files of /proc of a sandbox.
 type texts struct {
 	open   int // descriptors of files of /proc/PID/fdinfo
 	files  int // descriptors of all files of /proc
 	hidden int // descriptors of processes that hide them, each of which may be of such a file
-	sent   int // the most files that calls may keep that wait to send some
-	kept   int // likewise, and files that calls wait for
+	sent   int // the most files that sendmsg calls which wait may keep open
+	kept   int // sent, and the files that other waiting calls name
 
 	began time.Time
 }
 
-// over returns a description if there are too many, and "" otherwise. Before the programs have had a file of
-// /proc/PID/fdinfo open, or many files of /proc, calls that wait to send files count as none of them.
+// over returns a description if too many files are open, and "" otherwise. before has the highest earlier counts. The files
+// that waiting calls send are not known: they count as files of fdinfo only if the programs have had one open, and as files
+// of /proc only if the programs have had many.
 func (n texts) over(before texts) string {
 	const many = maxProcFiles / 8
 	sentIf := func(had bool) int {
@@ -49,9 +50,8 @@ func (n texts) over(before texts) string {
 	return ""
 }
 
-// overTexts returns a description if the processes have too many such files open, and "" otherwise. Once they have had
-// some open, calls that wait to send files count with the most files that they may keep. While the sandbox is ahead of its
-// share of the server's time, overTexts does nothing, as overTables.
+// overTexts returns a description if the processes have too many files of /proc open, and "" otherwise; see texts.over. While
+// the sandbox is ahead of its share of the server's time, overTexts does nothing, as overTables.
 func (s *Target) overTexts(o *Objects) string {
 	if s.Group != nil || time.Now().Before(s.textsFrom) {
 		return ""
@@ -76,8 +76,7 @@ func (s *Target) overTexts(o *Objects) string {
 	return n.over(had)
 }
 
-// countTexts counts such files of processes, up to a few more than a sandbox may have open. Descriptors that a process hides
-// count as such files.
+// countTexts counts the open files of /proc of processes. It stops soon after it has found more than a sandbox may have.
 func countTexts(processes []string) (n texts) {
 	n.began = time.Now()
 	for _, p := range processes {

@@ -74,7 +74,7 @@ func New(c Config) *Client {
 	return &Client{
 		cfg: c, dial: dial, turns: make(chan struct{}, concurrent), rests: map[string]time.Time{},
 		http: &http.Client{Transport: judged{egress.Redirecting(transport)}, CheckRedirect: follow},
-		idle: transport.CloseIdleConnections, // the client does not find it behind the others
+		idle: transport.CloseIdleConnections, // http.Client.CloseIdleConnections does not reach it, because the transports around it lack that method
 	}
 }
 

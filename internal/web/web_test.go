@@ -262,8 +262,8 @@ func TestErrorPages(t *testing.T) {
 	}
 }
 
-// TestLongHosts: a host of very many bytes is not written in ASCII, which takes quadratic time. Without the soft hyphens
-// in it, this one is a name.
+// TestLongHosts: a very long host is refused before it is converted to ASCII, which takes quadratic time. The conversion
+// would remove the soft hyphens, so the short host is valid.
 func TestLongHosts(t *testing.T) {
 	for n, ok := range map[int]bool{10: true, 600: false} {
 		if u, err := web.ParseURL("https://a" + strings.Repeat("\u00ad", n) + ".example/"); (err == nil) != ok {
@@ -272,7 +272,8 @@ func TestLongHosts(t *testing.T) {
 	}
 }
 
-// TestNoConnectionOutlivesItsPermission: one that waits for a further request is closed.
+// TestNoConnectionOutlivesItsPermission: if a permission is withdrawn, an idle connection to that host is closed and not used
+// again.
 func TestNoConnectionOutlivesItsPermission(t *testing.T) {
 	url, c := site(t, map[string]http.HandlerFunc{"/": sends("text/plain", "seen")})
 	fetch(t, c, sandboxmcp.PageAsk{URL: url})

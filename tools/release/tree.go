@@ -119,7 +119,7 @@ func writeFile(path string, fill func(io.Writer) error) error {
 	return f.Close()
 }
 
-// archive writes the program with its licence and pages: a zip for Windows, else a tar.gz.
+// archive writes the program with its license and documents: a zip for Windows, else a tar.gz.
 func (r *release) archive(t target, p program) error {
 	dir := "sandboxmcp_" + r.version + "/"
 	entries := []entry{{name: dir + t.executable(), mode: 0o755, data: p.data}}

@@ -463,7 +463,8 @@ func diskRules(rules map[string]rule) {
 	rules["fadvise64"] = rule{[]clause{{[]test{equal(3, adviseNotNeeded)}, ignore}}, Allow}
 }
 
-// Options of prctl that fail with EINVAL, but for those of dumps and large pages, see Variant.Watched. Merged memory is refused as by adviceRule. Core
+// Options of prctl that are refused with EINVAL. The exceptions are prctlDumpable and prctlLargePages; see
+// Variant.Watched. Merged memory is refused as by adviceRule. Core
 // scheduling keeps the other threads of a processor core idle, also for the host. A table
 // of futexes takes up to a gigabyte by one call. That memory is neither resident nor in
 // page tables, so the watch does not see it. A process that adopts the children of others
@@ -497,7 +498,7 @@ func (p Policy) prctlRule(more ...clause) rule {
 	}
 	if p.variant.Watched {
 		more = append(more, clause{[]test{equal(0, prctlDumpable), equal(1, 0)}, Refuse(errEPERM)})
-		if !p.variant.AllowSetns { // forks of the fork server do without large pages themselves
+		if !p.variant.AllowSetns { // AllowSetns is for the fork server, whose forks disable huge pages themselves
 			more = append(more, clause{[]test{equal(0, prctlLargePages)}, Refuse(errEPERM)})
 		}
 	}

@@ -64,7 +64,7 @@ func (m machine) run(t testing.TB, c seccomp.Call) seccomp.Verdict {
 }
 
 // edges are values at which a check of arguments may go wrong: what the rules
-// name, its neighbours, single bits, signs, and each with a high word.
+// name, its neighbors, single bits, signs, and each with a high word.
 func edges() []uint64 {
 	low := []uint64{
 		0, 1, 2, 3, 6, 7, 9, 10, 11, 13, 15, 16, 17, 18, 21, 26, 31, 32, 33, 34, 35, 38, 40, 41, 132, 136, 262,

@@ -118,7 +118,7 @@ func TestNoProgramLooksForHoles(t *testing.T) {
 	}
 }
 
-// TestNoProgramReachesIPCOfTheHost without an IPC namespace. Memory files have nothing to do with it.
+// TestNoProgramReachesIPCOfTheHost: without an IPC namespace, System V IPC is refused. memfd_create is not.
 func TestNoProgramReachesIPCOfTheHost(t *testing.T) {
 	none, host, absent := seccomp.Variant{}, seccomp.Variant{NoIPC: true}, seccomp.Refuse(38)
 	for _, name := range []string{"shmget", "semget", "semop"} {
@@ -127,7 +127,8 @@ func TestNoProgramReachesIPCOfTheHost(t *testing.T) {
 	checkVerdicts(t, []verdict{{host, "memfd_create", [6]uint64{}, seccomp.Allow}})
 }
 
-// TestNoProgramMakesMessageQueues: Landlock lets mq_open make a queue that nobody can open, of the bytes of the host's user.
+// TestNoProgramMakesMessageQueues: with Landlock alone, mq_open would make a queue that it cannot open, which takes bytes
+// from the limit of the host's user.
 func TestNoProgramMakesMessageQueues(t *testing.T) {
 	for _, v := range []seccomp.Variant{{}, {NoIPC: true}, {NoSharedMemory: true, Watched: true}, {AllowSetns: true}} {
 		checkVerdicts(t, []verdict{{v, "mq_open", [6]uint64{}, seccomp.Refuse(38)}})

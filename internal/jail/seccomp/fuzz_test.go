@@ -7,7 +7,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
-// FuzzFilter: whatever the call, the filter and the policy agree.
+// FuzzFilter: the compiled filter and the policy give the same verdict for every call.
 func FuzzFilter(f *testing.F) {
 	f.Add(uint8(0), false, uint32(0xc000003e), uint32(41), uint64(2), uint64(3), uint64(6), uint64(0))
 	f.Add(uint8(1), false, uint32(0xc000003e), uint32(9), uint64(0), uint64(0), uint64(0), uint64(0x21))
@@ -24,7 +24,7 @@ func FuzzFilter(f *testing.F) {
 		if arm {
 			a = seccomp.ARM64
 		}
-		if audit%4 != 0 { // mostly the right table, else nothing is learnt
+		if audit%4 != 0 { // in most cases the right architecture, because calls of others are refused anyway
 			audit = a.AuditValue()
 		}
 		c := seccomp.Call{Audit: audit, Number: nr, Args: [6]uint64{a0, a1, a2, a3}}

@@ -47,8 +47,8 @@ const refusedNames = `
 // vmsplice keeps pages in a pipe. They may be pages of a visible file of the host, or a whole huge page
 // for a single byte.
 //
-// mq_open makes a message queue before Landlock refuses to open it. Without root, all sandboxes share the bytes of the
-// host's user for queues (RLIMIT_MSGQUEUE), and its other programs then get none.
+// mq_open makes a message queue even if Landlock then refuses to open it. If the server is not root, all sandboxes share
+// the bytes that its user may have in queues (RLIMIT_MSGQUEUE), so they could leave none for other programs of that user.
 const absentNames = `mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
 	clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat cachestat sched_setattr vmsplice futex_waitv openat2
 	timerfd_create signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`

@@ -103,16 +103,16 @@ type Variant struct {
 	// but none for datagrams. It is for a sandbox without a network namespace.
 	NoSockets bool
 
-	// NoIPC refuses System V IPC, which Landlock does not govern. It is for a sandbox without an IPC namespace.
+	// NoIPC refuses System V IPC, which Landlock does not restrict. It is for a sandbox without an IPC namespace.
 	NoIPC bool
 
 	// NoIPv6 is for a kernel without IPv6. For each socket of a family that it does not
 	// have, the kernel starts modprobe on the host, as root.
 	NoIPv6 bool
 
-	// Watched is for a sandbox without a cgroup, whose limits the server enforces by what it reads of the processes.
-	// It refuses sched_setaffinity, hiding a process from a server without root (PR_SET_DUMPABLE), and large
-	// pages (PR_SET_THP_DISABLE), which may be far more memory than what is mapped of them.
+	// Watched is for a sandbox without a cgroup, whose limits the server enforces by reading /proc. It refuses
+	// sched_setaffinity. It keeps a process from hiding from a server without root (PR_SET_DUMPABLE), and from
+	// enabling huge pages (PR_SET_THP_DISABLE), which can take far more memory than their mapped part.
 	Watched bool
 
 	// SelfOnly allows a program to change limits and priorities only of itself, by process

@@ -95,8 +95,8 @@ func SQLite(t testing.TB) {
 	}
 }
 
-// Tamper runs statements on the database of a state directory as somebody does who has all
-// rights to it: without the store, and without the triggers that guard the audit.
+// Tamper runs statements on the database of a state directory as an attacker with all rights to it could: without
+// the store, and without the triggers that guard the audit.
 func Tamper(t testing.TB, dir, statements string, args ...any) {
 	t.Helper()
 	const drop = `DROP TRIGGER IF EXISTS audit_no_update%[1]s; DROP TRIGGER IF EXISTS audit_no_delete%[1]s; DROP TRIGGER IF EXISTS audit_no_replace%[1]s;
