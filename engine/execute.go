@@ -37,6 +37,7 @@ func (e *Engine) execute(x *execution, interp interpreter.Interpreter, sb backen
 		return e.executeProgram(x, interp, sb)
 	}
 	e.log.Info("exec_start", "session_id", x.req.SessionID, "request_id", x.req.ID, "code_bytes", len(x.req.Code))
+	x.live.Settle() // before the run's clock starts
 	how := e.executeCell
 	if x.live.Fresh() {
 		how = e.executeProgram

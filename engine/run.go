@@ -67,7 +67,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	x.admitted = e.cfg.Now()
 
 	// intent, interpreter and sandbox: the audit intent is recorded while the interpreter is found and the sandbox is
-	// built, or while the files of a live session are noted. Nothing runs in the sandbox before all three succeed, so no run is missing in the audit log.
+	// built, or while the files of a live session are noted. Nothing runs in the sandbox before all three succeed, so no
+	// run is missing in the audit log.
 	x.secrets = e.secretsOf(x)
 	intent := e.recordIntent(x)
 	interp, sb, openErr := e.place(x)

@@ -31,7 +31,8 @@ type Cell struct {
 type cellEnd struct {
 	report kernel.Report
 	err    error
-	mute   bool // its process did not end by itself and was killed
+	mute   bool  // its process did not end by itself and was killed
+	cause  error // why ctx had ended when the cell was done or its process had ended; nil: it had not
 
 	// If err is nil, this was read when the cell was done.
 	unread error // why its output could not be read
@@ -46,7 +47,7 @@ type cellEnd struct {
 func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.Outcome, err error) {
 	o.Started = r.Started()
 	i := l.interps[c.Language]
-	before := l.settle(ctx)
+	before := l.usedBefore(ctx)
 	if before.err != nil {
 		return o, before.err
 	}
@@ -67,7 +68,7 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 		}
 		end = l.cell(ctx, r, i, c)
 	}
-	o.Cause = context.Cause(ctx)
+	o.Cause = end.cause
 	unread, used := end.unread, end.used
 	if errors.Is(end.err, kernel.ErrUnread) {
 		unread = end.err
@@ -198,10 +199,11 @@ func (l *Live) cell(ctx context.Context, r *run.Run, i *interpreter, c Cell) (en
 		i.interrupt(context.WithoutCancel(ctx), running, stop)
 	})
 	proc := i.proc // conclude may outlive the cell
-	var unread error
+	var cause, unread error
 	var used measured
 	c.Then = func() {
 		done()
+		cause = context.Cause(ctx) // reading the output takes no time of the cell
 		used, unread = l.conclude(ctx, proc, func() { hush(errLate) })
 	}
 	end.report, end.err = i.kernel.Execute(talk, c.Cell, r.Show)
@@ -211,11 +213,12 @@ func (l *Live) cell(ctx context.Context, r *run.Run, i *interpreter, c Cell) (en
 	}
 	switch {
 	case end.err == nil:
-		end.unread, end.used = unread, used
+		end.cause, end.unread, end.used = cause, unread, used
 	case end.report.Done && errors.Is(context.Cause(talk), errLate): // conclude may still be reading
-		end.err, end.unread = nil, errLate
+		end.cause, end.err, end.unread = cause, nil, errLate
 	default: // the process may not be reaped yet
 		end.mute = !l.await(ctx, i)
+		end.cause = context.Cause(ctx)
 	}
 	return end
 }

@@ -25,7 +25,7 @@ type LiveConfig struct {
 }
 
 // Live is a live session: a sandbox, and an interpreter for each language that stays in it.
-// Execute, Add, Survey, Known and Learn belong to the run that has claimed the session, and may
+// Execute, Add, Survey, Settle, Known and Learn belong to the run that has claimed the session, and may
 // not be called concurrently. All other methods may be called at any time, also during a run.
 type Live struct {
 	cfg   LiveConfig
@@ -39,15 +39,16 @@ type Live struct {
 	running map[sandboxmcp.Language]bool // languages whose interpreter runs; guarded by mu
 
 	// The fields below belong to the current run.
-	interps map[sandboxmcp.Language]*interpreter
-	known   map[string]artifact.State
-	before  <-chan survey // nil: Survey was not called since the last run
+	interps  map[sandboxmcp.Language]*interpreter
+	known    map[string]artifact.State
+	surveyed <-chan survey // gets what Survey has found; nil: Settle has taken it
+	used     *measured     // before the run; nil: not read
 }
 
 // NewLive returns what a session that Claim has made holds. The caller hands it to Furnish,
 // as a Room or as a part of one.
 func NewLive(s *Session, cfg LiveConfig) *Live {
-	l := &Live{cfg: cfg, entry: s, listing: make(chan struct{}, 1), running: map[sandboxmcp.Language]bool{}, interps: map[sandboxmcp.Language]*interpreter{}}
+	l := &Live{cfg: cfg, entry: s, listing: make(chan struct{}, 1), running: map[sandboxmcp.Language]bool{}, interps: map[sandboxmcp.Language]*interpreter{}, known: map[string]artifact.State{}}
 	l.Add(cfg.Program)
 	return l
 }
@@ -80,43 +81,39 @@ type measured struct {
 	err   error
 }
 
-// Survey begins to note which files are in the working directory before a run, and what the sandbox has used. The run
-// waits for it before the program starts.
+// Survey begins to note which files are in the working directory before a run, and what the sandbox has used. The caller
+// calls Settle before the run begins.
 func (l *Live) Survey(ctx context.Context) {
-	before, known := make(chan survey, 1), l.known
-	l.before = before
+	surveyed, known := make(chan survey, 1), l.known
+	l.surveyed = surveyed
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		limited, cancel := context.WithTimeout(ctx, surveyLimit)
 		defer cancel()
-		used := func() measured { return measured{} }
-		if !l.cfg.Fresh {
+		used := func() (m measured) { return m }
+		if !l.cfg.Fresh { // its runs measure for themselves
 			used = l.measure(ctx)
 		}
 		found := artifact.Survey(backend.Blocking(limited), l.cfg.Sandbox.Files(), known, artifact.Bounds{})
-		before <- survey{found, used()}
+		surveyed <- survey{found, used()}
 	}()
-	if l.cfg.Fresh {
-		l.settle(ctx)
-	}
 }
 
-// settle waits for Survey, if it was called, and returns what the sandbox has used. A program can keep the working
-// directory from being listed. Then only the files of earlier runs are known.
-func (l *Live) settle(ctx context.Context) measured {
+// Settle waits for Survey. It is called before the clock of the run starts, because the time of the run is the program's.
+// A program can keep the working directory from being listed. Then only the files of earlier runs are known.
+func (l *Live) Settle() {
+	if l.surveyed == nil {
+		return
+	}
 	t := time.NewTimer(surveyLimit)
 	defer t.Stop()
-	before := l.before
-	if l.before = nil; before != nil {
-		select {
-		case b := <-before:
-			l.known = b.known
-			return b.used
-		case <-t.C:
-			l.known = maps.Clone(l.known) // Survey may still read the map
-		}
+	select {
+	case s := <-l.surveyed:
+		l.known, l.used = s.known, &s.used
+	case <-t.C:
+		l.known, l.used = maps.Clone(l.known), nil // Survey may still read the map
 	}
-	return l.measure(ctx)()
+	l.surveyed = nil
 }
 
 // measure reads what the sandbox has used. If the sandbox may be on another machine, it does so in the background, and
@@ -135,13 +132,17 @@ func (l *Live) measure(ctx context.Context) (used func() measured) {
 	return func() measured { return <-c }
 }
 
-// Known returns the files that Survey and Learn have noted. The caller does not change them.
-func (l *Live) Known(ctx context.Context) map[string]artifact.State {
-	if l.before != nil {
-		l.settle(ctx)
+// usedBefore returns what the sandbox had used before the run.
+func (l *Live) usedBefore(ctx context.Context) measured {
+	if m := l.used; m != nil {
+		l.used = nil
+		return *m
 	}
-	return l.known
+	return l.measure(ctx)()
 }
+
+// Known returns the files that Survey and Learn have noted. The caller does not change them.
+func (l *Live) Known() map[string]artifact.State { return l.known }
 
 // Learn notes files that were read after a run.
 func (l *Live) Learn(states map[string]artifact.State) { maps.Copy(l.known, states) }
