@@ -228,10 +228,10 @@ func (i *interpreter) interrupt(ctx, running context.Context, stop func()) {
 	if running.Err() != nil {
 		return
 	}
-	_ = i.proc.Interrupt(ctx)
 	patience, again := time.NewTimer(interruptLimit), time.NewTicker(interruptLimit/20)
 	defer patience.Stop()
 	defer again.Stop()
+	i.signal(ctx)
 	for times := 1; ; times++ {
 		select {
 		case <-running.Done():
@@ -253,8 +253,15 @@ func (i *interpreter) remind(ctx context.Context, times int) {
 	case i.program.Language == sandboxmcp.Python:
 		_ = i.proc.Signal(ctx, sigURG)
 	case i.program.Language == sandboxmcp.Shell && times == 6: // once; Node's driver needs none, and a late one could end the next cell
-		_ = i.proc.Interrupt(context.WithoutCancel(ctx))
+		i.signal(ctx)
 	}
+}
+
+// signal sends SIGINT, and waits until the process has it, so that a later cell does not get it.
+func (i *interpreter) signal(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, interruptLimit/4)
+	defer cancel()
+	_ = i.proc.Interrupt(limited)
 }
 
 // sigURG is SIGURG of Linux: sandboxes run Linux on every backend.
