@@ -17,12 +17,12 @@ type running struct {
 	pipes *pipes
 }
 
-// Interrupt sends SIGINT to the process and its group.
+// Interrupt sends SIGINT to the process and its group, and waits until they have it.
 func (r *running) Interrupt(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return r.proc.SignalGroup(int(unix.SIGINT))
+	return r.proc.SignalGroup(ctx, int(unix.SIGINT))
 }
 
 // Signal sends a signal to the process alone.

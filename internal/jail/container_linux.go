@@ -147,7 +147,7 @@ func (j *Jail) Adopt(control, pidfd, uid int, cfg SlotConfig) (*Slot, error) {
 	}
 	s := &Slot{
 		jail: j, pidfd: pidfd, uid: uid, own: uint32(uid - j.cfg.FirstUID), rules: -1, ptmx: -1, size: cfg.Size, network: -1, effort: cfg.Effort, Dirs: [5]int{-1, -1, -1, -1, -1},
-		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
+		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, answers: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	enc, err := j.encoded(cfg)
 	if err == nil {

@@ -57,9 +57,9 @@
 //	init → server      'W': programs have added half of the epoll watches that were granted
 //	server → init      'G' n: programs may add n epoll watches from now on; a call that adds another waits
 //	init → server      'X' pid status maxrss user system alone, for every process that ends; alone: no other process is left
-//	server → init      'K' pid signal
+//	server → init      'K' pid signal [tag]
 //	server → init      'C' tag: kill every process except init
-//	init → server      'A' tag: no process except init is left
+//	init → server      'A' tag: no process except init is left; or the signal was sent
 //	server → init      'Q': kill every process and exit
 //
 //	server → init of a container   'M' as a spawner gets it; the walls and the answer are those of every init (container_linux.go)

@@ -138,19 +138,32 @@ func (s *Slot) Settle(ctx context.Context) error {
 }
 
 // Signal sends a signal to the program alone.
-func (p *Proc) Signal(n int) error { return p.signal(n, 1) }
+func (p *Proc) Signal(n int) error {
+	if err := p.lives(); err != nil {
+		return err
+	}
+	p.slot.heed()
+	return p.slot.conn.send(words('K', p.pid, uint32(n)))
+}
 
-// SignalGroup sends a signal to the program and its process group.
-func (p *Proc) SignalGroup(n int) error { return p.signal(n, -1) }
+// SignalGroup sends a signal to the program and its process group. It returns when they have the signal, so that it does
+// not disturb what the program is asked to do next.
+func (p *Proc) SignalGroup(ctx context.Context, n int) error {
+	if err := p.lives(); err != nil {
+		return err
+	}
+	p.slot.heed()
+	return p.slot.ask(ctx, 'K', uint32(-int(p.pid)), uint32(n))
+}
 
-func (p *Proc) signal(n, sign int) error {
+// lives waits until the program is started, and fails if it has ended.
+func (p *Proc) lives() error {
 	<-p.up
 	select {
 	case <-p.done:
 		return errors.New("the program has ended")
 	default:
-		p.slot.heed()
-		return p.slot.conn.send(words('K', uint32(sign*int(p.pid)), uint32(n)))
+		return nil
 	}
 }
 
@@ -262,8 +275,8 @@ func (s *Slot) packet(b []byte) (orphan bool) {
 	case 'X':
 		return s.ended(b)
 	case 'A':
-		if c := s.clearing[word(b, 1)]; c != nil {
-			delete(s.clearing, word(b, 1))
+		if c := s.answers[word(b, 1)]; c != nil {
+			delete(s.answers, word(b, 1))
 			close(c)
 		}
 	}
@@ -282,6 +295,14 @@ func (s *Slot) allowSockets(prepare func()) {
 // It may also kill programs that are started at the same time.
 func (s *Slot) Clear(ctx context.Context) error {
 	defer s.effort.Free()()
+	over := make(chan struct{})
+	defer close(over)
+	go s.releaseUntil(over, false)
+	return s.ask(ctx, 'C')
+}
+
+// ask sends a request to init and waits for the answer.
+func (s *Slot) ask(ctx context.Context, kind uint32, args ...uint32) error {
 	done := make(chan struct{})
 	s.mu.Lock()
 	if s.dead {
@@ -290,14 +311,11 @@ func (s *Slot) Clear(ctx context.Context) error {
 	}
 	s.tag++
 	tag := s.tag
-	s.clearing[tag] = done
+	s.answers[tag] = done
 	s.mu.Unlock()
-	if err := s.conn.send(words('C', tag)); err != nil {
+	if err := s.conn.send(words(slices.Concat([]uint32{kind}, args, []uint32{tag})...)); err != nil {
 		return fmt.Errorf("ask init: %w", err)
 	}
-	over := make(chan struct{})
-	defer close(over)
-	go s.releaseUntil(over, false)
 	select {
 	case <-done:
 		return nil

@@ -72,7 +72,7 @@ type Slot struct {
 	starting map[uint32]*Proc
 	running  map[uint32]*Proc
 	user     time.Duration // CPU of everything that has ended
-	clearing map[uint32]chan struct{}
+	answers  map[uint32]chan struct{}
 	dead     bool            // init has ended, or no program may be started any more
 	alone    bool            // no other process than init is left, as init has reported, or none was started yet; not in containers
 	forking  int             // forks that are being made, which init does not know
@@ -175,7 +175,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 	}
 	s := &Slot{
 		jail: j, pidfd: -1, rules: -1, ptmx: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, Dirs: [5]int{-1, -1, -1, -1, -1},
-		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
+		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, answers: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	t.network = -1 // the sandbox owns it now
 	packet, fds := j.request(s, cfg, enc, theirs)

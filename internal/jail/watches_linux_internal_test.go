@@ -3,6 +3,7 @@ package jail
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -142,4 +143,22 @@ func TestAProgramThatWaitsForAGrantCanBeEnded(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: got %v, want nil", err)
 	}
+}
+
+// TestAGroupHasASignalWhenItIsSent: SignalGroup waits until init has sent the signal, but no longer than its context says.
+func TestAGroupHasASignalWhenItIsSent(t *testing.T) {
+	s := made(t, noticing(t))
+	defer func() { _ = s.Close() }()
+	p, _ := adding(t, s)
+	testkit.Until(t, "the program waits", func() bool { return waiting(s) })
+	if err := unix.PidfdSendSignal(s.pidfd, unix.SIGSTOP, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := p.SignalGroup(ctx, int(unix.SIGTERM))
+	if cont := unix.PidfdSendSignal(s.pidfd, unix.SIGCONT, nil, 0); cont != nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("init is stopped: got %v, %v, want %v", err, cont, context.DeadlineExceeded)
+	}
+	<-p.Done()
 }

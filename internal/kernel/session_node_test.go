@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -225,6 +227,24 @@ func TestNodeShowsNoMoreThanIsTaken(t *testing.T) {
 		s := l.do(t, kernel.Cell{Code: code, Display: sandboxmcp.DisplayResults})
 		if s.Err != nil || !s.Done || s.Exit != 0 || len(s.Results) == 0 {
 			t.Errorf("%s: got %v, done %v, exit %d, %d results, %s; want done, 0 and results", code, s.Err, s.Done, s.Exit, len(s.Results), s.Stderr)
+		}
+	}
+}
+
+// A signal that comes before a cell does not interrupt it, even if the event loop sees both at once.
+func TestNodeIsNotInterruptedByAnEarlierSignal(t *testing.T) {
+	path, version := node(t)
+	l := begin(t, kernel.Program{Language: sandboxmcp.Node, Interpreter: path, Version: version})
+	l.do(t, kernel.Cell{Code: "1"})
+	for range 5 {
+		_ = l.cmd.Process.Signal(syscall.SIGSTOP)
+		_ = l.cmd.Process.Signal(syscall.SIGINT)
+		done := make(chan said)
+		go func() { done <- l.do(t, kernel.Cell{Code: "console.log('ran')"}) }()
+		time.Sleep(20 * time.Millisecond) // until the cell is written; if that takes longer, the test shows nothing
+		_ = l.cmd.Process.Signal(syscall.SIGCONT)
+		if s := <-done; s.Err != nil || s.Exit != 0 || s.Stdout != "ran\n" {
+			t.Errorf("got %v, exit %d, %q %q; want a cell that ran", s.Err, s.Exit, s.Stdout, s.Stderr)
 		}
 	}
 }

@@ -31,7 +31,8 @@ type Cell struct {
 type cellEnd struct {
 	report kernel.Report
 	err    error
-	mute   bool // its process did not end by itself and was killed
+	mute   bool  // its process did not end by itself and was killed
+	cause  error // why ctx had ended when the cell was done or its process had ended; nil: it had not
 
 	// If err is nil, this was read when the cell was done.
 	unread error // why its output could not be read
@@ -67,7 +68,7 @@ func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.
 		}
 		end = l.cell(ctx, r, i, c)
 	}
-	o.Cause = context.Cause(ctx)
+	o.Cause = end.cause
 	unread, used := end.unread, end.used
 	if errors.Is(end.err, kernel.ErrUnread) {
 		unread = end.err
@@ -198,10 +199,11 @@ func (l *Live) cell(ctx context.Context, r *run.Run, i *interpreter, c Cell) (en
 		i.interrupt(context.WithoutCancel(ctx), running, stop)
 	})
 	proc := i.proc // conclude may outlive the cell
-	var unread error
+	var cause, unread error
 	var used measured
 	c.Then = func() {
 		done()
+		cause = context.Cause(ctx) // reading the output takes no time of the cell
 		used, unread = l.conclude(ctx, proc, func() { hush(errLate) })
 	}
 	end.report, end.err = i.kernel.Execute(talk, c.Cell, r.Show)
@@ -211,11 +213,12 @@ func (l *Live) cell(ctx context.Context, r *run.Run, i *interpreter, c Cell) (en
 	}
 	switch {
 	case end.err == nil:
-		end.unread, end.used = unread, used
+		end.cause, end.unread, end.used = cause, unread, used
 	case end.report.Done && errors.Is(context.Cause(talk), errLate): // conclude may still be reading
-		end.err, end.unread = nil, errLate
+		end.cause, end.err, end.unread = cause, nil, errLate
 	default: // the process may not be reaped yet
 		end.mute = !l.await(ctx, i)
+		end.cause = context.Cause(ctx)
 	}
 	return end
 }
@@ -225,10 +228,10 @@ func (i *interpreter) interrupt(ctx, running context.Context, stop func()) {
 	if running.Err() != nil {
 		return
 	}
-	_ = i.proc.Interrupt(ctx)
 	patience, again := time.NewTimer(interruptLimit), time.NewTicker(interruptLimit/20)
 	defer patience.Stop()
 	defer again.Stop()
+	i.signal(ctx)
 	for times := 1; ; times++ {
 		select {
 		case <-running.Done():
@@ -250,8 +253,15 @@ func (i *interpreter) remind(ctx context.Context, times int) {
 	case i.program.Language == sandboxmcp.Python:
 		_ = i.proc.Signal(ctx, sigURG)
 	case i.program.Language == sandboxmcp.Shell && times == 6: // once; Node's driver needs none, and a late one could end the next cell
-		_ = i.proc.Interrupt(context.WithoutCancel(ctx))
+		i.signal(ctx)
 	}
+}
+
+// signal sends SIGINT, and waits until the process has it, so that a later cell does not get it.
+func (i *interpreter) signal(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, interruptLimit/4)
+	defer cancel()
+	_ = i.proc.Interrupt(limited)
 }
 
 // sigURG is SIGURG of Linux: sandboxes run Linux on every backend.

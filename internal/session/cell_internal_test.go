@@ -4,15 +4,18 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
@@ -100,6 +103,13 @@ func drive(c net.Conn) {
 	}
 }
 
+func cellOf(code string) Cell {
+	return Cell{
+		Language: sandboxmcp.Python, Cell: kernel.Cell{Code: code},
+		Preload: func() ([]string, backend.LoadCheck) { return nil, nil }, Stopping: func() bool { return false },
+	}
+}
+
 // TestUsageIsReadBesideOtherThings: a run reads the usage of its sandbox at the same time as other things, both before the
 // cell and after it.
 func TestUsageIsReadBesideOtherThings(t *testing.T) {
@@ -115,10 +125,7 @@ func TestUsageIsReadBesideOtherThings(t *testing.T) {
 	}
 	r, ctx := run.Begin(t.Context(), run.Config{Limits: sandboxmcp.Limits{TimeoutSeconds: 60, MaxOutputBytes: 100}, Now: time.Now})
 	defer r.Close()
-	o, err := l.Execute(t.Context(), ctx, r, Cell{
-		Language: sandboxmcp.Python, Cell: kernel.Cell{Code: "1"},
-		Preload: func() ([]string, backend.LoadCheck) { return nil, nil }, Stopping: func() bool { return false },
-	})
+	o, err := l.Execute(t.Context(), ctx, r, cellOf("1"))
 	if err != nil || o.Usage.CPU != time.Second {
 		t.Errorf("got %+v, %v, want a CPU time of 1s", o.Usage, err)
 	}
@@ -172,10 +179,7 @@ func TestOutputThatCannotBeReadEndsTheInterpreter(t *testing.T) {
 	l := NewLive(&Session{}, LiveConfig{Sandbox: h, Program: kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3"}})
 	r, ctx := run.Begin(t.Context(), run.Config{Limits: sandboxmcp.Limits{TimeoutSeconds: 60, MaxOutputBytes: 100}, Now: time.Now})
 	defer r.Close()
-	_, err := l.Execute(t.Context(), ctx, r, Cell{
-		Language: sandboxmcp.Python, Cell: kernel.Cell{Code: "1"},
-		Preload: func() ([]string, backend.LoadCheck) { return nil, nil }, Stopping: func() bool { return false },
-	})
+	_, err := l.Execute(t.Context(), ctx, r, cellOf("1"))
 	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeExecutionFailed {
 		t.Errorf("got %v, want the code %s", err, sandboxmcp.CodeExecutionFailed)
 	}
@@ -241,5 +245,112 @@ func TestAChannelThatCannotBeClosedEndsThePrograms(t *testing.T) {
 	case <-h.cleared:
 	default:
 		t.Error("the programs were not ended")
+	}
+}
+
+// unlisted is a sandbox whose files cannot be listed before over is closed, not even if the caller's context ends.
+type unlisted struct {
+	held
+	over <-chan struct{}
+}
+
+func (u *unlisted) Files() backend.Files { return unlistedFiles{nil, u.over} }
+
+type unlistedFiles struct {
+	backend.Files
+	over <-chan struct{}
+}
+
+func (f unlistedFiles) List(context.Context, string, int) ([]backend.FileInfo, bool, error) {
+	<-f.over
+	return nil, false, nil
+}
+
+// TestFilesAreLearnedAfterAListingThatDoesNotEnd: the first run of a session learns its files even if none were known.
+func TestFilesAreLearnedAfterAListingThatDoesNotEnd(t *testing.T) {
+	over := make(chan struct{})
+	defer close(over)
+	l := NewLive(&Session{}, LiveConfig{Sandbox: &unlisted{over: over}})
+	l.Survey(t.Context())
+	l.Learn(map[string]artifact.State{"a": {}})
+	if len(l.Known()) != 1 {
+		t.Errorf("got %v, want one file", l.Known())
+	}
+}
+
+// tardy is a sandbox in which the output of a cell is read while the run is ended.
+type tardy struct {
+	held
+	stop func()
+}
+
+func (x *tardy) Start(context.Context, backend.Process) (backend.Running, error) {
+	return tardyProgram{farProgram{nil, &far{channel: x.channel}}, x.stop}, nil
+}
+
+type tardyProgram struct {
+	farProgram
+	stop func()
+}
+
+func (p tardyProgram) Flush(context.Context) error {
+	p.stop()
+	return nil
+}
+
+// TestACellThatIsDoneIsNotStopped: what ends a run while the output of its cell is read does not change its result.
+func TestACellThatIsDoneIsNotStopped(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer func() { _ = ours.Close() }()
+	go drive(theirs)
+	ctx, stop := context.WithCancel(t.Context())
+	program := kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3"}
+	l := NewLive(&Session{}, LiveConfig{Sandbox: &tardy{held{channel: ours}, stop}, Program: program})
+	r, ctx := run.Begin(ctx, run.Config{Limits: sandboxmcp.Limits{TimeoutSeconds: 60, MaxOutputBytes: 100}, Now: time.Now})
+	defer r.Close()
+	o, err := l.Execute(t.Context(), ctx, r, cellOf("1"))
+	if err != nil || o.Stopped || o.Cause != nil {
+		t.Errorf("got %+v, %v, want a cell that ended by itself", o, err)
+	}
+}
+
+// deaf is a sandbox whose output cannot be read before its programs are ended, not even if the caller's context ends.
+type deaf struct {
+	held
+	clear sync.Once
+}
+
+func (d *deaf) Clear(context.Context) error {
+	d.clear.Do(func() { close(d.cleared) })
+	return nil
+}
+
+func (d *deaf) Start(context.Context, backend.Process) (backend.Running, error) {
+	return deafProgram{heldProgram{farProgram{nil, &far{channel: d.channel}}, &d.held}}, nil
+}
+
+type deafProgram struct{ heldProgram }
+
+func (p deafProgram) Flush(context.Context) error {
+	<-p.h.cleared
+	return nil
+}
+
+// TestOutputThatBlocksItsReaderEndsTheInterpreter: the caller of a cell leaves the goroutine behind that reads its output,
+// and the result is that the output is lost.
+func TestOutputThatBlocksItsReaderEndsTheInterpreter(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer func() { _ = ours.Close() }()
+	go drive(theirs)
+	d := &deaf{held: held{channel: ours, cleared: make(chan struct{})}}
+	l := NewLive(&Session{}, LiveConfig{Sandbox: d, Program: kernel.Program{Language: sandboxmcp.Python, Interpreter: "/usr/bin/python3"}})
+	r, ctx := run.Begin(t.Context(), run.Config{Limits: sandboxmcp.Limits{TimeoutSeconds: 60, MaxOutputBytes: 100}, Now: time.Now})
+	defer r.Close()
+	o, err := l.Execute(t.Context(), ctx, r, cellOf("1"))
+	if !errors.Is(err, errLate) || o.Stopped {
+		t.Errorf("got %+v, %v, want %v", o, err, errLate)
+	}
+	if i := l.interps[sandboxmcp.Python]; i.kernel != nil || !i.lost {
+		t.Error("the interpreter is kept")
 	}
 }

@@ -47,7 +47,7 @@ type Live struct {
 // NewLive returns what a session that Claim has made holds. The caller hands it to Furnish,
 // as a Room or as a part of one.
 func NewLive(s *Session, cfg LiveConfig) *Live {
-	l := &Live{cfg: cfg, entry: s, listing: make(chan struct{}, 1), running: map[sandboxmcp.Language]bool{}, interps: map[sandboxmcp.Language]*interpreter{}}
+	l := &Live{cfg: cfg, entry: s, listing: make(chan struct{}, 1), running: map[sandboxmcp.Language]bool{}, interps: map[sandboxmcp.Language]*interpreter{}, known: map[string]artifact.State{}}
 	l.Add(cfg.Program)
 	return l
 }

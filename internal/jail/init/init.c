@@ -357,7 +357,11 @@ static void init(void) {
 			if (n == -EAGAIN) continue;
 			if (n <= 0) end_all();
 			if (h[0] == 'S' && n > (long)sizeof(struct start)) start(n);
-			else if (h[0] == 'K' && n >= 12) { sys2(SYS_kill, (int)h[1], (int)h[2]); close_fds(); }
+			else if (h[0] == 'K' && n >= 12) {
+				sys2(SYS_kill, (int)h[1], (int)h[2]);
+				if (n >= 16) say('A', h[3], 0);
+				close_fds();
+			}
 			else if (h[0] == 'C' && n >= 8) { clear(h[1]); close_fds(); }
 			else if (h[0] == 'G' && n >= 8) { granted = h[1], asked = h[1] / 2; again(); close_fds(); }
 			else if (h[0] == 'N') { sockets = ANSWERED; again(); close_fds(); }

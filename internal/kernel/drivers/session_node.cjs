@@ -81,7 +81,7 @@ channel.on('data', (data) => {
     waiting.push(JSON.parse(input.subarray(4, size)));
     input = input.subarray(size);
   }
-  next();
+  setImmediate(next); // after a signal that came before the cell: the event loop handles signals last
 });
 for (const event of ['close', 'error']) {
   channel.on(event, () => {
