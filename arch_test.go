@@ -55,7 +55,7 @@ var rooms = map[string][]string{
 	"internal/browser":         {".", "backend", "internal/egress"},
 	"internal/pdf":             {".", "backend"},
 	"internal/resolver":        {"."},
-	"internal/installed":       {".", "internal/store"},
+	"internal/installed":       {".", "internal/store", "internal/audit"},
 	"internal/packages":        {".", "internal/egress", "internal/environment", "internal/plainfile", "internal/pynames"},
 	"internal/run":             {".", "backend", "internal/kernel", "internal/stream", "internal/redact"},
 	"internal/session":         {".", "backend", "internal/store", "internal/kernel", "internal/run", "internal/stream", "internal/artifact", "internal/redact"},
@@ -90,7 +90,7 @@ var rooms = map[string][]string{
 		"internal/vault", "internal/redact", "internal/run", "internal/note", "internal/validate", "internal/web", "internal/browser", "internal/pdf", "internal/packages", "internal/resolver", "internal/installed", "internal/plainfile",
 	},
 	"internal/app": {
-		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/config", "internal/gate",
+		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/config", "internal/gate", "internal/installed",
 		"internal/api", "internal/door", "internal/listen", "internal/oauth", "internal/server", "internal/plainfile", "internal/probe", "internal/stack",
 	},
 	"internal/cli": {

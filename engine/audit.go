@@ -6,6 +6,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/installed"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -54,9 +55,7 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	}
 	defer done()
 	with := audit.Evidence{Key: e.key.ID(), Open: e.key.OpenNote, Signer: e.key, CheckpointFile: e.cfg.AuditCheckpointFile, Schema: e.store.Differences}
-	with.Grants = func(ctx context.Context, db store.Querier) ([]string, error) {
-		return gate.Faults(ctx, db, e.key.Derive)
-	}
+	with.Rows = []audit.RowFaults{installed.Faults, gate.Faults}
 	if e.store.Path() != store.MemoryPath {
 		with.HeadFile = audit.HeadFile(e.store.Dir(), e.store.Path())
 	}

@@ -151,7 +151,12 @@ func (x *index) serve(w http.ResponseWriter, r *http.Request) {
 // open opens an engine whose index it is. Trees are read-only, so it removes them itself.
 func (x *index) open(t *testing.T, change ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
-	state := filepath.Join(t.TempDir(), "state")
+	return x.openAt(t, filepath.Join(t.TempDir(), "state"), change...)
+}
+
+// openAt is open on a state directory.
+func (x *index) openAt(t *testing.T, state string, change ...func(*engine.Config)) *engine.Engine {
+	t.Helper()
 	t.Cleanup(func() { _ = environment.RemoveTree(packages.Dir(state)) })
 	return openReal(t, append(change, at(state), func(c *engine.Config) {
 		c.ClientEnv = []string{"PIP_INDEX_URL=" + x.URL + "/simple/", "npm_config_registry=" + x.URL + "/npm/", "HOME=/nonexistent"}

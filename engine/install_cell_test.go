@@ -79,7 +79,7 @@ func TestAProgramTellsTheIndexNoNames(t *testing.T) {
 func TestNoCellInstallsASecret(t *testing.T) {
 	x := newIndex(t)
 	dir := filepath.Join(t.TempDir(), "state")
-	e := x.open(t, at(dir))
+	e := x.openAt(t, dir)
 	needs(t, e, sandboxmcp.Python)
 	addSecret(t, e, "TOKEN", secret)
 	id := create(t, e, sandboxmcp.SessionSpec{})

@@ -149,6 +149,41 @@ func TestPackagesOfANamespace(t *testing.T) {
 	stdout(t, e, "None\n", sandboxmcp.Request{Code: misses}, one)
 }
 
+// TestForgedPackages: a writer of the database can neither give a namespace the packages of another one nor put back
+// packages that were removed. VerifyAudit names both rows.
+func TestForgedPackages(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	e := x.openAt(t, dir)
+	needs(t, e, sandboxmcp.Python)
+	a, b := of("team-a"), of("team-b")
+	install(t, e, python("demo"), a)
+	install(t, e, python("part"), b)
+	storetest.Run(t, dir, `CREATE TABLE copies AS SELECT * FROM packages`)
+	if gone, err := e.RemovePackages(t.Context(), b, "part"); len(gone) != 1 || err != nil {
+		t.Fatalf("got %v, %v; want that the set is removed", gone, err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Run(t, dir, `INSERT INTO packages SELECT * FROM copies WHERE namespace = 'team-b'; UPDATE copies SET namespace = 'team-b';
+		INSERT INTO packages SELECT * FROM copies WHERE requested LIKE '%demo%'; DROP TABLE copies`)
+	e = x.openAt(t, dir)
+	stdout(t, e, "two, part\n", sandboxmcp.Request{Code: sees}, a)
+	stdout(t, e, "None None\n", sandboxmcp.Request{Code: "from importlib.util import find_spec; print(find_spec('demo'), find_spec('part'))"}, b)
+	rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{})
+	if err != nil || rep.OK || len(rep.Faults) != 2 || rep.Faults[0].Kind != "forged" || !strings.Contains(fmt.Sprint(rep.Faults), "were not installed by a server") || !strings.Contains(fmt.Sprint(rep.Faults), "were removed") {
+		t.Errorf("got %+v and %v, want the copied row and the one that was put back", rep, err)
+	}
+	install(t, e, python("demo"), b) // in place of the copied row
+	install(t, e, python("part"), b)
+	stdout(t, e, "two, part\n", sandboxmcp.Request{Code: sees}, b)
+	if rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{}); err != nil || !rep.OK {
+		t.Errorf("installed again: got %+v and %v, want no fault", rep, err)
+	}
+}
+
 // TestPackagesOfARun: they are there for that run alone, or for all later runs of its session.
 func TestPackagesOfARun(t *testing.T) {
 	t.Parallel()

@@ -208,8 +208,8 @@ func (e *Engine) RemovePackages(ctx context.Context, c sandboxmcp.Caller, name s
 		}
 		success := true
 		return e.audit.Op(&sandboxmcp.AuditEntry{
-			Action: "install_package", Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor, Success: &success,
-			Detail: "removed: " + strings.Join(requested, " "), Metadata: map[string]any{"removed": ids, "requested": requested},
+			Action: installed.ActionRemoved, Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor, Success: &success,
+			Detail: "removed: " + strings.Join(requested, " "), Metadata: map[string]any{"removed": ids, "requested": requested, installed.KeyRemoved: installed.IDs(gone)},
 		})
 	}
 	gone, err := e.kept.Remove(ctx, c.Namespace, match, record)

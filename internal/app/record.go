@@ -13,6 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/installed"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
@@ -177,7 +178,7 @@ func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.Pub
 		// A reader without the private key checks the public part.
 		if own, failed := sign.Read(cfg.StateDir); failed == nil && own.Public().Equal(public) {
 			with.Signer = own
-			with.Grants = func(ctx context.Context, db store.Querier) ([]string, error) { return gate.Faults(ctx, db, own.Derive) }
+			with.Rows = []audit.RowFaults{installed.Faults, gate.Faults}
 		}
 	}
 	v, err := lookAt(ctx, cfg)

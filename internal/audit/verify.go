@@ -31,9 +31,13 @@ type Evidence struct {
 	// Schema compares the tables of the database with those that it should have; nil: they are not compared.
 	Schema func(context.Context, store.Querier) ([]store.Difference, error)
 
-	// Grants returns a sentence for each stored grant that was forged, changed or put back; nil: grants are not checked.
-	Grants func(context.Context, store.Querier) ([]string, error)
+	// Rows check the rows of other tables that have MACs. Without a Signer they are not called.
+	Rows []RowFaults
 }
+
+// RowFaults returns a sentence for each row of a table that was forged, changed or put back. derive derives a secret from the
+// signing key.
+type RowFaults func(ctx context.Context, db store.Querier, derive func(purpose string) ([]byte, error)) ([]string, error)
 
 // Verify checks the whole record in one state of the database: every entry against its
 // hash, the chain of each namespace, the order of all entries, and the tree over them
@@ -79,7 +83,7 @@ type verifier struct {
 	findings map[finding]bool // those that were reported
 	unopened bool             // a checkpoint exists, but no key to check it
 	unread   bool             // tables are others, or have too large rows, and were not read to their end
-	grants   []string         // a sentence for each faulty grant
+	rows     []string         // a sentence for each faulty row of another table
 	broken   bool             // the entries do not match a checkpoint, so later checkpoints cannot match
 
 	from   int64     // the first position whose entry must have a MAC; 0: not known yet
@@ -221,13 +225,21 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 		last := max(v.last, v.droppedSize())
 		return v.tooLarge(err, kindUnreadable, place{row: last + 1}, fmt.Sprintf("the row after row %d", last))
 	}
-	if v.with.Grants != nil {
-		v.grants, err = v.with.Grants(ctx, tx)
+	if v.with.Signer == nil {
+		return nil
 	}
-	if store.TooLarge(err) {
-		v.grants, err = []string{fmt.Sprintf("a grant has more than %d MiB and was not read", maxRow>>20)}, nil
+	for _, check := range v.with.Rows {
+		faults, err := check(ctx, tx, v.with.Signer.Derive)
+		v.rows = append(v.rows, faults...)
+		if store.TooLarge(err) { // the connection may be lost
+			v.rows = append(v.rows, fmt.Sprintf("a row of another table has more than %d MiB and was not read, nor was what follows it", maxRow>>20))
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // tooLarge makes a fault of an error because a row is too large. Nothing is read after that.
@@ -442,7 +454,7 @@ func (v *verifier) end() {
 		c := v.chains[name]
 		rep.Namespaces = append(rep.Namespaces, sandboxmcp.AuditNamespace{Namespace: sandboxmcp.Namespace(name), Entries: c.entries, Seq: c.seq, Hash: c.hash})
 	}
-	for _, reason := range v.grants {
+	for _, reason := range v.rows {
 		v.fault(kindForged, place{}, reason)
 	}
 	rep.OK = len(rep.Faults) == 0

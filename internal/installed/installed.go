@@ -10,7 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"log/slog"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -27,6 +27,15 @@ type Set struct {
 	Digest    string   // of the tree
 	Requested []string // the specs, as they were asked for
 	AddedAt   time.Time
+	ID        string // of the row; see [ActionRemoved]. Add ignores it.
+}
+
+// Config says where sets are kept.
+type Config struct {
+	Store  *store.Store
+	Key    func(purpose string) ([]byte, error) // derives a secret from the signing key; nil: no set is kept, and none is used
+	Now    func() time.Time                     // nil: time.Now
+	Logger *slog.Logger                         // nil: the default one
 }
 
 // Table has the sets of a state directory. Its methods may be called concurrently, and several
@@ -34,6 +43,8 @@ type Set struct {
 type Table struct {
 	store *store.Store
 	now   func() time.Time
+	seals seals
+	told  told
 	watch *store.Watch
 	kept  *store.Cached[map[sandboxmcp.Namespace][]Set]
 }
@@ -41,12 +52,15 @@ type Table struct {
 // topic is the name of the [store.Watch] for sets.
 const topic = "packages"
 
-// New returns the table in s. now returns the time; nil: time.Now.
-func New(s *store.Store, now func() time.Time) *Table {
-	if now == nil {
-		now = time.Now
+// New returns the table of a store.
+func New(c Config) *Table {
+	if c.Now == nil {
+		c.Now = time.Now
 	}
-	t := &Table{store: s, now: now, watch: s.Watch(topic)}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	t := &Table{store: c.Store, now: c.Now, seals: newSeals(c.Key), told: told{log: c.Logger}, watch: c.Store.Watch(topic)}
 	t.kept = store.NewCached(t.watch, t.read)
 	return t
 }
@@ -71,38 +85,23 @@ func (t *Table) Owners(ctx context.Context) (map[string][]string, error) {
 }
 
 func (t *Table) read(ctx context.Context) (map[sandboxmcp.Namespace][]Set, error) {
-	rows, err := t.store.DB().QueryContext(ctx, selectAll)
+	rows, err := t.seals.read(ctx, t.store.DB(), selectAll)
 	if err != nil {
 		return nil, fmt.Errorf("read installed packages: %w", err)
 	}
-	return scan(rows)
-}
-
-// scan reads rows and closes them.
-func scan(rows *sql.Rows) (map[sandboxmcp.Namespace][]Set, error) {
-	defer rows.Close()
 	all := map[sandboxmcp.Namespace][]Set{}
-	for rows.Next() {
-		var (
-			ns              sandboxmcp.Namespace
-			s               Set
-			added, requests string
-		)
-		err := rows.Scan(&ns, &s.Language, &s.Digest, &added, &requests)
-		if err == nil {
-			err = json.Unmarshal([]byte(requests), &s.Requested)
+	for n := range rows {
+		if rows[n].state != whole {
+			continue
 		}
-		if err == nil {
-			s.AddedAt, err = store.ParseTime(added)
-		}
+		s, err := rows[n].set()
 		if err != nil {
 			return nil, fmt.Errorf("read installed packages: %w", err)
 		}
+		ns := sandboxmcp.Namespace(rows[n].namespace)
 		all[ns] = append(all[ns], s)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read installed packages: %w", err)
-	}
+	t.told.all(rows)
 	return all, nil
 }
 
@@ -119,15 +118,29 @@ func (t *Table) Add(ctx context.Context, ns sandboxmcp.Namespace, s Set, record 
 		if err != nil {
 			return err
 		}
-		others := slices.DeleteFunc(have, func(h Set) bool { return h.Language != s.Language || h.Digest == s.Digest })
-		if len(others) >= MaxSets {
-			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "namespace %s has %d sets of %s packages; more would slow every import down", ns, len(others), s.Language).
+		r := row{namespace: string(ns), language: string(s.Language), digest: s.Digest, added: store.FormatTime(t.now()), requested: string(requests), id: newID()}
+		others := 0
+		for _, h := range have {
+			switch {
+			case h.state != whole || h.language != r.language:
+			case h.digest == r.digest:
+				r.id = h.id // so the record of its removal also names earlier copies of the row
+			default:
+				others++
+			}
+		}
+		if others >= MaxSets {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "namespace %s has %d sets of %s packages; more would slow every import down", ns, others, s.Language).
 				WithHint("remove some with `sandboxmcp packages remove`, or install into a session")
+		}
+		mac, err := t.seals.of(&r)
+		if err != nil {
+			return fmt.Errorf("keep installed packages: %w", err)
 		}
 		if err = record(ctx, tx); err != nil {
 			return err
 		}
-		if _, err = tx.ExecContext(ctx, setOne, ns, s.Language, s.Digest, store.FormatTime(t.now()), string(requests)); err != nil {
+		if _, err = tx.ExecContext(ctx, setOne, r.namespace, r.language, r.digest, r.added, r.requested, r.id, mac); err != nil {
 			return fmt.Errorf("keep installed packages: %w", err)
 		}
 		return nil
@@ -137,9 +150,10 @@ func (t *Table) Add(ctx context.Context, ns sandboxmcp.Namespace, s Set, record 
 // errNone undoes an Update that changes nothing.
 var errNone = errors.New("nothing matches")
 
-// Remove removes the sets of a namespace for which match returns true, and returns them. record
-// returns the step that records that; it runs in the same transaction. If nothing matches,
-// nothing is written and record is not called.
+// Remove removes the sets of a namespace for which match returns true, and returns them. These include sets that are
+// not in force, such as those of a release without MACs. record returns the step that records the removal; it runs in
+// the same transaction, and its entry is that of [ActionRemoved]. If nothing matches, nothing is written and record is
+// not called.
 func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, match func(Set) bool, record func(gone []Set) store.Op) ([]Set, error) {
 	var gone []Set
 	err := t.watch.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -147,13 +161,24 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, match func(
 		if err != nil {
 			return err
 		}
-		gone = slices.DeleteFunc(have, func(s Set) bool { return !match(s) })
+		gone = nil
+		for n := range have {
+			s, unread := have[n].set()
+			if unread != nil && have[n].state == whole {
+				return fmt.Errorf("read installed packages: %w", unread)
+			}
+			if unread == nil && match(s) { // a forged row may not be readable
+				gone = append(gone, s)
+			}
+		}
 		if len(gone) == 0 {
 			return errNone
 		}
 		for _, s := range gone {
-			if _, err = tx.ExecContext(ctx, deleteOne, ns, s.Language, s.Digest); err != nil {
-				return fmt.Errorf("forget installed packages: %w", err)
+			for _, query := range []string{endOne, deleteOne} {
+				if _, err = tx.ExecContext(ctx, query, ns, s.Language, s.Digest); err != nil {
+					return fmt.Errorf("forget installed packages: %w", err)
+				}
 			}
 		}
 		return record(gone)(ctx, tx)
@@ -164,12 +189,11 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, match func(
 	return gone, err
 }
 
-// of returns the sets of a namespace within a transaction.
-func (t *Table) of(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace) ([]Set, error) {
-	rows, err := tx.QueryContext(ctx, selectOf, ns)
+// of returns the rows of a namespace within a transaction.
+func (t *Table) of(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace) ([]row, error) {
+	all, err := t.seals.read(ctx, tx, selectOf, ns)
 	if err != nil {
 		return nil, fmt.Errorf("read installed packages: %w", err)
 	}
-	all, err := scan(rows)
-	return all[ns], err
+	return all, nil
 }

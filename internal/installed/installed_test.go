@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"strconv"
 	"testing"
 	"time"
@@ -19,14 +20,25 @@ import (
 // open opens a state directory as a process of its own would. Its clock goes on with each change.
 func open(t *testing.T, dir string) *installed.Table {
 	t.Helper()
+	return table(openStore(t, dir), secret, nil)
+}
+
+func openStore(t *testing.T, dir string) *store.Store {
+	t.Helper()
 	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	at := time.Unix(1, 0)
-	return installed.New(s, func() time.Time { at = at.Add(time.Second); return at })
+	return s
 }
+
+func table(s *store.Store, key func(string) ([]byte, error), log *slog.Logger) *installed.Table {
+	at := time.Unix(1, 0)
+	return installed.New(installed.Config{Store: s, Key: key, Now: func() time.Time { at = at.Add(time.Second); return at }, Logger: log})
+}
+
+func secret(purpose string) ([]byte, error) { return []byte("a secret for " + purpose), nil }
 
 func recorded(context.Context, *sql.Tx) error { return nil }
 

@@ -256,6 +256,39 @@ func TestMigrationEndsOlderWriters(t *testing.T) {
 	}
 }
 
+// Rows of table packages that a release without MACs has made stay, without a MAC. A server of such a release can
+// neither add one nor remove one with a MAC.
+func TestMigrationKeepsPackages(t *testing.T) {
+	storetest.SQLite(t)
+	db, p := release(t, t.TempDir(), 17)
+	const insert = `INSERT INTO packages (namespace, language, digest, added_at, requested) VALUES ('ns', 'python', ?, 't', '[]')`
+	if _, err := db.ExecContext(t.Context(), insert, "old"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), 18); err != nil {
+		t.Fatal(err)
+	}
+	var old bool
+	if err := db.QueryRowContext(t.Context(), `SELECT mac IS NULL AND id IS NULL FROM packages`).Scan(&old); err != nil || !old {
+		t.Errorf("got a row with a MAC or %v, want the old row without one", err)
+	}
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO packages VALUES ('ns', 'python', 'new', 't', '[]', 'id', 'mac')`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), insert, "another"); err == nil || !strings.Contains(err.Error(), "older release") {
+		t.Errorf("without a MAC: got %v, want a refusal", err)
+	}
+	if _, err := db.ExecContext(t.Context(), `DELETE FROM packages`); err == nil || !strings.Contains(err.Error(), "older release") {
+		t.Errorf("deleted with a MAC: got %v, want a refusal", err)
+	}
+	if _, err := p.DownTo(t.Context(), 17); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), insert, "another"); err != nil {
+		t.Errorf("after the way back: got %v, want it added", err)
+	}
+}
+
 func TestOpenKeepsWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 3 {

@@ -1,0 +1,245 @@
+package installed
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// A row has a MAC, so that a writer of the database without the signing key cannot give a namespace packages. Such a
+// writer can still put back a row that was removed. So the ids of removed rows are read from the audit record.
+
+// macPurpose is the purpose for which the secret of the MACs is derived from the signing key.
+const macPurpose = "sandboxmcp packages 1"
+
+// ActionRemoved is the action of the audit entry of a removal. Its metadata has the [IDs] of the removed sets as
+// [KeyRemoved].
+const (
+	ActionRemoved = "remove_package"
+	KeyRemoved    = "set_ids"
+)
+
+// IDs returns the ids of sets. Sets whose rows had no right MAC have none.
+func IDs(sets []Set) []string {
+	all := []string{}
+	for _, s := range sets {
+		if s.ID != "" {
+			all = append(all, s.ID)
+		}
+	}
+	return all
+}
+
+func newID() string { return "set_" + strings.ToLower(rand.Text()) }
+
+// row is a row of table packages.
+type row struct {
+	namespace, language, digest, added, requested, id string
+
+	mac   sql.NullString // not valid: the row is of a release without MACs
+	state state
+}
+
+// state says whether a row is in force. If it is not, the packages are not there.
+type state int
+
+const (
+	whole  state = iota // in force
+	lapsed              // made by a release without MACs
+	forged              // its MAC is wrong
+	back                // put back after it was removed
+)
+
+// fault describes a row that is forged or was put back; "": it is neither.
+func (r *row) fault() string {
+	switch r.state {
+	case forged:
+		return fmt.Sprintf("packages %.100q of namespace %.100q were not installed by a server with the signing key, or their row was changed since", r.digest, r.namespace)
+	case back:
+		return fmt.Sprintf("packages %.100q of namespace %.100q were removed, and their row was put back", r.digest, r.namespace)
+	default:
+		return ""
+	}
+}
+
+// set decodes a row.
+func (r *row) set() (s Set, err error) {
+	s = Set{Language: sandboxmcp.Language(r.language), Digest: r.digest}
+	if r.state == whole || r.state == back {
+		s.ID = r.id
+	}
+	if err = json.Unmarshal([]byte(r.requested), &s.Requested); err == nil {
+		s.AddedAt, err = store.ParseTime(r.added)
+	}
+	return s, err
+}
+
+// seals makes and checks the MACs of rows.
+type seals struct {
+	key func() ([]byte, error)
+}
+
+func newSeals(derive func(purpose string) ([]byte, error)) seals {
+	if derive == nil {
+		return seals{func() ([]byte, error) { return nil, errors.New("installed packages need the signing key") }}
+	}
+	return seals{sync.OnceValues(func() ([]byte, error) { return derive(macPurpose) })}
+}
+
+// of returns the MAC of a row. It covers all other columns, each after its length.
+func (s seals) of(r *row) (string, error) {
+	key, err := s.key()
+	if err != nil {
+		return "", err
+	}
+	h := hmac.New(sha256.New, key)
+	for _, text := range []string{r.namespace, r.language, r.digest, r.added, r.requested, r.id} {
+		h.Write(binary.AppendUvarint(nil, uint64(len(text))))
+		h.Write([]byte(text))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// fits reports whether the MAC of a row is right. Without the key it returns false.
+func (s seals) fits(r *row) bool {
+	want, err := s.of(r)
+	return err == nil && hmac.Equal([]byte(want), []byte(r.mac.String))
+}
+
+// read returns the rows that a statement selects, each with its state.
+func (s seals) read(ctx context.Context, db store.Querier, query string, args ...any) ([]row, error) {
+	all, err := scan(ctx, db, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	removed := map[string]map[string]bool{} // ids by namespace
+	for n := range all {
+		r := &all[n]
+		if !r.mac.Valid {
+			r.state = lapsed
+			continue
+		}
+		if !s.fits(r) {
+			r.state = forged
+			continue
+		}
+		if removed[r.namespace] == nil {
+			if removed[r.namespace], err = removedIn(ctx, db, r.namespace); err != nil {
+				return nil, err
+			}
+		}
+		if removed[r.namespace][r.id] {
+			r.state = back
+		}
+	}
+	return all, nil
+}
+
+func scan(ctx context.Context, db store.Querier, query string, args ...any) (all []row, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var r row
+		if err := rows.Scan(&r.namespace, &r.language, &r.digest, &r.added, &r.requested, &r.id, &r.mac); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
+}
+
+// removedIn returns the ids of the rows of a namespace that were removed, as the audit record names them.
+func removedIn(ctx context.Context, db store.Querier, ns string) (map[string]bool, error) {
+	ids := map[string]bool{}
+	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), sandboxmcp.AuditQuery{Action: ActionRemoved}, func(_, metadata string) {
+		var m map[string]json.RawMessage
+		var all []string
+		if json.Unmarshal([]byte(metadata), &m) == nil && json.Unmarshal(m[KeyRemoved], &all) == nil {
+			for _, id := range all {
+				ids[id] = true
+			}
+		}
+	})
+	return ids, err
+}
+
+// Faults returns a sentence for each row that was forged, changed, or put back after it was removed. derive is as in
+// [Config].
+func Faults(ctx context.Context, db store.Querier, derive func(purpose string) ([]byte, error)) (faults []string, err error) {
+	var unread int
+	if err = db.QueryRowContext(ctx, countLarge).Scan(&unread); err != nil {
+		return nil, err
+	}
+	if unread > 0 {
+		faults = append(faults, fmt.Sprintf("%d rows of table packages are larger than a server makes them and were not read", unread))
+	}
+	all, err := newSeals(derive).read(ctx, db, selectAll)
+	for n := range all {
+		if reason := all[n].fault(); reason != "" {
+			faults = append(faults, reason)
+		}
+	}
+	return faults, err
+}
+
+// told logs the rows that are not in force, each once.
+type told struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// maxTold bounds how many rows are logged.
+const maxTold = 1000
+
+// new reports whether a row has to be logged, and remembers that it was.
+func (t *told) new(r *row) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := fmt.Sprintf("%.100q %.100q %.100q", r.namespace, r.language, r.digest)
+	if t.seen[key] || len(t.seen) >= maxTold {
+		return false
+	}
+	if t.seen == nil {
+		t.seen = map[string]bool{}
+	}
+	t.seen[key] = true
+	return true
+}
+
+// all logs the rows that are not in force. Those of a release without MACs share one line.
+func (t *told) all(rows []row) {
+	var old []string
+	for n := range rows {
+		r := &rows[n]
+		if r.state == whole || !t.new(r) {
+			continue
+		}
+		if reason := r.fault(); reason != "" {
+			t.log.Error("packages in the database are not used", "reason", reason)
+			continue
+		}
+		old = append(old, fmt.Sprintf("%.100q: %.100s %.300s", r.namespace, r.language, r.requested))
+	}
+	if len(old) > 0 {
+		t.log.Warn("packages that an older release has installed have no MAC and are not used any more; install them again", "count", len(old), "packages", old[:min(len(old), 20)])
+	}
+}
