@@ -84,6 +84,11 @@ func TestPagesOfFilesAreNoMemoryOfAProcess(t *testing.T) {
 			t.Errorf("plain %t: got %d bytes, want %d", plain, got, want)
 		}
 	}
+	for locked, want := range map[string]int64{"500": 100 << 10, "700": 0} { // the host cannot take back locked pages
+		if got := inFiles(rollup+"Locked: "+locked+" kB\n", true); got != want {
+			t.Errorf("%s KiB locked: got %d bytes, want %d", locked, got, want)
+		}
+	}
 	if got := inFiles("a header\nRss: 5000 kB\nPss: 1024 kB\n", false); got != 0 {
 		t.Errorf("on an old kernel: got %d bytes, want none", got)
 	}

@@ -135,11 +135,14 @@ func sizeOf(before, rollup, after string) (size int64, ok bool) {
 }
 
 // inFiles returns the part of the PSS in a smaps_rollup that is pages of files. Pages of files on disks are those of the host,
-// which takes them back when it needs memory. Files of the sandbox in memory (tmpfs) count by the size of its file systems,
-// whether they are mapped or not, and files of the host do not count. The seccomp filter and Landlock refuse all other shared
-// memory. At tier L1 (plain) the sandbox has no file systems of its own, so files in memory count here.
+// which takes them back when it needs memory. It cannot take back those that the process has locked (mlock), so these are left
+// out. Files of the sandbox in memory (tmpfs) count by the size of its file systems, whether they are mapped or not, and files
+// of the host do not count. The seccomp filter and Landlock refuse all other shared memory. At tier L1 (plain) the sandbox has
+// no file systems of its own, so files in memory count here.
 func inFiles(rollup string, plain bool) int64 {
 	size, _ := field(rollup, "Pss_File")
+	locked, _ := field(rollup, "Locked") // of all kinds of memory; RLIMIT_MEMLOCK is 1 MiB
+	size = max(0, size-locked)
 	if !plain {
 		inMemory, _ := field(rollup, "Pss_Shmem")
 		size += inMemory
