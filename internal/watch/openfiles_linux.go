@@ -111,13 +111,13 @@ func mappedFiles(process string, limit int) (n int) {
 }
 
 // mappings counts the mappings of a process that count accepts, up to one more than limit, as mappedFiles does. If the process
-// hides its mappings, so many count as its address space has room for.
+// hides its mappings, the most count that its address space has room for and the kernel lets a process have.
 func mappings(process string, limit int, count func(device, inode string) bool) (n int) {
 	tasks, _ := readNames(process + "/task")
 	for _, t := range tasks {
 		f, err := os.Open(process + "/task/" + t + "/maps")
 		if errors.Is(err, fs.ErrPermission) {
-			return int(min(tablesOf(filepath.Base(process)).pages, int64(limit)+1))
+			return int(min(tablesOf(filepath.Base(process)).pages, mostMappings(), int64(limit)+1))
 		}
 		if err != nil {
 			continue

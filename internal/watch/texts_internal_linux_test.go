@@ -65,3 +65,19 @@ func TestHiddenDescriptorsCountAsFilesOfProc(t *testing.T) {
 		}
 	})
 }
+
+// TestHiddenDescriptorsCountAsLocks: a program could keep locks of whole files in a process whose descriptors the server cannot
+// read, and end the process that has taken them.
+func TestHiddenDescriptorsCountAsLocks(t *testing.T) {
+	asUser(t, func() {
+		_, err := os.ReadDir("/proc/1/fd")
+		testkit.Need(t, "a hidden process", errors.Is(err, fs.ErrPermission), "process 1 is another user's outside of containers")
+		info, err := os.Stat("/proc/1/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := wholeOf("1", maxLocks), int(info.Size()); got != want {
+			t.Errorf("got %d descriptors, want %d", got, want)
+		}
+	})
+}
