@@ -25,9 +25,9 @@ func TestManyOpenFilesOfProcAreTooMany(t *testing.T) {
 		{texts{files: 1, sent: 65}, texts{open: 1}, fdinfo},
 		{texts{sent: 1025}, texts{files: 129}, all},
 		{texts{files: 500, sent: 525}, texts{}, all},
-		{texts{hidden: 65}, texts{}, fdinfo},
+		{texts{hidden: 65}, texts{}, fdinfo + ", as which 65 descriptors of unreadable processes count"},
 		{texts{hidden: 64, sent: 9999}, texts{}, ""},
-		{texts{open: 60, hidden: 5}, texts{}, fdinfo},
+		{texts{open: 60, hidden: 5}, texts{}, fdinfo + ", as which 5 descriptors of unreadable processes count"},
 	} {
 		if got := c.now.over(c.before); got != c.want {
 			t.Errorf("%+v after %+v: got %q, want %q", c.now, c.before, got, c.want)
