@@ -3,11 +3,17 @@ package watch
 import (
 	"fmt"
 	"math"
+	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestAttackLockedProcessesDoNotBlindTheWatch: a program can hold the lock under which the kernel
@@ -206,4 +212,42 @@ func TestLateAnswersAreKeptWhileProgramsAreStopped(t *testing.T) {
 		expect("when they run again", 0, late)
 		e.reads.Wait()
 	})
+}
+
+// TestAServerOnOneProcessorKnowsTheHosts: any processor of the host may have added to a counter.
+func TestAServerOnOneProcessorKnowsTheHosts(t *testing.T) {
+	text, _ := os.ReadFile("/sys/devices/system/cpu/online")
+	n := processorsIn(string(text))
+	testkit.Need(t, "several processors", n > 1, "the host has one, or does not tell")
+	if runtime.NumCPU() == 1 {
+		if got, least := uncounted(), int64(32*n); got < least {
+			t.Errorf("got %d, want at least %d", got, least)
+		}
+		return
+	}
+	runtime.LockOSThread() // and not unlocked, so that this thread ends with the test
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := range n {
+		if one.Count() == 0 && all.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestProcessorsOfTheHostAreCounted: the server may run on fewer of them.
+func TestProcessorsOfTheHostAreCounted(t *testing.T) {
+	for list, want := range map[string]int{"0-63\n": 64, "0-3,6,8-9\n": 7, "0\n": 1, "": 0, "none\n": 0, "3-1": 0} {
+		if got := processorsIn(list); got != want {
+			t.Errorf("%q: got %d, want %d", list, got, want)
+		}
+	}
 }

@@ -172,9 +172,32 @@ var inexact = sync.OnceValue(func() int64 {
 	if major > 6 || major == 6 && minor >= 16 {
 		return 0
 	}
-	n := runtime.NumCPU()
-	return int64(n*max(32, 2*n)) * int64(os.Getpagesize())
+	return uncounted() * int64(os.Getpagesize())
 })
+
+// uncounted returns by how much a counter of the kernel may differ from the sum of what all processors have added to it, for
+// counters of which each processor keeps a part (percpu_counter). The server may run on fewer processors than the host has.
+var uncounted = sync.OnceValue(func() int64 {
+	text, _ := os.ReadFile("/sys/devices/system/cpu/online")
+	n := max(processorsIn(string(text)), runtime.NumCPU())
+	return int64(n * max(32, 2*n))
+})
+
+// processorsIn returns how many processors a list such as 0-3,6 has.
+func processorsIn(list string) (n int) {
+	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.Atoi(first)
+		to, errTo := strconv.Atoi(last)
+		if err == nil && errTo == nil && from <= to {
+			n += to - from + 1
+		}
+	}
+	return n
+}
 
 // sum adds up the memory of processes. open returns two functions for a process: one for its resident memory, and one for
 // its exact size, which may block. sure is false if the exact size of a process could not be read in time. Once the sum is

@@ -74,8 +74,7 @@ func hostFiles() int {
 	if used == 0 {
 		return math.MaxInt
 	}
-	processors := runtime.NumCPU()
-	return used + processors*max(32, 2*processors)
+	return used + int(uncounted())
 }
 
 // filesSent returns the most files that the calls of processes may keep that wait to send some.
