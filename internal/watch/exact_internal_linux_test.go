@@ -100,6 +100,47 @@ func TestPagesOfFilesAreNoMemoryOfAProcess(t *testing.T) {
 	}
 }
 
+// TestMappedFilesNeedNoExactSum: the kernel's counts tell that they are files.
+func TestMappedFilesNeedNoExactSum(t *testing.T) {
+	const status = "Name:\tp\nVmLck:\t  %d kB\nVmRSS:\t 5000 kB\nRssAnon:\t 1000 kB\nRssFile:\t 3000 kB\nRssShmem:\t 1000 kB\n"
+	for _, c := range []struct {
+		locked int
+		plain  bool
+		want   int64
+	}{{0, false, 1000}, {0, true, 2000}, {500, false, 1500}, {9000, false, 4000}} {
+		if got, ok := mostWithoutFiles(fmt.Sprintf(status, c.locked), c.plain); !ok || got != c.want<<10+inexact() {
+			t.Errorf("%d KiB locked, plain %t: got %d bytes, %t, want %d KiB", c.locked, c.plain, got, ok, c.want)
+		}
+	}
+	if _, ok := mostWithoutFiles("Name:\tp\nState:\tZ (zombie)\n", false); ok {
+		t.Error("got memory of a process that has ended")
+	}
+	program, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = program.Close() }()
+	const size = 4 << 20
+	m, err := unix.Mmap(int(program.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(m) }()
+	w := &Group{outside: true, plain: true}
+	self, _ := w.see(strconv.Itoa(os.Getpid()))
+	now := map[string]seen{"self": self}
+	if got := w.withoutFiles(self.resident, self.resident, now); got != self.resident {
+		t.Errorf("not above the limit: got %d bytes, want %d", got, self.resident)
+	}
+	id := strconv.Itoa(os.Getpid()) + " " + self.start
+	if got, most := w.residentOf(numberOf(id), id, 0)-w.mapped.mostOf(id, self), self.resident-size+2*inexact(); got > most+1<<20 {
+		t.Errorf("a process that does not answer: got %d bytes, want at most %d", got, most)
+	}
+	if got, most := w.withoutFiles(self.resident, self.resident-1, now), self.resident-size+inexact(); got > most {
+		t.Errorf("above the limit: got %d bytes, want at most %d", got, most)
+	}
+}
+
 // TestAnOrdinaryProcessHasNoMoreThanItsMappings: the kernel's count of anonymous pages is that of the mappings, so that
 // it does not end programs that do nothing unusual.
 func TestAnOrdinaryProcessHasNoMoreThanItsMappings(t *testing.T) {
