@@ -3,11 +3,17 @@ package watch
 import (
 	"fmt"
 	"math"
+	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestAttackLockedProcessesDoNotBlindTheWatch: a program can hold the lock under which the kernel
@@ -84,8 +90,54 @@ func TestPagesOfFilesAreNoMemoryOfAProcess(t *testing.T) {
 			t.Errorf("plain %t: got %d bytes, want %d", plain, got, want)
 		}
 	}
+	for locked, want := range map[string]int64{"500": 100 << 10, "700": 0} { // the host cannot take back locked pages
+		if got := inFiles(rollup+"Locked: "+locked+" kB\n", true); got != want {
+			t.Errorf("%s KiB locked: got %d bytes, want %d", locked, got, want)
+		}
+	}
 	if got := inFiles("a header\nRss: 5000 kB\nPss: 1024 kB\n", false); got != 0 {
 		t.Errorf("on an old kernel: got %d bytes, want none", got)
+	}
+}
+
+// TestMappedFilesNeedNoExactSum: the kernel's counts tell that they are files.
+func TestMappedFilesNeedNoExactSum(t *testing.T) {
+	const status = "Name:\tp\nVmLck:\t  %d kB\nVmRSS:\t 5000 kB\nRssAnon:\t 1000 kB\nRssFile:\t 3000 kB\nRssShmem:\t 1000 kB\n"
+	for _, c := range []struct {
+		locked int
+		plain  bool
+		want   int64
+	}{{0, false, 1000}, {0, true, 2000}, {500, false, 1500}, {9000, false, 4000}} {
+		if got, ok := mostWithoutFiles(fmt.Sprintf(status, c.locked), c.plain); !ok || got != c.want<<10+inexact() {
+			t.Errorf("%d KiB locked, plain %t: got %d bytes, %t, want %d KiB", c.locked, c.plain, got, ok, c.want)
+		}
+	}
+	if _, ok := mostWithoutFiles("Name:\tp\nState:\tZ (zombie)\n", false); ok {
+		t.Error("got memory of a process that has ended")
+	}
+	program, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = program.Close() }()
+	const size = 4 << 20
+	m, err := unix.Mmap(int(program.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(m) }()
+	w := &Group{outside: true, plain: true}
+	self, _ := w.see(strconv.Itoa(os.Getpid()))
+	now := map[string]seen{"self": self}
+	if got := w.withoutFiles(self.resident, self.resident, now); got != self.resident {
+		t.Errorf("not above the limit: got %d bytes, want %d", got, self.resident)
+	}
+	id := strconv.Itoa(os.Getpid()) + " " + self.start
+	if got, most := w.residentOf(numberOf(id), id, 0)-w.mapped.mostOf(id, self), self.resident-size+2*inexact(); got > most+1<<20 {
+		t.Errorf("a process that does not answer: got %d bytes, want at most %d", got, most)
+	}
+	if got, most := w.withoutFiles(self.resident, self.resident-1, now), self.resident-size+inexact(); got > most {
+		t.Errorf("above the limit: got %d bytes, want at most %d", got, most)
 	}
 }
 
@@ -201,4 +253,42 @@ func TestLateAnswersAreKeptWhileProgramsAreStopped(t *testing.T) {
 		expect("when they run again", 0, late)
 		e.reads.Wait()
 	})
+}
+
+// TestAServerOnOneProcessorKnowsTheHosts: any processor of the host may have added to a counter.
+func TestAServerOnOneProcessorKnowsTheHosts(t *testing.T) {
+	text, _ := os.ReadFile("/sys/devices/system/cpu/online")
+	n := processorsIn(string(text))
+	testkit.Need(t, "several processors", n > 1, "the host has one, or does not tell")
+	if runtime.NumCPU() == 1 {
+		if got, least := uncounted(), int64(32*n); got < least {
+			t.Errorf("got %d, want at least %d", got, least)
+		}
+		return
+	}
+	runtime.LockOSThread() // and not unlocked, so that this thread ends with the test
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := range n {
+		if one.Count() == 0 && all.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestProcessorsOfTheHostAreCounted: the server may run on fewer of them.
+func TestProcessorsOfTheHostAreCounted(t *testing.T) {
+	for list, want := range map[string]int{"0-63\n": 64, "0-3,6,8-9\n": 7, "0\n": 1, "": 0, "none\n": 0, "3-1": 0} {
+		if got := processorsIn(list); got != want {
+			t.Errorf("%q: got %d, want %d", list, got, want)
+		}
+	}
 }

@@ -53,9 +53,8 @@ const (
 )
 
 // sum adds up the exact memory of all processes, the kernel's memory for their mappings, and the memory that outlives its
-// process. It leaves out files; see inFiles. A process that does not answer counts with all of
-// its resident memory and the most mappings that it may have. sure is false if there is such a process, or memory that
-// outlives its process. If sum is sure and above limit, it may leave out further processes.
+// process. It leaves out files; see inFiles. A process that does not answer counts with all of its other resident memory and
+// the most mappings that it may have. sure is false if there is such a process, or memory that outlives its process. If sum is sure and above limit, it may leave out further processes.
 func (w *Group) sum(limit int64) (sum int64, sure bool) {
 	sum, sure = w.sumOf(w.processes(), limit)
 	return withLeft(sum, sure, limit, w.left)
@@ -96,15 +95,19 @@ func (w *Group) sumOf(processes []string, limit int64) (sum int64, sure bool) {
 	})
 }
 
-// residentOf returns the resident memory of a process and the most memory that its mappings may take. For a process that has
-// hidden its memory for too long it returns more than limit. For a process that has ended it returns 0, also if a new process
-// has its number. Memory that outlives the process is counted by left.
+// residentOf returns the resident memory of a process, without files (see inFiles), and the most memory that its mappings may
+// take. For a process that has hidden its memory for too long it returns more than limit. For a process that has ended it
+// returns 0, also if a new process has its number. Memory that outlives the process is counted by left.
 func (w *Group) residentOf(p, id string, limit int64) int64 {
 	s, ok := w.see(p)
 	if !ok || p+" "+s.start != id {
 		return 0
 	}
-	n := s.resident + w.mapped.mostOf(id, s)
+	n := s.resident
+	if most, ok := mostWithoutFiles(w.read(s.path, "status"), w.plain); ok {
+		n = min(n, most)
+	}
+	n += w.mapped.mostOf(id, s)
 	if w.blind[p] > mostBlind {
 		n += max(limit, 0) + 1
 	}
@@ -135,16 +138,49 @@ func sizeOf(before, rollup, after string) (size int64, ok bool) {
 }
 
 // inFiles returns the part of the PSS in a smaps_rollup that is pages of files. Pages of files on disks are those of the host,
-// which takes them back when it needs memory. Files of the sandbox in memory (tmpfs) count by the size of its file systems,
-// whether they are mapped or not, and files of the host do not count. The seccomp filter and Landlock refuse all other shared
-// memory. At tier L1 (plain) the sandbox has no file systems of its own, so files in memory count here.
+// which takes them back when it needs memory. It cannot take back those that the process has locked (mlock), so these are not
+// part of it. Files of the sandbox in memory (tmpfs) count by the size of its file systems, whether they are mapped or not, and files
+// of the host do not count. The seccomp filter and Landlock refuse all other shared memory. At tier L1 (plain) the sandbox has
+// no file systems of its own, so files in memory count here.
 func inFiles(rollup string, plain bool) int64 {
 	size, _ := field(rollup, "Pss_File")
+	locked, _ := field(rollup, "Locked") // of all kinds of memory; RLIMIT_MEMLOCK is 1 MiB
+	size = max(0, size-locked)
 	if !plain {
 		inMemory, _ := field(rollup, "Pss_Shmem")
 		size += inMemory
 	}
 	return size
+}
+
+// withoutFiles returns rss, which has the resident memory of the processes in now. If that is above limit, it leaves out what an
+// exact sum is sure to leave out; see inFiles. That is cheap to read, and no lock of a program delays it. Otherwise each
+// measurement of a program that maps a large file would need an exact sum, after which the watch rests for up to 0.2 s. Other
+// memory of the program could grow unseen meanwhile.
+func (w *Group) withoutFiles(rss, limit int64, now map[string]seen) int64 {
+	if rss <= limit {
+		return rss
+	}
+	for _, s := range now {
+		if most, ok := mostWithoutFiles(w.read(s.path, "status"), w.plain); ok {
+			rss -= max(0, s.resident-most)
+		}
+	}
+	return rss
+}
+
+// mostWithoutFiles returns the most memory that the exact sum can count for the pages of a process, by a text in the form of
+// /proc/PID/status. ok is false if the text shows no memory.
+func mostWithoutFiles(status string, plain bool) (size int64, ok bool) {
+	size, ok = field(status, "RssAnon")
+	onDisk, _ := field(status, "RssFile")
+	locked, _ := field(status, "VmLck") // of all kinds of memory
+	size += min(onDisk, locked) + inexact()
+	if plain {
+		inMemory, _ := field(status, "RssShmem")
+		size += inMemory
+	}
+	return size, ok
 }
 
 // field returns a number of kilobytes from a file of /proc, in bytes.
@@ -169,9 +205,32 @@ var inexact = sync.OnceValue(func() int64 {
 	if major > 6 || major == 6 && minor >= 16 {
 		return 0
 	}
-	n := runtime.NumCPU()
-	return int64(n*max(32, 2*n)) * int64(os.Getpagesize())
+	return uncounted() * int64(os.Getpagesize())
 })
+
+// uncounted returns by how much a counter of the kernel may differ from the sum of what all processors have added to it, for
+// counters of which each processor keeps a part (percpu_counter). The server may run on fewer processors than the host has.
+var uncounted = sync.OnceValue(func() int64 {
+	text, _ := os.ReadFile("/sys/devices/system/cpu/online")
+	n := max(processorsIn(string(text)), runtime.NumCPU())
+	return int64(n * max(32, 2*n))
+})
+
+// processorsIn returns how many processors a list such as 0-3,6 has.
+func processorsIn(list string) (n int) {
+	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.Atoi(first)
+		to, errTo := strconv.Atoi(last)
+		if err == nil && errTo == nil && from <= to {
+			n += to - from + 1
+		}
+	}
+	return n
+}
 
 // sum adds up the memory of processes. open returns two functions for a process: one for its resident memory, and one for
 // its exact size, which may block. sure is false if the exact size of a process could not be read in time. Once the sum is

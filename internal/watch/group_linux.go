@@ -152,6 +152,7 @@ func (w *Group) look() bool {
 	w.mapped.look(now)
 	rss += w.outlived.look(now, &family{w: w})
 	files := w.files()
+	rss = w.withoutFiles(rss, w.limits.MemoryBytes-files, now)
 	kernel := w.mappings(now, cpu+reaped, w.limits.MemoryBytes-rss-files)
 	held := w.buffered(now, cpu+reaped, w.limits.MemoryBytes-rss-files-kernel)
 	rest := kernel + held

@@ -270,23 +270,32 @@ func (s *Target) countRecords() (sum int) {
 	return sum
 }
 
-// countWhole counts the descriptors of the sandbox whose open file has a lock of a whole file, up to one more than it
-// may have. An open file that processes share counts for each. An epoll set counts, because a program can hold its lock, and
-// so does what a call waits for.
+// countWhole counts the descriptors of the sandbox whose open file has a lock of a whole file, up to a few more than it
+// may have.
 func (s *Target) countWhole() (sum int) {
 	for _, p := range s.processes() {
-		dir := filesOf(p)
-		names, _ := readNames(dir)
-		for _, name := range names {
-			to, err := os.Readlink(filepath.Join(dir, name))
-			if err == nil && to == epollLink || hasWhole(filepath.Join(filepath.Dir(dir), "fdinfo", name)) {
-				sum++
-			}
-			if sum > maxLocks {
-				return sum
-			}
+		if sum += wholeOf(p, maxLocks-sum); sum > maxLocks {
+			return sum
 		}
 		sum += waitedFiles("/proc/" + p)
+	}
+	return sum
+}
+
+// wholeOf is countWhole for a process, up to one more than most. An open file that processes share counts for each. An epoll
+// set counts, because a program can hold its lock. So does each descriptor of a process that hides them.
+func wholeOf(p string, most int) int {
+	dir := filesOf(p)
+	names, err := readNames(dir)
+	sum := hiddenFiles(dir, err)
+	for _, name := range names {
+		if sum > most {
+			break
+		}
+		to, err := os.Readlink(filepath.Join(dir, name))
+		if err == nil && to == epollLink || hasWhole(filepath.Join(filepath.Dir(dir), "fdinfo", name)) {
+			sum++
+		}
 	}
 	return sum
 }

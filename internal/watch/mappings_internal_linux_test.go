@@ -268,3 +268,17 @@ func TestHiddenMappingsCountWithTheMost(t *testing.T) {
 		}
 	})
 }
+
+// TestHiddenMappingsOfFilesAreNoMoreThanTheKernelAllows: a process reserves much more address space than it can have mappings.
+// The test's own process does so, and for root the part that runs as an ordinary user cannot read it.
+func TestHiddenMappingsOfFilesAreNoMoreThanTheKernelAllows(t *testing.T) {
+	asUser(t, func() {
+		parent := strconv.Itoa(os.Getppid())
+		_, err := os.ReadFile("/proc/" + parent + "/maps")
+		testkit.Need(t, "a hidden process", errors.Is(err, fs.ErrPermission), "the test does not run as root")
+		testkit.Need(t, "much address space", tablesOf(parent).pages > mostMappings(), "the kernel allows many mappings")
+		if got, want := mappings("/proc/"+parent, math.MaxInt32, func(string, string) bool { return false }), int(mostMappings()); got != want {
+			t.Errorf("got %d mappings of files, want the %d that a process may have", got, want)
+		}
+	})
+}

@@ -74,8 +74,7 @@ func hostFiles() int {
 	if used == 0 {
 		return math.MaxInt
 	}
-	processors := runtime.NumCPU()
-	return used + processors*max(32, 2*processors)
+	return used + int(uncounted())
 }
 
 // filesSent returns the most files that the calls of processes may keep that wait to send some.
@@ -111,13 +110,13 @@ func mappedFiles(process string, limit int) (n int) {
 }
 
 // mappings counts the mappings of a process that count accepts, up to one more than limit, as mappedFiles does. If the process
-// hides its mappings, so many count as its address space has room for.
+// hides its mappings, the most count that its address space has room for and the kernel lets a process have.
 func mappings(process string, limit int, count func(device, inode string) bool) (n int) {
 	tasks, _ := readNames(process + "/task")
 	for _, t := range tasks {
 		f, err := os.Open(process + "/task/" + t + "/maps")
 		if errors.Is(err, fs.ErrPermission) {
-			return int(min(tablesOf(filepath.Base(process)).pages, int64(limit)+1))
+			return int(min(tablesOf(filepath.Base(process)).pages, mostMappings(), int64(limit)+1))
 		}
 		if err != nil {
 			continue

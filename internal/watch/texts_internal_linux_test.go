@@ -25,9 +25,9 @@ func TestManyOpenFilesOfProcAreTooMany(t *testing.T) {
 		{texts{files: 1, sent: 65}, texts{open: 1}, fdinfo},
 		{texts{sent: 1025}, texts{files: 129}, all},
 		{texts{files: 500, sent: 525}, texts{}, all},
-		{texts{hidden: 65}, texts{}, fdinfo},
+		{texts{hidden: 65}, texts{}, fdinfo + ", as which 65 descriptors of unreadable processes count"},
 		{texts{hidden: 64, sent: 9999}, texts{}, ""},
-		{texts{open: 60, hidden: 5}, texts{}, fdinfo},
+		{texts{open: 60, hidden: 5}, texts{}, fdinfo + ", as which 5 descriptors of unreadable processes count"},
 	} {
 		if got := c.now.over(c.before); got != c.want {
 			t.Errorf("%+v after %+v: got %q, want %q", c.now, c.before, got, c.want)
@@ -62,6 +62,22 @@ func TestHiddenDescriptorsCountAsFilesOfProc(t *testing.T) {
 		}
 		if got, want := countTexts([]string{"1"}), int(info.Size()); got.hidden != want {
 			t.Errorf("got %d descriptors, want %d", got.hidden, want)
+		}
+	})
+}
+
+// TestHiddenDescriptorsCountAsLocks: a program could keep locks of whole files in a process whose descriptors the server cannot
+// read, and end the process that has taken them.
+func TestHiddenDescriptorsCountAsLocks(t *testing.T) {
+	asUser(t, func() {
+		_, err := os.ReadDir("/proc/1/fd")
+		testkit.Need(t, "a hidden process", errors.Is(err, fs.ErrPermission), "process 1 is another user's outside of containers")
+		info, err := os.Stat("/proc/1/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := wholeOf("1", maxLocks), int(info.Size()); got != want {
+			t.Errorf("got %d descriptors, want %d", got, want)
 		}
 	})
 }

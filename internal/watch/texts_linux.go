@@ -41,11 +41,15 @@ func (n texts) over(before texts) string {
 		}
 		return 0
 	}
+	hidden := ""
+	if n.hidden > 0 {
+		hidden = fmt.Sprintf(", as which %d descriptors of unreadable processes count", n.hidden)
+	}
 	switch {
 	case n.open+n.hidden+sentIf(max(n.open, before.open) > 0) > maxTexts:
-		return fmt.Sprintf("more than %d open files of /proc/PID/fdinfo", maxTexts)
+		return fmt.Sprintf("more than %d open files of /proc/PID/fdinfo%s", maxTexts, hidden)
 	case n.files+n.hidden+sentIf(max(n.files, before.files) > many) > maxProcFiles:
-		return fmt.Sprintf("more than %d open files of /proc", maxProcFiles)
+		return fmt.Sprintf("more than %d open files of /proc%s", maxProcFiles, hidden)
 	}
 	return ""
 }
