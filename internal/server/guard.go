@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,8 +43,19 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 		if r, ok := res.(*mcp.CallToolResult); ok && r != nil && err == nil {
 			res = fast(r)
 		}
-		return res, err
+		return res, encodable(err)
 	}
+}
+
+// encodable returns an error without its data if that is not JSON. The SDK quotes the URI of a resource as Go does, also
+// with \x00. Over HTTP it could not encode such an error: the request would get no answer, and stay in the memory of its
+// session.
+func encodable(err error) error {
+	wire, ok := errors.AsType[*jsonrpc.Error](err)
+	if !ok || len(wire.Data) == 0 || json.Valid(wire.Data) {
+		return err
+	}
+	return &jsonrpc.Error{Code: wire.Code, Message: wire.Message}
 }
 
 // panicked logs a panic and returns the id under which the log has it.
