@@ -94,11 +94,23 @@ func told(log *slog.Logger, what string, err error) *sandboxmcp.Error {
 	}
 	if e.Code == sandboxmcp.CodeInternal {
 		id := incident()
-		log.Error("call failed", "incident", id, "tool", what, "err", err)
+		log.Error("call failed", "incident", id, "tool", what, "err", logged(err))
 		return internalError(id)
 	}
 	if e.Err != nil {
-		log.Warn("call refused", "tool", what, "code", string(e.Code), "err", e.Err)
+		log.Warn("call refused", "tool", what, "code", string(e.Code), "err", logged(e.Err))
 	}
 	return e
+}
+
+// maxLogged bounds the text of a cause in the log. It may repeat an argument, such as a path, and a caller could fill
+// the disk with long ones.
+const maxLogged = 4 << 10
+
+func logged(err error) string {
+	text := err.Error()
+	if len(text) <= maxLogged {
+		return text
+	}
+	return text[:maxLogged/2] + " … " + text[len(text)-maxLogged/2:]
 }
