@@ -120,6 +120,8 @@ func TestVerifyResult(t *testing.T) {
 		{"isolation", func(d map[string]any) { d["isolation"].(map[string]any)["tier"] = "L3" }, "isolation"},
 		{"network", func(d map[string]any) { d["network"] = map[string]any{"allowed": []string{"a"}} }, "network"},
 		{"content", func(d map[string]any) { first(d)["content_b64"] = "Qg==" }, `artifact "a.txt" (content)`},
+		{"text", func(d map[string]any) { first(d)["text"] = "A" }, ""},
+		{"another text", func(d map[string]any) { first(d)["text"] = "B" }, `artifact "a.txt" (content)`},
 		{"content is no base64", func(d map[string]any) { first(d)["content_b64"] = "!" }, `artifact "a.txt" (content)`},
 		{"content and hash", func(d map[string]any) { first(d)["content_b64"], first(d)["sha256"] = "Qg==", sum("B") }, `artifact "a.txt" (sha256)`},
 		{"size", func(d map[string]any) { first(d)["size_bytes"] = 2 }, `artifact "a.txt" (size_bytes)`},

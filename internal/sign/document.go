@@ -126,8 +126,8 @@ var unsignedMembers = []string{
 
 // Members of a file in a result: those that are compared with the receipt, and the others.
 var (
-	fileMembers         = []string{"name", "path", "size_bytes", "sha256", "content_b64"}
-	unsignedFileMembers = []string{"signature", "created_at", "mime_type", "uri", "download_url", "files", "text"}
+	fileMembers         = []string{"name", "path", "size_bytes", "sha256", "content_b64", "text"}
+	unsignedFileMembers = []string{"signature", "created_at", "mime_type", "uri", "download_url", "files"}
 )
 
 // Unsigned names the members of a result that have a value and that its receipt does not state, in alphabetical order.
@@ -234,6 +234,9 @@ func fileDifference(file Document, want sandboxmcp.ReceiptArtifact) string {
 		if got, ok := file[m.name]; ok && !same(got, m.want) {
 			return m.name
 		}
+	}
+	if whole, given := file["text"]; given && whole != nil && hashOf(whole) != want.SHA256 {
+		return "content"
 	}
 	text, given := file["content_b64"]
 	if !given || text == "" || text == nil {
