@@ -56,6 +56,9 @@ func (e *Engine) reload(r *reloads) (Reloaded, error) {
 		return Reloaded{}, err
 	}
 	next, err := r.last.Reloaded(read)
+	if err == nil {
+		err = checkKeys(next.WorkspacePath, read, r.from.Settings.File)
+	}
 	if err != nil {
 		return Reloaded{}, err
 	}

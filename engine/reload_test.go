@@ -332,3 +332,32 @@ func TestReloadsAreOnRecordWithoutSecrets(t *testing.T) {
 		t.Errorf("got %s, want no secret", text)
 	}
 }
+
+// TestReloadShowsNoKeys: a file of the settings that programs can read gets no keys into force later either.
+func TestReloadShowsNoKeys(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "settings.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("max_queued: 7\n")
+	values := map[string]any{"workspace_path": dir}
+	e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, File: file, Env: []string{"SANDBOXMCP_STATE_DIR=" + t.TempDir() + "/state"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for _, line := range []string{"api_keys: [a-key-of-a-caller=team-a]\n", "database_url: postgres://u:p@127.0.0.1:1/d?sslmode=disable\n"} {
+		write(line)
+		if _, err := e.Reload(); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument || !strings.Contains(err.Error(), "is in it") {
+			t.Errorf("%s: got %v, want it refused as at the start", line, err)
+		}
+	}
+	write("max_queued: 8\n")
+	if done, err := e.Reload(); err != nil || !slices.Equal(done.Changed, []string{"max_queued"}) {
+		t.Errorf("without keys: got %+v and %v, want max_queued changed", done, err)
+	}
+}

@@ -23,9 +23,7 @@ func checkWorkspace(c *config.Config, settings string, env []string) error {
 		}
 		return nil
 	}
-	refuse := func(why string) error {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "workspace_path is %s; %s", sandboxmcp.Quote(c.WorkspacePath), why).WithHint("name a directory that programs may read")
-	}
+	refuse := func(why string) error { return refusedWorkspace(c.WorkspacePath, why) }
 	real, err := filepath.EvalSymlinks(c.WorkspacePath)
 	if err != nil {
 		return refuse("it is not there")
@@ -38,10 +36,8 @@ func checkWorkspace(c *config.Config, settings string, env []string) error {
 		shown[filepath.Join(c.KeysFrom, sign.PrivateFile)] = "a key of keys_from"
 		shown[filepath.Join(c.KeysFrom, vault.KeyFile)] = "a key of keys_from"
 	}
-	for _, key := range []string{"api_keys", "database_url"} { // a caller could use the keys of all others
-		if c.Source(key) == config.FromYAML {
-			shown[settings] = "the file of the settings, which has " + key + ","
-		}
+	if err := checkKeys(real, c, settings); err != nil {
+		return err
 	}
 	for own, what := range shown {
 		if own != "" && own != ":memory:" && isIn(real, own) {
@@ -56,6 +52,21 @@ func checkWorkspace(c *config.Config, settings string, env []string) error {
 		}
 	}
 	return checkOutside(c, refuse)
+}
+
+// checkKeys refuses a workspace with the file of the settings in it if the file has keys, which a caller could use as
+// all others. It is also called when the file is read again, because the workspace stays what it was at the start.
+func checkKeys(workspace string, c *config.Config, settings string) error {
+	for _, key := range []string{"api_keys", "database_url"} {
+		if c.Source(key) == config.FromYAML && workspace != "" && isIn(workspace, settings) {
+			return refusedWorkspace(workspace, "the file of the settings, which has "+key+", is in it")
+		}
+	}
+	return nil
+}
+
+func refusedWorkspace(path, why string) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "workspace_path is %s; %s", sandboxmcp.Quote(path), why).WithHint("name a directory that programs may read")
 }
 
 // trusted is a file or a directory that the server trusts, and what it is.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -27,6 +28,19 @@ func TestHoles(t *testing.T) {
 		if got := len(holes(version)) > 0; got != want {
 			t.Errorf("%s: got %t, want %t", version, got, want)
 		}
+	}
+}
+
+// TestLongErrorsOfTheEngine: callers get the beginning and the end of what the engine says, and the log all of it.
+func TestLongErrorsOfTheEngine(t *testing.T) {
+	long := errors.New("begin " + strings.Repeat("ä", 30_000) + " end")
+	var log strings.Builder
+	got := newEngine(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}).failure("start a container", long)
+	if m := got.Message; len(m) > 1200 || !strings.HasPrefix(m, "docker: start a container: begin ä") || !strings.HasSuffix(m, "ä end") || !utf8.ValidString(m) {
+		t.Errorf("got %d bytes: %.80q, want the beginning and the end", len(m), m)
+	}
+	if !strings.Contains(log.String(), long.Error()) {
+		t.Errorf("the log has %d bytes, want the whole error in it", log.Len())
 	}
 }
 

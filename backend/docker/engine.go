@@ -168,7 +168,7 @@ func (e *Engine) close() {
 // untrusted is the error of an engine that does not know this client by its certificate, or the other way
 // round.
 func (e *Engine) untrusted(why string, err error) *sandboxmcp.Error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "no TLS with the engine at %s: %s: %s", e.cfg.Host, why, err).WithCause(err).
+	return sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "no TLS with the engine at %s: %s: %s", e.cfg.Host, why, shown(err)).WithCause(err).
 		WithHint("set DOCKER_CERT_PATH to the directory with the ca.pem, cert.pem and key.pem of this engine, or unset DOCKER_TLS_VERIFY if it has no TLS")
 }
 
@@ -190,7 +190,27 @@ func (e *Engine) failure(what string, err error) *sandboxmcp.Error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s: the engine did not answer in time", what).WithCause(err).
 			WithHint("see whether `docker ps` answers, and the engine's log")
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s: %s", what, err).WithCause(err).WithHint("the engine's log says more (`journalctl -u docker`)")
+	text := shown(err)
+	if text != err.Error() {
+		e.cfg.Logger.Warn("the engine refuses a call", "call", what, "error", err)
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s: %s", what, text).WithCause(err).WithHint("the engine's log says more (`journalctl -u docker`)")
+}
+
+// Bytes of an error that callers get from its beginning and its end. The end usually has the reason: some engines
+// repeat the request before it, with the whole seccomp profile.
+const (
+	shownStart = 256
+	shownEnd   = 768
+)
+
+// shown returns the text of an error for callers.
+func shown(err error) string {
+	text := err.Error()
+	if len(text) <= shownStart+shownEnd {
+		return text
+	}
+	return strings.ToValidUTF8(text[:shownStart], "") + fmt.Sprintf(" … (%d bytes left out) … ", len(text)-shownStart-shownEnd) + strings.ToValidUTF8(text[len(text)-shownEnd:], "")
 }
 
 // holePrefix begins the text of each known hole.

@@ -81,8 +81,8 @@ func (l *Log) Close(ctx context.Context) {
 // are empty. These fields are valid once the Update has returned nil. Do not access e
 // before.
 //
-// The step fails if e has no action, no namespace or an unknown phase, or if its metadata
-// is not JSON. The caller must then not perform the action.
+// The step fails if e has no action, no namespace or an unknown phase, if its metadata
+// is not JSON, or if its time is not in the years from 0 to 9999. The caller must then not perform the action.
 func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 	r, err := newRow(e)
 	return func(ctx context.Context, tx *sql.Tx) error {
@@ -92,6 +92,9 @@ func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 		at := e.Timestamp
 		if at.IsZero() {
 			at = l.now()
+		}
+		if err := checkTime(at); err != nil {
+			return appendError(err)
 		}
 		at = at.UTC().Round(0)
 		r.Timestamp = formatTime(at)

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf16"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 const timeFormat = "2006-01-02T15:04:05.000000000Z"
@@ -380,3 +382,13 @@ func appendStruct(b []byte, r reflect.Value, fields []field) (_ []byte, err erro
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(timeFormat) }
+
+// checkTime fails for a time that timeFormat cannot hold. Nobody could read an entry or a checkpoint with such a time,
+// and an entry stays.
+func checkTime(t time.Time) error {
+	if y := t.UTC().Year(); y < 0 || y > 9999 {
+		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the year is %d by the clock of this machine, and the record has years from 0 to 9999", y).
+			WithHint("set the clock of the machine")
+	}
+	return nil
+}

@@ -52,6 +52,14 @@ func (s statement) text() string {
 	return t
 }
 
+// signed returns the note of a statement. It fails if its time cannot be read again.
+func (s statement) signed(by Signer) (string, error) {
+	if err := checkTime(s.at); err != nil {
+		return "", err
+	}
+	return by.Note(s.text())
+}
+
 func parseStatement(text string) (statement, error) {
 	bad := errors.New("its text is not a statement about the audit")
 	lines := strings.Split(text, "\n")

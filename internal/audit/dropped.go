@@ -77,7 +77,7 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	if err != nil {
 		return 0, err
 	}
-	note, err := l.sealer.signer.Note(statement{origin: originDropped, size: c.size, root: st.root, at: l.now(), ends: sum}.text())
+	note, err := statement{origin: originDropped, size: c.size, root: st.root, at: l.now(), ends: sum}.signed(l.sealer.signer)
 	if err != nil {
 		return 0, err
 	}

@@ -151,7 +151,12 @@ func (f *findings) keep(found *tamperedError) error {
 		return nil
 	}
 	reason := strings.ToValidUTF8(found.reason[:min(len(found.reason), maxReason)], "")
-	note, err := f.signer.Note(finding{found.at, f.now().UTC(), reason}.text())
+	kept := finding{found.at, f.now().UTC(), reason}
+	var note string
+	err := checkTime(kept.at)
+	if err == nil {
+		note, err = f.signer.Note(kept.text())
+	}
 	if err == nil {
 		err = errors.Join(f.places.keepFault(note), f.places.keepSecondFault(note))
 	}

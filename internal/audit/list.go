@@ -66,21 +66,21 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 	return page, nil
 }
 
-// Each calls each with the request id and the metadata of every entry of a namespace with the query's action, from the
+// Each calls each with the request id, the session id and the metadata of every entry of a namespace with the query's action, from the
 // query's time on, oldest first. It includes entries that are not signed yet. The action may not be that of runs, whose
 // entries have no index. The query's limit has no effect.
-func Each(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(request, metadata string)) error {
+func Each(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(request, session, metadata string)) error {
 	rows, err := db.QueryContext(ctx, selectMetadata, ns, q.Action, formatTime(q.Since))
 	if err != nil {
 		return fmt.Errorf("read audit entries: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var request, metadata string
-		if err := rows.Scan(&request, &metadata); err != nil {
+		var request, session, metadata string
+		if err := rows.Scan(&request, &session, &metadata); err != nil {
 			return fmt.Errorf("read audit entries: %w", err)
 		}
-		each(request, metadata)
+		each(request, session, metadata)
 	}
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("read audit entries: %w", err)

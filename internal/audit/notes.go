@@ -22,6 +22,9 @@ func (l *Log) Note(e *sandboxmcp.AuditEntry) (store.Note, error) {
 	if at.IsZero() {
 		at = l.now()
 	}
+	if err = checkTime(at); err != nil {
+		return store.Note{}, appendError(err)
+	}
 	r.Timestamp = formatTime(at.UTC().Round(0))
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -250,7 +250,7 @@ func (s *sealer) seal(ctx context.Context, tx *sql.Tx, c checkpoint, leaves []tl
 		return c, false, err
 	}
 	next := checkpoint{size: e.size, edge: e.bytes()}
-	next.note, err = s.signer.Note(statement{origin: originCheckpoint, size: e.size, root: e.root(), at: s.now(), macs: from}.text())
+	next.note, err = statement{origin: originCheckpoint, size: e.size, root: e.root(), at: s.now(), macs: from}.signed(s.signer)
 	if err != nil {
 		return c, false, err
 	}

@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
@@ -526,5 +528,39 @@ func TestEntriesOfAnotherProcessThatWereRemoved(t *testing.T) {
 	server.close(t)
 	if rep := check(t, dir); rep.OK || rep.Head.Size > 3 {
 		t.Errorf("got a head of %d and %+v, want 3 and a fault", rep.Head.Size, rep.Faults)
+	}
+}
+
+// TestTimesThatCannotBeKept: while the clock is in a year that the record cannot hold, nothing is recorded, signed or
+// dropped. Once it is right again, the record is whole, and gets its checkpoints.
+func TestTimesThatCannotBeKept(t *testing.T) {
+	var now atomic.Pointer[time.Time]
+	set := func(at time.Time) { now.Store(&at) }
+	set(time.Now())
+	r := openSealed(t, t.TempDir(), func(c *audit.Config) { c.Now = func() time.Time { return *now.Load() } })
+	defer r.close(t)
+	for _, year := range []int{10_000, 99_999, -1} {
+		set(time.Date(year, 1, 2, 3, 4, 5, 0, time.UTC))
+		if _, err := r.l.Append(t.Context(), entry("ns", 1)); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+			t.Errorf("an entry in year %d: got %v, want backend_unavailable", year, err)
+		}
+		e := entry("ns", 1)
+		if _, err := r.l.Note(&e); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+			t.Errorf("a note in year %d: got %v, want backend_unavailable", year, err)
+		}
+		e.Timestamp = time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)
+		if _, err := r.l.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Until(t, "the entry is not signed", func() bool { return !r.l.Signing().Signed })
+	}
+	set(time.Now())
+	r.append(t, "ns", 1)
+	testkit.Until(t, "all are signed", func() bool {
+		head, err := audit.Head(t.Context(), r.s.DB())
+		return err == nil && head.Size == 4 && r.l.Signing().Signed
+	})
+	if page, err := audit.List(t.Context(), r.s.DB(), "ns", sandboxmcp.AuditQuery{}); err != nil || len(page.Entries) != 4 {
+		t.Errorf("got %d entries and %v, want 4", len(page.Entries), err)
 	}
 }

@@ -50,7 +50,7 @@ const (
 
 	// namespace, action, earliest time. The action may not be that of runs. Metadata above 8 MiB is read as empty: servers
 	// write none that large.
-	selectMetadata = `SELECT request_id, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
+	selectMetadata = `SELECT request_id, session_id, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
 		FROM audit WHERE namespace = ? AND action = ? AND ` + isIndexed + ` AND timestamp >= ? ORDER BY seq`
 
 	// last position

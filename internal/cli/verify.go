@@ -39,8 +39,9 @@ func (a *call) verifyCommand() *cobra.Command {
 --receipt holds a receipt, or a result in JSON that contains one. Of a result, the
 output, status, exit code, files and isolation are also compared with what was
 signed, and differences are named. Its displayed results, metadata, usage and
-duration are not signed. The key is that of the state directory, or the one of
---key.
+duration are not signed: the members of the FILE of which that is true are listed.
+A FILE with members that no result has is refused. The key is that of the state
+directory, or the one of --key.
 
 Prints VERIFIED and exits with 0, or MISMATCH and exits with 1. For a receipt that
 verifies it prints what ran, behind which walls and with which outcome.`,
@@ -149,9 +150,13 @@ func (a *call) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 		a.verdict(false, fields, "the receipt is valid, but the result differs from it in: "+strings.Join(differ, ", "))
 		return nil
 	}
+	unsigned := result.Unsigned()
+	if len(unsigned) > 0 {
+		fields["unsigned"] = unsigned
+	}
 	a.verdict(true, fields, "")
 	if !a.json {
-		a.showPredicate(p)
+		a.showPredicate(p, unsigned)
 	}
 	return nil
 }
@@ -216,7 +221,8 @@ func wallList(walls []string) string {
 	return strings.Join(walls, ", ")
 }
 
-func (a *call) showPredicate(p sandboxmcp.ReceiptPredicate) {
+// showPredicate prints what a receipt states, and which members of the result beside it were not signed.
+func (a *call) showPredicate(p sandboxmcp.ReceiptPredicate, unsigned []string) {
 	walls := "none"
 	if p.Isolation != nil {
 		walls = string(p.Isolation.Tier) + " on " + p.Isolation.Backend + ": " + wallList(p.Isolation.Walls)
@@ -232,6 +238,9 @@ func (a *call) showPredicate(p sandboxmcp.ReceiptPredicate) {
 	}
 	for _, f := range p.Artifacts {
 		rows = append(rows, []string{"file", f.Path + " sha256 " + f.SHA256})
+	}
+	if len(unsigned) > 0 {
+		rows = append(rows, []string{"not signed", strings.Join(unsigned, ", ")})
 	}
 	a.table(rows)
 }

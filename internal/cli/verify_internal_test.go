@@ -58,6 +58,10 @@ func TestVerifyReceipt(t *testing.T) {
 		{"another key", []string{good, "--key", filepath.Join(other, sign.PublicFile)}, 1, "MISMATCH\n"},
 		{"changed", []string{file("changed", changed)}, 1, "MISMATCH\n"},
 		{"nothing", []string{file("nothing", map[string]any{})}, 2, ""},
+		{"a result beside it", []string{file("beside", map[string]any{"receipt": receipt, "result": map[string]any{"stdout": "other"}})}, 2, ""},
+		{"an unknown member", []string{file("unknown", map[string]any{"receipt": receipt, "output": "other"})}, 2, ""},
+		{"an unknown member of a file", []string{file("of a file", map[string]any{"receipt": receipt, "artifacts": []any{map[string]any{"content": "other"}}})}, 2, ""},
+		{"what is not signed", []string{file("unsigned", map[string]any{"receipt": receipt, "metadata": map[string]any{"x": 1}, "note": "", "results": []any{}})}, 0, "not signed  metadata\n"},
 		{"not there", []string{"/none"}, 5, ""},
 		{"json", []string{good, "--json"}, 0, `"verified": true`},
 	} {
@@ -116,6 +120,8 @@ func TestVerifyResult(t *testing.T) {
 		{"isolation", func(d map[string]any) { d["isolation"].(map[string]any)["tier"] = "L3" }, "isolation"},
 		{"network", func(d map[string]any) { d["network"] = map[string]any{"allowed": []string{"a"}} }, "network"},
 		{"content", func(d map[string]any) { first(d)["content_b64"] = "Qg==" }, `artifact "a.txt" (content)`},
+		{"text", func(d map[string]any) { first(d)["text"] = "A" }, ""},
+		{"another text", func(d map[string]any) { first(d)["text"] = "B" }, `artifact "a.txt" (content)`},
 		{"content is no base64", func(d map[string]any) { first(d)["content_b64"] = "!" }, `artifact "a.txt" (content)`},
 		{"content and hash", func(d map[string]any) { first(d)["content_b64"], first(d)["sha256"] = "Qg==", sum("B") }, `artifact "a.txt" (sha256)`},
 		{"size", func(d map[string]any) { first(d)["size_bytes"] = 2 }, `artifact "a.txt" (size_bytes)`},
@@ -161,7 +167,7 @@ func TestWallsAreNamed(t *testing.T) {
 	}{{nil, "none"}, {[]string{}, "none"}, {[]string{"seccomp", "landlock"}, "seccomp, landlock"}} {
 		var out bytes.Buffer
 		a := &call{App: &app.App{Stdout: &out, Stderr: &out}}
-		a.showPredicate(sandboxmcp.ReceiptPredicate{Isolation: &sandboxmcp.Isolation{Tier: sandboxmcp.TierL0, Backend: "b", Walls: c.walls}})
+		a.showPredicate(sandboxmcp.ReceiptPredicate{Isolation: &sandboxmcp.Isolation{Tier: sandboxmcp.TierL0, Backend: "b", Walls: c.walls}}, nil)
 		if want := "L0 on b: " + c.want + "\n"; !strings.Contains(out.String(), want) {
 			t.Errorf("walls %q: got %q, want %q in it", c.walls, out.String(), want)
 		}

@@ -124,14 +124,10 @@ func (f *Forwarder) Close() {
 
 // Check returns the error that a connection to a host:port would fail with, and connects to nothing.
 func (f *Forwarder) Check(ctx context.Context, address string) error {
-	if err := f.dial.Check(ctx, address); err != nil || f.dial.allows(address) {
+	if err := f.dial.Check(ctx, address); err != nil {
 		return err
 	}
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	return webPort(port)
+	return f.dial.WebPort(address)
 }
 
 // Failure returns why a host:port was not reached the last time; nil: it was, or was not
@@ -221,12 +217,12 @@ func (f *Forwarder) refuse(w http.ResponseWriter, address string, err error) {
 
 // connect dials a host:port. The connection counts its bytes.
 func (f *Forwarder) connect(ctx context.Context, address string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
+	host, _, err := net.SplitHostPort(address)
 	if err == nil {
 		err = webHost(host)
 	}
-	if err == nil && !f.dial.allows(address) {
-		err = webPort(port)
+	if err == nil {
+		err = f.dial.WebPort(address)
 	}
 	if err != nil {
 		return nil, err

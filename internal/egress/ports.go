@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"net"
 	"strconv"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -22,8 +23,13 @@ var notWeb = map[uint16]bool{ //nolint:gochecknoglobals // a table
 	9418: true, 11211: true, 27017: true,
 }
 
-// webPort returns an error for a port that web servers do not use.
-func webPort(port string) error {
+// WebPort returns an error for a host:port that no web server has, unless the operator has listed it. A caller that
+// sends a request whose text is not the operator's calls it, also for each redirect.
+func (d *Dialer) WebPort(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || d.allows(address) {
+		return err
+	}
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil && !notWeb[uint16(n)] {
 		return nil
 	}

@@ -20,7 +20,7 @@ type redirecting struct{ http.RoundTripper }
 
 func (t redirecting) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := t.RoundTripper.RoundTrip(r)
-	if err != nil || len(res.Header.Get("Location")) <= MaxHost {
+	if err != nil || len(res.Header.Get("Location")) <= MaxHost || !follows(res.StatusCode) {
 		return res, err
 	}
 	if to, failed := res.Location(); failed == nil && len(to.Host) > MaxHost {
@@ -28,4 +28,14 @@ func (t redirecting) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, ErrHost
 	}
 	return res, nil
+}
+
+// follows reports whether an [http.Client] follows the Location of an answer with that status. It does not look at that of
+// others, such as 201.
+func follows(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
 }

@@ -38,6 +38,25 @@ func TestRedirectsToLongHosts(t *testing.T) {
 	}
 }
 
+// TestOtherAnswersMayHaveLongHosts: net/http follows no Location of an answer that is no redirect.
+func TestOtherAnswersMayHaveLongHosts(t *testing.T) {
+	for _, status := range []int{http.StatusOK, http.StatusCreated, http.StatusNotModified, http.StatusNotFound} {
+		rt := egress.Redirecting(roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Header: http.Header{"Location": {"https://" + strings.Repeat("x", egress.MaxHost+1)}}, Body: http.NoBody, Request: r}, nil
+		}))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://a.kit.test/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := rt.RoundTrip(r)
+		if err != nil {
+			t.Errorf("%d: got %v, want the answer", status, err)
+			continue
+		}
+		_ = res.Body.Close()
+	}
+}
+
 // TestForwarderReadsHostsOnce: the forwarder refuses an invalid host before net/http gets it. net/http would remove the
 // soft hyphens from this one, and then take it for an address that is open.
 func TestForwarderReadsHostsOnce(t *testing.T) {

@@ -25,12 +25,12 @@ func (g *Gate[S]) decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.
 	}
 	var a approval[S]
 	var n *sandboxmcp.AccessGrant
-	asked, err := g.askedFor(ctx, d.ID)
+	of, err := g.askedFor(ctx, d.ID)
 	if err != nil {
 		return sandboxmcp.Approval{}, nil, err
 	}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
-		a, n, err = g.answer(ctx, tx, c, d, asked)
+		a, n, err = g.answer(ctx, tx, c, d, of)
 		return err
 	})
 	if errors.Is(err, errChecked) {
@@ -45,8 +45,8 @@ func (g *Gate[S]) decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.
 // errChecked undoes the transaction of a decision that was only checked.
 var errChecked = errors.New("only checked")
 
-// answer answers a question in a transaction. asked is the SHA-256 of the question in the record.
-func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sandboxmcp.AccessDecision, asked string) (approval[S], *sandboxmcp.AccessGrant, error) {
+// answer answers a question in a transaction. of is the question in the record.
+func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sandboxmcp.AccessDecision, of asked) (approval[S], *sandboxmcp.AccessGrant, error) {
 	a, err := g.scanApproval(tx.QueryRowContext(ctx, selectApprovalOf, d.ID, c.Namespace, c.Namespace))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && a.state == foreign {
 		return a, nil, g.unknown(d.ID)
@@ -77,7 +77,7 @@ func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d
 	if d.Deny {
 		by = sandboxmcp.ApprovalDenied
 	} else {
-		if asked != a.info.SHA256 {
+		if of != (asked{a.info.SHA256, string(a.info.SessionID)}) {
 			return a, nil, g.notShown(d.ID)
 		}
 		made, err := g.grantFor(c, d, a, now)

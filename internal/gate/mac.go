@@ -87,7 +87,7 @@ func (e ending) fits(r *stored) bool { return !e.revoked && r.request == e.reque
 // endings reads from the audit record which grants of a namespace were revoked or used. The keys are their ids.
 func endings(ctx context.Context, db store.Querier, ns string) (map[string]ending, error) {
 	all := map[string]ending{}
-	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), sandboxmcp.AuditQuery{Action: actionApproval}, func(request, metadata string) {
+	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), sandboxmcp.AuditQuery{Action: actionApproval}, func(request, _, metadata string) {
 		var m struct {
 			Used    string   `json:"grant_id"`
 			Revoked []string `json:"grant_ids"`
@@ -122,16 +122,21 @@ func (e ended) fits(ctx context.Context, db store.Querier, r *stored) (bool, err
 	return !known || end.fits(r), nil
 }
 
-// askedFor returns the SHA-256 of a question as the record has it, or "" if the record has none or several. A person
-// may name a question by its id alone, and a writer of the database can change its row. The caller compares the SHA-256
-// with the row that it opens.
-func (g *Gate[S]) askedFor(ctx context.Context, id string) (sum string, err error) {
+// asked is what the audit record says of a question. The zero value says that there is none, or that there are several.
+type asked struct {
+	sha256  string
+	session string // for which a grant is if the person gives none
+}
+
+// askedFor returns a question as the record has it. A person may name a question by its id alone, and a writer of the
+// database can change its row. The caller compares the result with the row that it opens.
+func (g *Gate[S]) askedFor(ctx context.Context, id string) (of asked, err error) {
 	a, err := g.find(ctx, id)
 	if err != nil {
-		return "", nil //nolint:nilerr // the transaction of the decision finds the same, and says so
+		return of, nil //nolint:nilerr // the transaction of the decision finds the same, and says so
 	}
 	several := false
-	err = audit.Each(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(_, metadata string) {
+	err = audit.Each(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(_, session, metadata string) {
 		var m struct {
 			ID     string `json:"approval_id"`
 			SHA256 string `json:"sha256"`
@@ -139,16 +144,17 @@ func (g *Gate[S]) askedFor(ctx context.Context, id string) (sum string, err erro
 		if json.Unmarshal([]byte(metadata), &m) != nil || m.ID != id {
 			return
 		}
-		several = several || sum != "" && sum != m.SHA256
-		sum = m.SHA256
+		now := asked{m.SHA256, session}
+		several = several || of.sha256 != "" && of != now
+		of = now
 	})
 	if err != nil {
-		return "", g.unreadable(err)
+		return asked{}, g.unreadable(err)
 	}
 	if several {
-		return "", nil
+		return asked{}, nil
 	}
-	return sum, nil
+	return of, nil
 }
 
 // selectRows returns the rows that a statement selects. It selects grantColumns, of rows that are not marked as revoked.

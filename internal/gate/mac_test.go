@@ -298,6 +298,11 @@ func TestAChangedQuestionIsNotAnswered(t *testing.T) {
 			t.Errorf("%s: denied: got %v, want no error", name, err)
 		}
 	}
+	inSession := b.ask("session.example.com")
+	b.tamper(`UPDATE approvals SET session_id = 'another' WHERE id = '` + inSession.ID + `'`)
+	if _, n, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: inSession.ID, Scope: sandboxmcp.GrantSession}); n != nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
+		t.Errorf("another session: got the grant %+v and %v, want none and access_denied", n, err)
+	}
 	asked := b.ask("www.example.com")
 	b.tamper(`UPDATE approvals SET id = 'apr_madeup', asked_at = '2020-01-01T00:00:00.000000000Z' WHERE id = '` + asked.ID + `'`)
 	if _, n, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: "apr_madeup"}); n != nil || err == nil {

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	maxLine      = 128 << 20 // bytes of one message; an upload of 50 MB is about 70 MB of base64
-	keptBuffer   = 1 << 20   // a longer line buffer is not reused for the next line
-	maxErrorText = 600       // bytes of a protocol error's message, because the SDK quotes whole requests
+	maxLine      = 128 << 20    // bytes of one message; an upload of 50 MB is about 70 MB of base64
+	keptBuffer   = 1 << 20      // a longer line buffer is not reused for the next line
+	maxOpen      = 2 * maxCalls // requests of one connection that are not answered
+	maxErrorText = 600          // bytes of a protocol error's message, because the SDK quotes whole requests
 )
 
 // conn is a connection of the SDK over two byte streams. It answers a line that is not a
@@ -203,6 +204,10 @@ func (c *conn) accept(line []byte) bool {
 		c.refuseMessage(line, "the line is not a JSON-RPC message: "+err.Error())
 		return true
 	}
+	if r, ok := msg.(*jsonrpc.Request); ok && r.ID.IsValid() && c.isFull() {
+		c.refuseMessage(line, fmt.Sprintf("%d requests are not answered yet; wait for some of the answers", maxOpen))
+		return true
+	}
 	select {
 	case c.incoming <- msg:
 		return true
@@ -210,6 +215,14 @@ func (c *conn) accept(line []byte) bool {
 	case <-c.closed:
 	}
 	return false
+}
+
+// isFull reports whether too many requests are not answered. A client that sends and does not read would otherwise
+// fill the memory with answers. The refusal of a request waits until the client reads, so no more is read from it.
+func (c *conn) isFull() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) >= maxOpen
 }
 
 // decodeMessage calls the SDK's decoder and turns panics into errors. The message does not

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,8 +43,19 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 		if r, ok := res.(*mcp.CallToolResult); ok && r != nil && err == nil {
 			res = fast(r)
 		}
-		return res, err
+		return res, encodable(err)
 	}
+}
+
+// encodable returns an error without its data if that is not JSON. The SDK quotes the URI of a resource as Go does, also
+// with \x00. Over HTTP it could not encode such an error: the request would get no answer, and stay in the memory of its
+// session.
+func encodable(err error) error {
+	wire, ok := errors.AsType[*jsonrpc.Error](err)
+	if !ok || len(wire.Data) == 0 || json.Valid(wire.Data) {
+		return err
+	}
+	return &jsonrpc.Error{Code: wire.Code, Message: wire.Message}
 }
 
 // panicked logs a panic and returns the id under which the log has it.
@@ -82,11 +94,23 @@ func told(log *slog.Logger, what string, err error) *sandboxmcp.Error {
 	}
 	if e.Code == sandboxmcp.CodeInternal {
 		id := incident()
-		log.Error("call failed", "incident", id, "tool", what, "err", err)
+		log.Error("call failed", "incident", id, "tool", what, "err", logged(err))
 		return internalError(id)
 	}
 	if e.Err != nil {
-		log.Warn("call refused", "tool", what, "code", string(e.Code), "err", e.Err)
+		log.Warn("call refused", "tool", what, "code", string(e.Code), "err", logged(e.Err))
 	}
 	return e
+}
+
+// maxLogged bounds the text of a cause in the log. It may repeat an argument, such as a path, and a caller could fill
+// the disk with long ones.
+const maxLogged = 4 << 10
+
+func logged(err error) string {
+	text := err.Error()
+	if len(text) <= maxLogged {
+		return text
+	}
+	return text[:maxLogged/2] + " … " + text[len(text)-maxLogged/2:]
 }

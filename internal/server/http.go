@@ -158,8 +158,9 @@ func tokenOf(id sandboxmcp.Identity, l *link) *auth.TokenInfo {
 	return &auth.TokenInfo{UserID: door.Principal(id), Expiration: time.Now().Add(time.Hour), Extra: map[string]any{identityField: id, linkField: l}}
 }
 
-// admitSession refuses a further session if there are too many. If it does not, the caller
-// calls own.
+// admitSession refuses a further session if there are too many, or if the caller would then have more
+// than are left for all others. The first session of a caller may take the last place. If admitSession does
+// not refuse, the caller calls own.
 func (e *endpoint) admitSession(principal string) *sandboxmcp.Error {
 	live := map[string]bool{}
 	for session := range e.s.mcp.Sessions() {
@@ -176,12 +177,13 @@ func (e *endpoint) admitSession(principal string) *sandboxmcp.Error {
 			mine++
 		}
 	}
-	if mine < maxSessionsEach && len(e.owners)+e.all < maxSessions {
+	open := len(e.owners) + e.all
+	if open < maxSessions && mine < maxSessionsEach && (mine == 0 || mine+1 <= maxSessions-open) {
 		e.begun[principal]++
 		e.all++
 		return nil
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d sessions of MCP clients are open, %d of them yours", len(e.owners)+e.all, mine).
+	return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d sessions of MCP clients are open, %d of them yours, and some places are kept for others", open, mine).
 		WithHint("end sessions with DELETE, or wait").With("retry_after_seconds", 30)
 }
 

@@ -373,3 +373,20 @@ func TestCrowdOverHTTP(t *testing.T) {
 	wg.Wait()
 	testkit.UntilEqual(t, "open sessions", 0, func() int { return server.OpenSessions(w.server) })
 }
+
+// TestEveryRequestIsAnswered: a URI that the SDK cannot put into JSON gets an answer, too. Otherwise the request would stay
+// in memory, and its id would be taken.
+func TestEveryRequestIsAnswered(t *testing.T) {
+	w := openWeb(t, newFake())
+	for p, uris := range map[*peer][]string{
+		w.legacyPeer("ka", "2025-06-18"): {"artifact://s/\x00", "run://\x7f\a", "nothing://\v", "artifact://s/\U000e0001"},
+		w.modernPeer("ka"):               {"artifact://s/\U000e0001"}, // its URI is also in a header
+	} {
+		for _, uri := range uris {
+			m := p.request("resources/read", map[string]any{"uri": uri})
+			if failed, _ := m["error"].(map[string]any); failed["message"] == nil {
+				t.Errorf("%s %q: got %v, want an error", p.version, uri, m)
+			}
+		}
+	}
+}

@@ -42,7 +42,9 @@ func into(part, to any) error {
 
 // ReadReceipt parses JSON that is either a receipt or a result with a receipt. In the
 // second case it also returns the result. It fails with invalid_argument if two JSON
-// parsers could read the text differently. what names the text in the error message.
+// parsers could read the text differently, and if it has members that are no part of a
+// receipt or a result: nothing compares them with the receipt, and a reader would take
+// them for verified. what names the text in the error message.
 func ReadReceipt(what string, data []byte) (r sandboxmcp.Receipt, result Document, err error) {
 	doc, err := parseDocument(data)
 	if err != nil {
@@ -53,7 +55,8 @@ func ReadReceipt(what string, data []byte) (r sandboxmcp.Receipt, result Documen
 		part, doc = map[string]any(doc), nil
 	}
 	if err := plainReceipt(part, doc); err != nil {
-		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no plain receipt: %s", what, err).WithCause(err)
+		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no plain receipt: %s", what, err).
+			WithHint("give the receipt alone, or the result with nothing beside its own members").WithCause(err)
 	}
 	if err := into(part, &r); err != nil || r.Payload == "" {
 		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no receipt", what)
@@ -91,10 +94,17 @@ func plainReceipt(part any, result Document) error {
 	if err := onceInAnyCase(result, append(resultMembers, "receipt", "artifacts", "manifest")...); err != nil {
 		return err
 	}
+	if err := onlyMembers("the result", map[string]any(result), slices.Concat(resultMembers, unsignedMembers, []string{"receipt", "artifacts", "manifest"})...); err != nil {
+		return err
+	}
 	files, _ := result["artifacts"].([]any)
 	for _, f := range files {
 		if file, ok := f.(map[string]any); ok {
-			if err := onceInAnyCase(file, "name", "path", "size_bytes", "sha256", "content_b64"); err != nil {
+			err := onceInAnyCase(file, fileMembers...)
+			if err == nil {
+				err = onlyMembers("a file of the result", file, slices.Concat(fileMembers, unsignedFileMembers)...)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -105,6 +115,39 @@ func plainReceipt(part any, result Document) error {
 // resultMembers are the members of a result that its receipt also states.
 var resultMembers = []string{
 	"request_id", "session_id", "namespace", "language", "status", "success", "exit_code", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "isolation", "network",
+}
+
+// unsignedMembers are members of a result that its receipt does not state, also in answers of the MCP tools.
+var unsignedMembers = []string{
+	"duration_ms", "resource_usage", "metadata", "signal", "session_created", "state_lost", "state_lost_in", "backend", "results", "error",
+	"elapsed_seconds", "timeout_seconds", "note", "stdout_uri", "stderr_uri", "more_artifacts", "more_artifacts_at_least", "how_to_get",
+	"skipped", "skipped_reasons", "clamped", "queue_place",
+}
+
+// Members of a file in a result: those that are compared with the receipt, and the others.
+var (
+	fileMembers         = []string{"name", "path", "size_bytes", "sha256", "content_b64", "text"}
+	unsignedFileMembers = []string{"signature", "created_at", "mime_type", "uri", "download_url", "files"}
+)
+
+// Unsigned names the members of a result that have a value and that its receipt does not state, in alphabetical order.
+// Those of files are "artifacts." and their name.
+func (doc Document) Unsigned() []string {
+	found := map[string]bool{}
+	add := func(prefix string, object map[string]any, names []string) {
+		for _, name := range names {
+			if v := plain(object[name]); v != nil && v != "" {
+				found[prefix+name] = true
+			}
+		}
+	}
+	add("", doc, unsignedMembers)
+	files, _ := doc["artifacts"].([]any)
+	for _, f := range files {
+		file, _ := f.(map[string]any)
+		add("artifacts.", file, unsignedFileMembers)
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // Differences names the members of a result that contradict its signed receipt. Members
@@ -191,6 +234,9 @@ func fileDifference(file Document, want sandboxmcp.ReceiptArtifact) string {
 		if got, ok := file[m.name]; ok && !same(got, m.want) {
 			return m.name
 		}
+	}
+	if whole, given := file["text"]; given && whole != nil && hashOf(whole) != want.SHA256 {
+		return "content"
 	}
 	text, given := file["content_b64"]
 	if !given || text == "" || text == nil {

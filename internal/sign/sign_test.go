@@ -496,3 +496,27 @@ func TestDerive(t *testing.T) {
 		t.Error("another key: got the same secret, want another one")
 	}
 }
+
+// TestResultsAreRead: a receipt is read from each result, whatever fields it has, and every field is either compared or
+// listed as not signed.
+func TestResultsAreRead(t *testing.T) {
+	receipt, err := newKey(t).Receipt(sign.Statement{Predicate: predicate()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(sandboxmcp.Result{
+		Status: sandboxmcp.StatusFailed, Signal: "SIGKILL", SessionCreated: true, StateLost: true, StateLostIn: []sandboxmcp.Language{sandboxmcp.Python},
+		Artifacts: []sandboxmcp.Artifact{{Name: "a", MIMEType: "text/plain"}}, ElapsedSeconds: 1, TimeoutSeconds: 1, Note: "n", Receipt: &receipt,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, doc, err := sign.ReadReceipt("the result", data)
+	if err != nil {
+		t.Fatalf("a whole result: got %v, want it to be read", err)
+	}
+	want := []string{"artifacts.created_at", "artifacts.mime_type", "duration_ms", "elapsed_seconds", "note", "resource_usage", "session_created", "signal", "state_lost", "state_lost_in", "timeout_seconds"}
+	if d := cmp.Diff(want, doc.Unsigned()); d != "" {
+		t.Errorf("not signed: %s", d)
+	}
+}

@@ -73,7 +73,7 @@ func New(c Config) *Client {
 	}
 	return &Client{
 		cfg: c, dial: dial, turns: make(chan struct{}, concurrent), rests: map[string]time.Time{},
-		http: &http.Client{Transport: judged{egress.Redirecting(transport)}, CheckRedirect: follow},
+		http: &http.Client{Transport: judged{egress.Redirecting(transport), dial}, CheckRedirect: follow},
 		idle: transport.CloseIdleConnections, // http.Client.CloseIdleConnections does not reach it, because the transports around it lack that method
 	}
 }
@@ -91,7 +91,11 @@ func (c *Client) Dialer() *egress.Dialer { return c.dial }
 // Check returns an error if the host or the address of a URL forbids to fetch it. It makes no
 // connection.
 func (c *Client) Check(ctx context.Context, u *url.URL) error {
-	if err := c.dial.Check(ctx, addressOf(u)); err != nil {
+	err := c.dial.Check(ctx, addressOf(u))
+	if err == nil {
+		err = c.dial.WebPort(addressOf(u))
+	}
+	if err != nil {
 		return Failure(ctx, u, err)
 	}
 	return nil
@@ -106,11 +110,20 @@ func addressOf(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// judged asks the judge of a request's context, because the connection may be there already.
-type judged struct{ http.RoundTripper }
+// judged asks the judge of a request's context, because the connection may be there already. It refuses ports of other
+// protocols, whose servers could take the text of a URL for commands.
+type judged struct {
+	http.RoundTripper
+
+	dial *egress.Dialer
+}
 
 func (t judged) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := egress.Judged(r.Context(), addressOf(r.URL)); err != nil {
+	err := egress.Judged(r.Context(), addressOf(r.URL))
+	if err == nil {
+		err = t.dial.WebPort(addressOf(r.URL))
+	}
+	if err != nil {
 		return nil, err
 	}
 	return t.RoundTripper.RoundTrip(r)

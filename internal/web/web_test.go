@@ -113,6 +113,9 @@ func TestAddressesThatAreRefused(t *testing.T) {
 		"/user": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://u:p@x.test/", http.StatusFound)
 		},
+		"/mail": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://x.test:25/RCPT", http.StatusFound)
+		},
 		"/loop": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) },
 	})
 	for text, want := range map[string]sandboxmcp.Code{
@@ -131,6 +134,9 @@ func TestAddressesThatAreRefused(t *testing.T) {
 		"http://x.test:0/":                           sandboxmcp.CodeInvalidArgument,
 		"http://x.test:99999/":                       sandboxmcp.CodeInvalidArgument,
 		"http://x.test/" + strings.Repeat("a", 9000): sandboxmcp.CodeInvalidArgument,
+		"http://x.test:25/RCPT":                      sandboxmcp.CodeBlockedAddress,
+		"https://x.test:6379/":                       sandboxmcp.CodeBlockedAddress,
+		url + "/mail":                                sandboxmcp.CodeBlockedAddress,
 		url + "/other":                               sandboxmcp.CodeBlockedAddress,
 		url + "/file":                                sandboxmcp.CodeFetchFailed,
 		url + "/user":                                sandboxmcp.CodeFetchFailed,
