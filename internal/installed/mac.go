@@ -168,7 +168,7 @@ func scan(ctx context.Context, db store.Querier, query string, args ...any) (all
 // removedIn returns the ids of the rows of a namespace that were removed, as the audit record names them.
 func removedIn(ctx context.Context, db store.Querier, ns string) (map[string]bool, error) {
 	ids := map[string]bool{}
-	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), sandboxmcp.AuditQuery{Action: ActionRemoved}, func(_, metadata string) {
+	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), sandboxmcp.AuditQuery{Action: ActionRemoved}, func(_, _, metadata string) {
 		var m map[string]json.RawMessage
 		var all []string
 		if json.Unmarshal([]byte(metadata), &m) == nil && json.Unmarshal(m[KeyRemoved], &all) == nil {
