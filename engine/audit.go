@@ -57,6 +57,7 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	with.Grants = func(ctx context.Context, db store.Querier) ([]string, error) {
 		return gate.Faults(ctx, db, e.key.Derive)
 	}
+	with.Secrets = e.vault.Faults
 	if e.store.Path() != store.MemoryPath {
 		with.HeadFile = audit.HeadFile(e.store.Dir(), e.store.Path())
 	}

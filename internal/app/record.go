@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
 // followEvery is the interval at which --follow reads new entries. Every followPeers
@@ -140,7 +141,7 @@ func (a *App) VerifyRecords(ctx context.Context, cfg *config.Config, key func() 
 	doc.OK = true
 	for _, s := range sources {
 		if s.server == nil {
-			if doc.AuditReport, err = verifyHere(ctx, cfg, key); err != nil {
+			if doc.AuditReport, err = a.verifyHere(ctx, cfg, key); err != nil {
 				return doc, err
 			}
 			continue
@@ -162,7 +163,7 @@ func (a *App) VerifyRecords(ctx context.Context, cfg *config.Config, key func() 
 
 // verifyHere verifies the audit log of the state directory without changing anything
 // there.
-func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.PublicKey, error)) (rep sandboxmcp.AuditReport, err error) {
+func (a *App) verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.PublicKey, error)) (rep sandboxmcp.AuditReport, err error) {
 	with := audit.Evidence{
 		HeadFile:       audit.HeadFile(cfg.StateDir, store.Path(storeOf(cfg))),
 		CheckpointFile: cfg.AuditCheckpointFile,
@@ -189,6 +190,9 @@ func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.Pub
 	}
 	defer func() { _ = v.Close() }()
 	with.Schema = v.Differences
+	with.Secrets = func(ctx context.Context, db store.Querier) ([]string, error) {
+		return vault.Faults(ctx, db, cfg.StateDir, vault.Config{Kind: cfg.Vault, Keyring: cfg.VaultKey == "keyring", Env: a.Env})
+	}
 	return audit.Verify(ctx, v.DB(), with)
 }
 

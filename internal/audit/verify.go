@@ -33,6 +33,9 @@ type Evidence struct {
 
 	// Grants returns a sentence for each stored grant that was forged, changed or put back; nil: grants are not checked.
 	Grants func(context.Context, store.Querier) ([]string, error)
+
+	// Secrets returns a sentence for each stored secret of the vault that was forged or changed; nil: they are not checked.
+	Secrets func(context.Context, store.Querier) ([]string, error)
 }
 
 // Verify checks the whole record in one state of the database: every entry against its
@@ -79,7 +82,7 @@ type verifier struct {
 	findings map[finding]bool // those that were reported
 	unopened bool             // a checkpoint exists, but no key to check it
 	unread   bool             // tables are others, or have too large rows, and were not read to their end
-	grants   []string         // a sentence for each faulty grant
+	rows     []string         // a sentence for each faulty grant or secret
 	broken   bool             // the entries do not match a checkpoint, so later checkpoints cannot match
 
 	from   int64     // the first position whose entry must have a MAC; 0: not known yet
@@ -221,13 +224,28 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 		last := max(v.last, v.droppedSize())
 		return v.tooLarge(err, kindUnreadable, place{row: last + 1}, fmt.Sprintf("the row after row %d", last))
 	}
-	if v.with.Grants != nil {
-		v.grants, err = v.with.Grants(ctx, tx)
+	return v.others(ctx, tx)
+}
+
+// others checks grants and secrets.
+func (v *verifier) others(ctx context.Context, tx *sql.Tx) error {
+	for _, c := range []struct {
+		check func(context.Context, store.Querier) ([]string, error)
+		what  string
+	}{{v.with.Grants, "grant"}, {v.with.Secrets, "secret"}} {
+		if c.check == nil {
+			continue
+		}
+		faults, err := c.check(ctx, tx)
+		if store.TooLarge(err) {
+			faults, err = []string{fmt.Sprintf("a %s has more than %d MiB and was not read", c.what, maxRow>>20)}, nil
+		}
+		if err != nil {
+			return err
+		}
+		v.rows = append(v.rows, faults...)
 	}
-	if store.TooLarge(err) {
-		v.grants, err = []string{fmt.Sprintf("a grant has more than %d MiB and was not read", maxRow>>20)}, nil
-	}
-	return err
+	return nil
 }
 
 // tooLarge makes a fault of an error because a row is too large. Nothing is read after that.
@@ -442,7 +460,7 @@ func (v *verifier) end() {
 		c := v.chains[name]
 		rep.Namespaces = append(rep.Namespaces, sandboxmcp.AuditNamespace{Namespace: sandboxmcp.Namespace(name), Entries: c.entries, Seq: c.seq, Hash: c.hash})
 	}
-	for _, reason := range v.grants {
+	for _, reason := range v.rows {
 		v.fault(kindForged, place{}, reason)
 	}
 	rep.OK = len(rep.Faults) == 0
@@ -462,7 +480,7 @@ const (
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 	kindSchema     = "schema"     // a table, an index or a trigger is not as a server makes it
 	kindFound      = "found"      // a server has found a fault while it ran, of which the database may show nothing
-	kindForged     = "forged"     // an entry or a grant was not written there by a server with the key, or a grant was put back
+	kindForged     = "forged"     // an entry, a grant or a secret was not written there by a server with the key, or a grant was put back
 )
 
 // placeFirst scans a position and a MAC in front of the columns.

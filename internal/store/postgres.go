@@ -27,7 +27,7 @@ import (
 )
 
 // postgresVersion is the number of the newest file in migrations/postgres.
-const postgresVersion = 5
+const postgresVersion = 7
 
 // idBytes is the length of the id of a database, which is in hexadecimal.
 const idBytes = 8
