@@ -71,7 +71,6 @@ func (k *keys) fitting(rows []stored) ([]bool, error) {
 				return nil, keyError(k.place, err)
 			}
 		}
-		wrong := false
 		for _, id := range k.all {
 			m, err := newMACs(id)
 			if err != nil {
@@ -81,10 +80,7 @@ func (k *keys) fitting(rows []stored) ([]bool, error) {
 				fits[n] = fits[n] || rows[n].mac.Valid && hmac.Equal([]byte(m.of(&rows[n])), []byte(rows[n].mac.String))
 			}
 		}
-		for n := range rows {
-			wrong = wrong || rows[n].mac.Valid && !fits[n]
-		}
-		if fresh || !wrong {
+		if fresh || !wrong(rows, fits) {
 			return fits, nil
 		}
 	}
@@ -130,30 +126,41 @@ func (v *Vault) fault(r *stored, fits bool) string {
 	return fmt.Sprintf(reason, r.key, r.namespace)
 }
 
-// usable returns the rows that may be used, and logs the others, each once. It fails if the key cannot be read, or is not the
-// one that the secrets are sealed for. db is the one that the rows are from.
-func (v *Vault) usable(ctx context.Context, db store.Querier, rows []stored) (good []stored, err error) {
+// usable returns the rows that may be used, and logs the others, each once. If a MAC is wrong, it calls again for the rows,
+// unless that is nil: while the key is replaced, the rows may be from before and the key from after. It also returns the
+// rows that it has judged. It fails if the key cannot be read, or is not the one that the secrets are sealed for.
+func (v *Vault) usable(ctx context.Context, db store.Querier, rows []stored, again func() ([]stored, error)) (good, judged []stored, err error) {
 	fits, err := v.key.fitting(rows)
-	if err != nil {
-		return nil, err
+	if err == nil && again != nil && wrong(rows, fits) {
+		if rows, err = again(); err != nil {
+			return nil, nil, v.unread(err)
+		}
+		fits, err = v.key.fitting(rows)
 	}
-	checked := false
+	if err == nil && wrong(rows, fits) {
+		err = v.checkKey(ctx, db)
+	}
+	if err != nil {
+		return nil, rows, err
+	}
 	for n := range rows {
-		r := &rows[n]
-		why := v.fault(r, fits[n])
-		if why == "" {
-			good = append(good, *r)
+		if why := v.fault(&rows[n], fits[n]); why != "" {
+			v.tell(why)
 			continue
 		}
-		if r.mac.Valid && !fits[n] && !checked {
-			if err := v.checkKey(ctx, db); err != nil {
-				return nil, err
-			}
-			checked = true
-		}
-		v.tell(why)
+		good = append(good, rows[n])
 	}
-	return good, nil
+	return good, rows, nil
+}
+
+// wrong reports whether a row has a wrong MAC.
+func wrong(rows []stored, fits []bool) bool {
+	for n := range rows {
+		if rows[n].mac.Valid && !fits[n] {
+			return true
+		}
+	}
+	return false
 }
 
 // checkKey fails if the secrets are sealed for another key than this process has.

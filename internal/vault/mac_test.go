@@ -3,6 +3,7 @@ package vault_test
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -175,6 +176,28 @@ func TestALifetimeInTheCache(t *testing.T) {
 	if got := k.values(t, "ns"); got["A"] != "" {
 		t.Errorf("got %v, want the secret A to have ended", got)
 	}
+}
+
+// TestADeletedSecretInTheCache: a deleted secret is not used, although a writer of the database has put another row in its place.
+func TestADeletedSecretInTheCache(t *testing.T) {
+	k := fresh(t)
+	k.add(t, "A", value)
+	k.add(t, "B", value)
+	running := open(t, k.dir, nil)
+	want(t, running.values(t, "ns"), "A", value, "B", value)
+	var version int
+	if err := k.store.DB().QueryRowContext(t.Context(), `SELECT version FROM secrets WHERE key = 'A'`).Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Delete(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, "A"); err != nil {
+		t.Fatal(err)
+	}
+	override := ""
+	if storetest.Postgres() {
+		override = "OVERRIDING SYSTEM VALUE "
+	}
+	k.tamper(t, fmt.Sprintf(`INSERT INTO secrets (version, namespace, key, sealed, created_at, expires_at, mac) %sSELECT %d, namespace, 'A', sealed, created_at, expires_at, mac FROM secrets`, override, version))
+	want(t, running.values(t, "ns"), "B", value)
 }
 
 // TestSecretsOfAnOlderReleaseLapse: secrets without a MAC are not used, and the log says so. A person can add them again.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,10 +18,11 @@ import (
 )
 
 // looked are the secrets of a namespace as last read. They are current if the number of
-// rows and the highest version are unchanged, because no version is used twice.
+// rows and their highest version and MACs are unchanged. A server gives no version twice, but a writer of the database may.
 type looked struct {
 	count  int
 	newest int64
+	macs   string // of all rows
 	items  []Item // without values
 	closed error  // why the values cannot be unsealed; nil: they can
 
@@ -48,7 +50,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 		return nothing, nil
 	}
 	l := &looked{}
-	if err := db.QueryRowContext(ctx, countAll, ns, now, latest).Scan(&l.count, &l.newest); err != nil {
+	if err := db.QueryRowContext(ctx, countAll, ns, now, latest).Scan(&l.count, &l.newest, &l.macs); err != nil {
 		return nil, v.unread(err)
 	}
 	if l.count == 0 {
@@ -57,18 +59,16 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 	v.mu.Lock()
 	had := v.cache[ns]
 	v.mu.Unlock()
-	if had != nil && had.count == l.count && had.newest == l.newest && !slices.ContainsFunc(had.items, v.expired) {
+	if had != nil && had.count == l.count && had.newest == l.newest && had.macs == l.macs && !slices.ContainsFunc(had.items, v.expired) {
 		return had, nil
 	}
-	rows, err := selectRows(ctx, db, selectAll, ns, now, latest)
+	read := func() ([]stored, error) { return selectRows(ctx, db, selectAll, ns, now, latest) }
+	rows, err := read()
 	if err != nil {
 		return nil, v.unread(err)
 	}
-	l.count, l.newest = len(rows), 0
-	for _, r := range rows {
-		l.newest = max(l.newest, r.version)
-	}
-	good, err := v.usable(ctx, db, rows)
+	good, rows, err := v.usable(ctx, db, rows, read)
+	l.note(rows)
 	if e, coded := errors.AsType[*sandboxmcp.Error](err); coded && e.Code == sandboxmcp.CodeVaultUnavailable {
 		good, l.closed = rows, e // open returns it
 	} else if err != nil {
@@ -82,6 +82,19 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 		l.items, l.sealed = append(l.items, i), append(l.sealed, r.sealed)
 	}
 	return l, nil
+}
+
+// note keeps what tells whether the rows have changed since.
+func (l *looked) note(rows []stored) {
+	l.count, l.newest = len(rows), 0
+	all := make([]string, len(rows))
+	for n, r := range rows {
+		l.newest = max(l.newest, r.version)
+		if len(r.mac.String) <= 64 {
+			all[n] = r.mac.String
+		}
+	}
+	l.macs = strings.Join(all, ",")
 }
 
 // item returns a secret without its value.
@@ -387,7 +400,7 @@ func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, id *age.X25519Identity) 
 	if err != nil {
 		return 0, err
 	}
-	all, err := v.usable(ctx, tx, rows)
+	all, _, err := v.usable(ctx, tx, rows, nil)
 	if err != nil {
 		return 0, err
 	}

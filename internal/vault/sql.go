@@ -7,7 +7,9 @@ const (
 
 	// namespace, now, latest creation. A secret with a lifetime that was created later has an end that means nothing,
 	// because the clock was set back.
-	countAll = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ? AND created_at <= ?)`
+	countAll = `SELECT count(*), coalesce(max(version), 0), coalesce(string_agg(mac, ','), '') FROM (
+		SELECT version, CASE WHEN octet_length(mac) <= 64 THEN mac ELSE '' END AS mac FROM secrets
+		WHERE namespace = ? AND (expires_at = '' OR expires_at > ? AND created_at <= ?) ORDER BY key) AS sorted`
 
 	// namespace, now, latest creation
 	selectAll = `SELECT ` + secretColumns + ` FROM secrets
