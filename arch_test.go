@@ -90,7 +90,7 @@ var rooms = map[string][]string{
 		"internal/vault", "internal/redact", "internal/run", "internal/note", "internal/validate", "internal/web", "internal/browser", "internal/pdf", "internal/packages", "internal/resolver", "internal/installed", "internal/plainfile",
 	},
 	"internal/app": {
-		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/config", "internal/gate", "internal/installed",
+		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/config", "internal/gate", "internal/installed", "internal/vault",
 		"internal/api", "internal/door", "internal/listen", "internal/oauth", "internal/server", "internal/plainfile", "internal/probe", "internal/stack",
 	},
 	"internal/cli": {

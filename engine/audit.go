@@ -55,7 +55,7 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	}
 	defer done()
 	with := audit.Evidence{Key: e.key.ID(), Open: e.key.OpenNote, Signer: e.key, CheckpointFile: e.cfg.AuditCheckpointFile, Schema: e.store.Differences}
-	with.Rows = []audit.RowFaults{installed.Faults, gate.Faults}
+	with.Rows = append(audit.Keyed(e.key.Derive, installed.Faults, gate.Faults), e.vault.Faults)
 	if e.store.Path() != store.MemoryPath {
 		with.HeadFile = audit.HeadFile(e.store.Dir(), e.store.Path())
 	}

@@ -209,6 +209,7 @@ type Engine struct {
 	packages     *packages.Packages
 	kept         *installed.Table // packages of namespaces
 	asks         *gate.Gate[gate.Package]
+	endings      gate.Endings
 	trees        sync.Map     // their trees, by digest
 	parses       *queue.Queue // of programs that are parsed in this process
 	fetches      *queue.Queue // of requests of the web tools

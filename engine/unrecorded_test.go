@@ -288,3 +288,22 @@ func TestForgedGrants(t *testing.T) {
 		t.Errorf("got %+v and %v, want the forged grant", rep, err)
 	}
 }
+
+// TestForgedSecrets: a writer of the database cannot give programs a variable, and VerifyAudit names the row.
+func TestForgedSecrets(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	e := open(t, &fake{}, at(dir))
+	if err := e.VaultAdd(t.Context(), "default", "TOKEN", sandboxmcp.NewSecret("hunter22hunter"), 0); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Run(t, dir, `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at, mac) SELECT namespace, 'OTHER', sealed, created_at, expires_at, mac FROM secrets`)
+	list, err := e.Secrets(t.Context(), sandboxmcp.Caller{})
+	if err != nil || len(list.Secrets) != 1 || list.Secrets[0].Key != "TOKEN" {
+		t.Errorf("got %+v and %v, want TOKEN alone", list, err)
+	}
+	rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{})
+	if err != nil || rep.OK || len(rep.Faults) != 1 || rep.Faults[0].Kind != "forged" || !strings.Contains(rep.Faults[0].Reason, `secret "OTHER"`) {
+		t.Errorf("got %+v and %v, want the forged secret", rep, err)
+	}
+}

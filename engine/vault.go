@@ -22,7 +22,7 @@ func (e *Engine) openVault(ctx context.Context) (err error) {
 	shared := cfg.Postgres != "" && !cfg.VaultKeyring
 	e.vault, err = vault.Open(vault.Config{
 		Kind: cfg.Vault, Keyring: cfg.VaultKeyring, Given: shared && cfg.KeysFrom != "", Store: e.store, Audit: e.audit, Volatile: cfg.SQLitePath == store.MemoryPath,
-		Env: cfg.VaultEnv, Namespaces: cfg.namespaces(), Check: guard.CheckSecret, Now: cfg.Now,
+		Env: cfg.VaultEnv, Namespaces: cfg.namespaces(), Check: guard.CheckSecret, Now: cfg.Now, Logger: cfg.Logger,
 	})
 	if err == nil && shared {
 		if unready := e.vault.Prepare(ctx); unready != nil { // calls that need a secret fail with this error

@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
 // signing is a server that says how it signs the record.
@@ -141,7 +142,7 @@ func TestDoctorTellsWhatAnEndedServerHasFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := verifyHere(t.Context(), cfg, func() (ed25519.PublicKey, error) { return public, nil })
+	rep, err := (&App{}).verifyHere(t.Context(), cfg, func() (ed25519.PublicKey, error) { return public, nil })
 	if err != nil || rep.OK || len(rep.Faults) == 0 || rep.Faults[0].Kind != "found" || rep.Faults[0].Row != 1 {
 		t.Errorf("got %+v and %v, want what the server has found", rep.Faults, err)
 	}
@@ -157,5 +158,40 @@ func TestDoctorTellsThatTheDiskIsFull(t *testing.T) {
 		if c.OK != want || !want && (!strings.Contains(c.Detail, "has 100 MiB free") || c.Fix == "") {
 			t.Errorf("%d MiB free: got %+v, want ok %v", free>>20, c, want)
 		}
+	}
+}
+
+// TestVerifyNamesForgedSecrets: without a server, too.
+func TestVerifyNamesForgedSecrets(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	a, cfg := doctorOf(t, dir)
+	s, err := store.Open(t.Context(), storeOf(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := sign.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := audit.Open(t.Context(), s, audit.Config{Signer: key, HeadFile: audit.HeadFile(dir, s.Path())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := vault.Open(vault.Config{Store: s, Audit: l})
+	if err == nil {
+		err = v.Add(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.SecretSpec{Key: "TOKEN", Value: sandboxmcp.NewSecret("hunter22hunter")})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close(t.Context())
+	if err = s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.Publish()
+	storetest.Run(t, dir, `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at, mac) SELECT namespace, 'OTHER', sealed, created_at, expires_at, mac FROM secrets`)
+	rep, err := a.verifyHere(t.Context(), cfg, func() (ed25519.PublicKey, error) { return key.Public(), nil })
+	if err != nil || rep.OK || len(rep.Faults) != 1 || rep.Faults[0].Kind != "forged" || !strings.Contains(rep.Faults[0].Reason, `secret "OTHER"`) {
+		t.Errorf("got %+v and %v, want the forged secret", rep.Faults, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/installed"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
 // followEvery is the interval at which --follow reads new entries. Every followPeers
@@ -141,7 +142,7 @@ func (a *App) VerifyRecords(ctx context.Context, cfg *config.Config, key func() 
 	doc.OK = true
 	for _, s := range sources {
 		if s.server == nil {
-			if doc.AuditReport, err = verifyHere(ctx, cfg, key); err != nil {
+			if doc.AuditReport, err = a.verifyHere(ctx, cfg, key); err != nil {
 				return doc, err
 			}
 			continue
@@ -163,7 +164,7 @@ func (a *App) VerifyRecords(ctx context.Context, cfg *config.Config, key func() 
 
 // verifyHere verifies the audit log of the state directory without changing anything
 // there.
-func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.PublicKey, error)) (rep sandboxmcp.AuditReport, err error) {
+func (a *App) verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.PublicKey, error)) (rep sandboxmcp.AuditReport, err error) {
 	with := audit.Evidence{
 		HeadFile:       audit.HeadFile(cfg.StateDir, store.Path(storeOf(cfg))),
 		CheckpointFile: cfg.AuditCheckpointFile,
@@ -178,7 +179,7 @@ func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.Pub
 		// A reader without the private key checks the public part.
 		if own, failed := sign.Read(cfg.StateDir); failed == nil && own.Public().Equal(public) {
 			with.Signer = own
-			with.Rows = []audit.RowFaults{installed.Faults, gate.Faults}
+			with.Rows = audit.Keyed(own.Derive, installed.Faults, gate.Faults)
 		}
 	}
 	v, err := lookAt(ctx, cfg)
@@ -190,6 +191,9 @@ func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.Pub
 	}
 	defer func() { _ = v.Close() }()
 	with.Schema = v.Differences
+	with.Rows = append(with.Rows, func(ctx context.Context, db store.Querier) ([]string, error) {
+		return vault.Faults(ctx, db, cfg.StateDir, vault.Config{Kind: cfg.Vault, Keyring: cfg.VaultKey == "keyring", Env: a.Env})
+	})
 	return audit.Verify(ctx, v.DB(), with)
 }
 

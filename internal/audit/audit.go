@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,9 @@ type Log struct {
 	sealer *sealer   // nil: nothing is signed
 	notes  *noteMACs // nil: nothing is signed
 	ends   ends      // used by transactions only
+
+	reading sync.Mutex
+	macs    *macs // used under reading
 }
 
 // Config configures a [Log]. Every field may be empty.
@@ -54,10 +58,11 @@ func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	if err := openSecond(c.CheckpointFile); err != nil {
 		return nil, err
 	}
-	var err, err2 error
+	var err, err2, err3 error
 	l.ends.macs, err = newMACs(c.Signer)
-	l.notes, err2 = newNoteMACs(c.Signer)
-	if err = errors.Join(err, err2); err != nil {
+	l.macs, err2 = newMACs(c.Signer)
+	l.notes, err3 = newNoteMACs(c.Signer)
+	if err = errors.Join(err, err2, err3); err != nil {
 		return nil, err
 	}
 	at := places{head: c.HeadFile, second: c.CheckpointFile, seen: &atomic.Pointer[string]{}}

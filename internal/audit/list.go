@@ -88,6 +88,73 @@ func Each(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sand
 	return nil
 }
 
+// Place is how far a reader of the record has come. The zero value is its beginning.
+type Place struct{ entry entryPlace }
+
+// Since calls each with the request id and the metadata of every entry with an action after a place, of all namespaces and in
+// their order. It returns the place to go on from, also with an error. It uses no index: a writer of the database can make
+// one that lacks an entry. So the first call reads the whole record. If the entry at the place is gone, Since begins anew.
+func (l *Log) Since(ctx context.Context, db store.Querier, action string, after Place, each func(request, metadata string)) (Place, error) {
+	return reader{db, l.fits, each}.since(ctx, action, after)
+}
+
+// fits reports whether an entry has the MAC of a server. Without a key it returns true.
+func (l *Log) fits(position int64, hash, mac string) bool {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	return l.macs == nil || l.macs.fits(position, hash, mac)
+}
+
+// All is [Log.Since] from the beginning of the record.
+func All(ctx context.Context, db store.Querier, action string, each func(request, metadata string)) error {
+	_, err := reader{db, func(int64, string, string) bool { return false }, each}.since(ctx, action, Place{})
+	return err
+}
+
+// reader reads the record for [Log.Since].
+type reader struct {
+	db   store.Querier
+	fits func(position int64, hash, mac string) bool
+	each func(request, metadata string)
+}
+
+// since goes on only from entries that fit. A writer of the database could add an entry far behind the end, remove it once it
+// was read, and add it again after the next entries, which would then not be read.
+func (r reader) since(ctx context.Context, action string, after Place) (Place, error) {
+	if at := after.entry; at.position > 0 {
+		var there bool
+		if err := r.db.QueryRowContext(ctx, isEntry, at.position, at.hash).Scan(&there); err != nil {
+			return after, fmt.Errorf("read audit entries: %w", err)
+		}
+		if !there {
+			after = Place{}
+		}
+	}
+	rows, err := r.db.QueryContext(ctx, selectSince, after.entry.position, action)
+	if err != nil {
+		return after, fmt.Errorf("read audit entries: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var at entryPlace
+		var mac, request, metadata string
+		var wanted bool
+		if err := rows.Scan(&at.position, &at.hash, &mac, &wanted, &request, &metadata); err != nil {
+			return after, fmt.Errorf("read audit entries: %w", err)
+		}
+		if wanted {
+			r.each(request, metadata)
+		}
+		if r.fits(at.position, at.hash, mac) {
+			after = Place{at}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return after, fmt.Errorf("read audit entries: %w", err)
+	}
+	return after, nil
+}
+
 // entry returns the row as the API shows it.
 func (r *row) entry() (sandboxmcp.AuditEntry, error) {
 	e := sandboxmcp.AuditEntry{

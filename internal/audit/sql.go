@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // The statements of this package. Its tables are audit, audit_checkpoints, audit_rotations
@@ -39,7 +40,7 @@ const (
 	selectLastHash = `SELECT ` + shortHash + ` FROM audit ORDER BY position DESC LIMIT 1`
 
 	// position, hash
-	isEntry = `SELECT EXISTS (SELECT 1 FROM audit WHERE position = ? AND hash = ?)`
+	isEntry = `SELECT EXISTS (SELECT 1 FROM audit` + store.NotIndexed + ` WHERE position = ? AND hash = ?)`
 
 	selectLastPosition = `SELECT coalesce(max(position), 0) FROM audit`
 
@@ -52,6 +53,12 @@ const (
 	// write none that large.
 	selectMetadata = `SELECT request_id, session_id, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
 		FROM audit WHERE namespace = ? AND action = ? AND ` + isIndexed + ` AND timestamp >= ? ORDER BY seq`
+
+	// after, action. It also selects some entries with other actions, among them the last one of the record. Metadata above
+	// 8 MiB is read as empty.
+	selectSince = `SELECT position, ` + shortHash + `, ` + shortMAC + `, action = ?2, CASE WHEN octet_length(request_id) <= 1024 THEN request_id ELSE '' END,
+		CASE WHEN action = ?2 AND octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
+		FROM audit` + store.NotIndexed + ` WHERE position > ?1 AND (action = ?2 OR position % 65536 = 0 OR position = (SELECT max(position) FROM audit` + store.NotIndexed + `)) ORDER BY position`
 
 	// last position
 	selectFirstEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`

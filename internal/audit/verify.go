@@ -31,13 +31,21 @@ type Evidence struct {
 	// Schema compares the tables of the database with those that it should have; nil: they are not compared.
 	Schema func(context.Context, store.Querier) ([]store.Difference, error)
 
-	// Rows check the rows of other tables that have MACs. Without a Signer they are not called.
+	// Rows check the rows of other tables that have MACs, in this order.
 	Rows []RowFaults
 }
 
-// RowFaults returns a sentence for each row of a table that was forged, changed or put back. derive derives a secret from the
-// signing key.
-type RowFaults func(ctx context.Context, db store.Querier, derive func(purpose string) ([]byte, error)) ([]string, error)
+// RowFaults returns a sentence for each row of a table that was forged, changed or put back.
+type RowFaults func(ctx context.Context, db store.Querier) ([]string, error)
+
+// Keyed returns functions whose keys are derived from the signing key by derive.
+func Keyed(derive func(purpose string) ([]byte, error), all ...func(context.Context, store.Querier, func(string) ([]byte, error)) ([]string, error)) []RowFaults {
+	keyed := make([]RowFaults, len(all))
+	for i, f := range all {
+		keyed[i] = func(ctx context.Context, db store.Querier) ([]string, error) { return f(ctx, db, derive) }
+	}
+	return keyed
+}
 
 // Verify checks the whole record in one state of the database: every entry against its
 // hash, the chain of each namespace, the order of all entries, and the tree over them
@@ -225,11 +233,8 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 		last := max(v.last, v.droppedSize())
 		return v.tooLarge(err, kindUnreadable, place{row: last + 1}, fmt.Sprintf("the row after row %d", last))
 	}
-	if v.with.Signer == nil {
-		return nil
-	}
-	for _, check := range v.with.Rows {
-		faults, err := check(ctx, tx, v.with.Signer.Derive)
+	for _, faultsOf := range v.with.Rows {
+		faults, err := faultsOf(ctx, tx)
 		v.rows = append(v.rows, faults...)
 		if store.TooLarge(err) { // the connection may be lost
 			v.rows = append(v.rows, fmt.Sprintf("a row of another table has more than %d MiB and was not read, nor was what follows it", maxRow>>20))
@@ -474,7 +479,7 @@ const (
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 	kindSchema     = "schema"     // a table, an index or a trigger is not as a server makes it
 	kindFound      = "found"      // a server has found a fault while it ran, of which the database may show nothing
-	kindForged     = "forged"     // an entry or a grant was not written there by a server with the key, or a grant was put back
+	kindForged     = "forged"     // an entry, a grant or a secret was not written there by a server with the key, or a grant was put back
 )
 
 // placeFirst scans a position and a MAC in front of the columns.

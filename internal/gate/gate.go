@@ -59,6 +59,7 @@ type Config[S Subject[S]] struct {
 	Store     *store.Store
 	Audit     *audit.Log
 	Key       func(purpose string) ([]byte, error) // derives a secret from the signing key, for the MACs of grants; nil: no grant can be made or used
+	Endings   *Endings                             // shared by all gates of the process; nil: this gate has its own
 	Operator  []S                                  // subjects that the settings open
 	Approvals bool                                 // persons may open subjects; false: only those of Operator are open
 	Now       func() time.Time                     // nil: the machine's clock
@@ -87,6 +88,7 @@ type Gate[S Subject[S]] struct {
 	opened  atomic.Pointer[[]S] // subjects that the settings open
 	asking  atomic.Bool         // see Config.Approvals
 	seals   seals
+	endings *Endings
 	told    told
 }
 
@@ -104,6 +106,9 @@ func New[S Subject[S]](c Config[S]) *Gate[S] {
 	g := &Gate[S]{cfg: c, watch: c.Store.Watch(topic), bell: notices{to: c.Notices, log: c.Logger, how: c.Invocation, noun: c.Kind.Noun, command: c.Kind.Command}}
 	g.kind = &g.cfg.Kind
 	g.seals, g.told.log = newSeals(c.Key), c.Logger
+	if g.endings = c.Endings; g.endings == nil {
+		g.endings = &Endings{}
+	}
 	g.SetOperator(c.Operator)
 	g.SetApprovals(c.Approvals)
 	g.grants = store.NewCached(g.watch, g.readAll)
@@ -162,5 +167,8 @@ func (g *Gate[S]) now() time.Time { return g.cfg.Now().UTC().Round(0) }
 
 // change runs ops in one transaction and notifies all processes.
 func (g *Gate[S]) change(ctx context.Context, ops ...store.Op) error {
+	if !g.endings.begun() {
+		_, _ = g.grants.Get(ctx) // reads the record outside of the transaction, if there are grants; that reports the error
+	}
 	return g.watch.Update(ctx, ops...)
 }

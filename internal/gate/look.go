@@ -92,7 +92,7 @@ func (g *Gate[S]) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]gr
 // judge returns the grants of this kind whose rows are in force. It logs the rows that are forged, put back, or made by a
 // release without MACs, and skips those of other kinds.
 func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (all []grant[S], err error) {
-	seen := ended{}
+	var agrees func(r *stored) bool // nil: the record was not read yet
 	var lapsed []string
 	var example string
 	for _, r := range rows {
@@ -108,11 +108,12 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 			continue
 		case whole:
 		}
-		fits, err := seen.fits(ctx, db, &r)
-		if err != nil {
-			return nil, err
+		if agrees == nil {
+			if agrees, err = g.endings.judge(ctx, g.cfg.Audit, db); err != nil {
+				return nil, err
+			}
 		}
-		if !fits {
+		if !agrees(&r) {
 			g.told.fault(reasonBack, &r)
 			continue
 		}

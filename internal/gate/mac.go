@@ -75,53 +75,6 @@ func (r *stored) values() []any {
 	return []any{r.id, r.namespace, r.subject, r.digest, r.scope, r.session, r.request, r.approval, r.actor, r.granted, r.expires, ""}
 }
 
-// ending is what the audit record says about a grant that was revoked or used.
-type ending struct {
-	revoked bool
-	request string // the run that has used it
-}
-
-// fits reports whether a row agrees with the audit record: the grant was not revoked, and the same run has used it.
-func (e ending) fits(r *stored) bool { return !e.revoked && r.request == e.request }
-
-// endings reads from the audit record which grants of a namespace were revoked or used. The keys are their ids.
-func endings(ctx context.Context, db store.Querier, ns string) (map[string]ending, error) {
-	all := map[string]ending{}
-	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), sandboxmcp.AuditQuery{Action: actionApproval}, func(request, _, metadata string) {
-		var m struct {
-			Used    string   `json:"grant_id"`
-			Revoked []string `json:"grant_ids"`
-		}
-		if json.Unmarshal([]byte(metadata), &m) != nil {
-			return
-		}
-		if m.Used != "" {
-			all[m.Used] = ending{all[m.Used].revoked, request}
-		}
-		for _, id := range m.Revoked {
-			all[id] = ending{true, all[id].request}
-		}
-	})
-	return all, err
-}
-
-// ended caches the endings of namespaces, each read once.
-type ended map[string]map[string]ending
-
-// fits reports whether a row agrees with the audit record, which it reads if the row is the first of its namespace.
-func (e ended) fits(ctx context.Context, db store.Querier, r *stored) (bool, error) {
-	of, known := e[r.namespace]
-	if !known {
-		var err error
-		if of, err = endings(ctx, db, r.namespace); err != nil {
-			return false, err
-		}
-		e[r.namespace] = of
-	}
-	end, known := of[r.id]
-	return !known || end.fits(r), nil
-}
-
 // asked is what the audit record says of a question. The zero value says that there is none, or that there are several.
 type asked struct {
 	sha256  string
@@ -189,7 +142,7 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	if err != nil {
 		return nil, err
 	}
-	s, seen := newSeals(derive), ended{}
+	s, seen := newSeals(derive), &Endings{}
 	for n := range all {
 		r := &all[n]
 		if !r.mac.Valid {
@@ -199,11 +152,12 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 			faults = append(faults, reasonOf(reasonForged, r))
 			continue
 		}
-		fits, err := seen.fits(ctx, db, r)
-		if err != nil {
-			return nil, err
+		if seen.of == nil { // it is the first row that needs them
+			if err := seen.readAll(ctx, db); err != nil {
+				return nil, err
+			}
 		}
-		if !fits {
+		if !seen.fits(r) {
 			faults = append(faults, reasonOf(reasonBack, r))
 		}
 	}

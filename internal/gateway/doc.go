@@ -32,10 +32,11 @@ import (
 
 // Config configures an [Egress].
 type Config struct {
-	Store  *store.Store
-	Audit  *audit.Log
-	Key    func(purpose string) ([]byte, error) // see [gate.Config]
-	Events *event.Bus
+	Store   *store.Store
+	Audit   *audit.Log
+	Key     func(purpose string) ([]byte, error) // see [gate.Config]
+	Endings *gate.Endings                        // see [gate.Config]
+	Events  *event.Bus
 
 	Rules
 
@@ -80,7 +81,7 @@ func New(ctx context.Context, c Config) *Egress {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	g := gate.Config[sandboxmcp.Domain]{
-		Kind: gate.Domains(), Store: c.Store, Audit: c.Audit, Key: c.Key, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
+		Kind: gate.Domains(), Store: c.Store, Audit: c.Audit, Key: c.Key, Endings: c.Endings, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
 	}
 	if c.Events != nil {
 		g.Events = c.Events

@@ -36,6 +36,7 @@ type Config struct {
 	Store      *store.Store
 	Audit      *audit.Log
 	Key        func(purpose string) ([]byte, error) // see [gate.Config]
+	Endings    *gate.Endings                        // see [gate.Config]
 	Invocation sandboxmcp.Invocation
 	Notices    io.Writer
 	Now        func() time.Time
@@ -61,7 +62,7 @@ func New(c Config) (*Host, error) {
 	}
 	h := &Host{cfg: c}
 	h.gate = gate.New(gate.Config[Pattern]{
-		Kind: kind(), Store: c.Store, Audit: c.Audit, Key: c.Key, Approvals: c.Enabled, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
+		Kind: kind(), Store: c.Store, Audit: c.Audit, Key: c.Key, Endings: c.Endings, Approvals: c.Enabled, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
 	})
 	h.Files = &Files{host: h}
 	for _, dir := range c.Started {

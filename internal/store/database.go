@@ -23,7 +23,7 @@ const (
 	// schemaVersion is the number of the newest file in migrations. Each of these files
 	// ends by setting the database's user_version to its number. Open reads that version,
 	// because asking goose takes milliseconds.
-	schemaVersion = 18
+	schemaVersion = 19
 	// applicationID marks a database as this program's ("smcp").
 	applicationID = 0x736d6370
 )

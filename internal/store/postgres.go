@@ -27,7 +27,7 @@ import (
 )
 
 // postgresVersion is the number of the newest file in migrations/postgres.
-const postgresVersion = 6
+const postgresVersion = 7
 
 // idBytes is the length of the id of a database, which is in hexadecimal.
 const idBytes = 8
@@ -390,11 +390,12 @@ func storable(text string) string {
 var renumbered sync.Map
 
 // numbered writes the parameters of a statement as PostgreSQL takes them: ? as $1, $2, … in
-// their order, and ?3 as $3. Question marks in text constants stay.
-func numbered(query string) string {
-	if done, ok := renumbered.Load(query); ok {
+// their order, and ?3 as $3. Question marks in text constants stay. [NotIndexed] is left out.
+func numbered(text string) string {
+	if done, ok := renumbered.Load(text); ok {
 		return done.(string)
 	}
+	query := strings.ReplaceAll(text, NotIndexed, "")
 	var b strings.Builder
 	n, inText := 0, false
 	for i := 0; i < len(query); i++ {
@@ -412,6 +413,6 @@ func numbered(query string) string {
 			b.WriteString(strconv.Itoa(n))
 		}
 	}
-	renumbered.Store(query, b.String())
+	renumbered.Store(text, b.String())
 	return b.String()
 }

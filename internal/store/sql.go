@@ -12,6 +12,11 @@ type Querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
+// NotIndexed follows a table's name in a statement that may not use an index: a writer of a SQLite database can make one that
+// lacks rows. Numbers of rows are found nevertheless. PostgreSQL gets the statement without it. There an index with a
+// condition is used only for statements with that condition, and only a superuser can change what an index has.
+const NotIndexed = ` NOT INDEXED`
+
 // timeForm is RFC 3339 with nine digits after the point. UTC times in this form sort in the
 // order of time.
 const timeForm = "2006-01-02T15:04:05.000000000Z07:00"

@@ -51,12 +51,12 @@ type place interface {
 	fmt.Stringer
 }
 
-func newKeys(cfg Config) *keys {
+func newKeys(dir string, cfg Config) *keys {
 	if cfg.Keyring {
-		sum := sha256.Sum256([]byte(cfg.Store.Dir()))
+		sum := sha256.Sum256([]byte(dir))
 		return &keys{place: desktop{user: hex.EncodeToString(sum[:8]), env: cfg.Env}}
 	}
-	return &keys{place: keyFile(filepath.Join(cfg.Store.Dir(), KeyFile))}
+	return &keys{place: keyFile(filepath.Join(dir, KeyFile))}
 }
 
 // current reads the keys and returns them. If there are no keys and fresh is set, it makes

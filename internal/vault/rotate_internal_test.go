@@ -48,7 +48,7 @@ func TestARotationWhoseCommitIsUnknownLosesNoSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err = s.Update(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-		_, err := v.reseal(ctx, tx, id.Recipient())
+		_, err := v.reseal(ctx, tx, id)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,11 +18,13 @@ import (
 )
 
 // looked are the secrets of a namespace as last read. They are current if the number of
-// rows and the highest version are unchanged, because no version is used twice.
+// rows and their highest version and MACs are unchanged. A server gives no version twice, but a writer of the database may.
 type looked struct {
 	count  int
 	newest int64
+	macs   string // of all rows
 	items  []Item // without values
+	closed error  // why the values cannot be unsealed; nil: they can
 
 	mu     sync.Mutex // held while the values are unsealed; never inside a transaction
 	sealed [][]byte
@@ -37,7 +40,9 @@ const clockSlack = 3 * time.Minute
 var nothing = &looked{set: &Set{}}
 
 // lookSealed returns the secrets of a namespace without their values. It reads the rows
-// only if they have changed.
+// only if they have changed, or if the lifetime of one has passed: its row then says so, unless a writer of the database
+// has changed it. If the key cannot be used, it returns all that is stored: a person may have to delete it, and the record has
+// which secrets a run should have got. Then open fails.
 func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace) (*looked, error) {
 	clock := v.cfg.Now()
 	now, latest := store.FormatTime(clock), store.FormatTime(clock.Add(clockSlack))
@@ -45,7 +50,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 		return nothing, nil
 	}
 	l := &looked{}
-	if err := db.QueryRowContext(ctx, countAll, ns, now, latest).Scan(&l.count, &l.newest); err != nil {
+	if err := db.QueryRowContext(ctx, countAll, ns, now, latest).Scan(&l.count, &l.newest, &l.macs); err != nil {
 		return nil, v.unread(err)
 	}
 	if l.count == 0 {
@@ -54,35 +59,51 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 	v.mu.Lock()
 	had := v.cache[ns]
 	v.mu.Unlock()
-	if had != nil && had.count == l.count && had.newest == l.newest {
+	if had != nil && had.count == l.count && had.newest == l.newest && had.macs == l.macs && !slices.ContainsFunc(had.items, v.expired) {
 		return had, nil
 	}
-	rows, err := db.QueryContext(ctx, selectAll, ns, now, latest)
+	read := func() ([]stored, error) { return selectRows(ctx, db, selectAll, ns, now, latest) }
+	rows, err := read()
 	if err != nil {
 		return nil, v.unread(err)
 	}
-	defer rows.Close()
-	l.count, l.newest = 0, 0
-	for rows.Next() {
-		var i Item
-		var sealed []byte
-		var created, expires string
-		if err = rows.Scan(&i.Version, &i.Key, &sealed, &created, &expires); err != nil {
-			return nil, v.unread(err)
-		}
-		if i.created, err = store.ParseTime(created); err == nil && expires != "" {
-			i.expires, err = store.ParseTime(expires)
-		}
+	good, rows, err := v.usable(ctx, db, rows, read)
+	l.note(rows)
+	if e, coded := errors.AsType[*sandboxmcp.Error](err); coded && e.Code == sandboxmcp.CodeVaultUnavailable {
+		good, l.closed = rows, e // open returns it
+	} else if err != nil {
+		return nil, err
+	}
+	for _, r := range good {
+		i, err := r.item()
 		if err != nil {
 			return nil, fmt.Errorf("look into the vault: %w", err)
 		}
-		l.items, l.sealed = append(l.items, i), append(l.sealed, sealed)
-		l.count, l.newest = l.count+1, max(l.newest, i.Version)
-	}
-	if err = rows.Err(); err != nil {
-		return nil, v.unread(err)
+		l.items, l.sealed = append(l.items, i), append(l.sealed, r.sealed)
 	}
 	return l, nil
+}
+
+// note keeps what tells whether the rows have changed since.
+func (l *looked) note(rows []stored) {
+	l.count, l.newest = len(rows), 0
+	all := make([]string, len(rows))
+	for n, r := range rows {
+		l.newest = max(l.newest, r.version)
+		if len(r.mac.String) <= 64 {
+			all[n] = r.mac.String
+		}
+	}
+	l.macs = strings.Join(all, ",")
+}
+
+// item returns a secret without its value.
+func (r *stored) item() (i Item, err error) {
+	i.Version, i.Key = r.version, r.key
+	if i.created, err = store.ParseTime(r.created); err == nil && r.expiry != "" {
+		i.expires, err = store.ParseTime(r.expiry)
+	}
+	return i, err
 }
 
 // unread is the error of a vault that could not be read.
@@ -96,6 +117,9 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 	defer l.mu.Unlock()
 	if l.set != nil {
 		return l.set, nil
+	}
+	if l.closed != nil {
+		return nil, l.closed
 	}
 	type name struct {
 		version int64
@@ -169,15 +193,29 @@ func (v *Vault) addSealed(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp
 		return err
 	}
 	defer func() { _ = lease.Release() }()
-	to, err := v.recipient(ctx)
+	id, err := v.current(ctx)
 	if err != nil {
 		return err
 	}
-	sealed, err := seal(pack(c.Namespace, s.Key, s.Value.Reveal()), to)
-	if err != nil {
+	now := v.cfg.Now().UTC()
+	r := &stored{namespace: string(c.Namespace), key: s.Key, created: store.FormatTime(now)}
+	if s.TTL > 0 {
+		r.expiry = store.FormatTime(now.Add(s.TTL))
+	}
+	if err = r.seal(pack(c.Namespace, s.Key, s.Value.Reveal()), id); err != nil {
 		return unavailable("the secret cannot be sealed", err)
 	}
-	return v.added().Update(ctx, v.insert(c.Namespace, s, sealed, to), v.cfg.Audit.Op(v.entry(c, "add", s.Key)))
+	return v.added().Update(ctx, insert(r, len(s.Value.Reveal()), id.Recipient()), v.cfg.Audit.Op(v.entry(c, "add", s.Key)))
+}
+
+// seal sets the sealed value of a row and its MAC.
+func (r *stored) seal(plain []byte, id *age.X25519Identity) (err error) {
+	if r.sealed, err = seal(plain, id.Recipient()); err != nil {
+		return err
+	}
+	m, err := newMACs(id)
+	r.mac = sql.NullString{String: m.of(r), Valid: err == nil}
+	return err
 }
 
 // added is the topic that changes with each secret that is added. As long as it has not changed, no
@@ -190,8 +228,8 @@ func volatileError() error {
 }
 
 // sealedFor returns the key that the secrets are sealed for, and "" if there are none.
-func (v *Vault) sealedFor(ctx context.Context) (have string, err error) {
-	err = v.cfg.Store.DB().QueryRowContext(ctx, selectRecipient).Scan(&have)
+func (v *Vault) sealedFor(ctx context.Context, db store.Querier) (have string, err error) {
+	err = db.QueryRowContext(ctx, selectRecipient).Scan(&have)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
@@ -201,11 +239,11 @@ func (v *Vault) sealedFor(ctx context.Context) (have string, err error) {
 	return have, nil
 }
 
-// recipient returns the key to seal for. If there are secrets, it is the key that they are
+// current returns the key to seal with. If there are secrets, it is the key that they are
 // sealed for; it fails if that key is missing. Otherwise it is the current key, which is made if
 // there is none. The caller holds keyLease.
-func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
-	have, err := v.sealedFor(ctx)
+func (v *Vault) current(ctx context.Context) (*age.X25519Identity, error) {
+	have, err := v.sealedFor(ctx, v.cfg.Store.DB())
 	if err != nil {
 		return nil, err
 	}
@@ -214,37 +252,28 @@ func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
 		return nil, err
 	}
 	if have == "" {
-		return all[0].Recipient(), nil
+		return all[0], nil
 	}
-	i := slices.IndexFunc(all, func(id *age.X25519Identity) bool { return id.Recipient().String() == have })
-	if i < 0 {
-		return nil, unavailable(v.key.place.String()+" is not the key that the secrets of this state directory are sealed for", nil).
-			WithHint("restore the right key; or delete every secret and add them again")
-	}
-	return all[i].Recipient(), nil
+	return v.identity(all, have)
 }
 
-// insert returns the step that adds a sealed value.
-func (v *Vault) insert(ns sandboxmcp.Namespace, s sandboxmcp.SecretSpec, sealed []byte, to *age.X25519Recipient) store.Op {
-	now, expires := v.cfg.Now().UTC(), ""
-	if s.TTL > 0 {
-		expires = store.FormatTime(now.Add(s.TTL))
-	}
+// insert returns the step that adds a row. length is that of its value.
+func insert(r *stored, length int, to *age.X25519Recipient) store.Op {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, setRecipient, to.String()); err != nil {
 			return err
 		}
 		var count, sum int
-		if err := tx.QueryRowContext(ctx, countOthers, ns, s.Key, store.FormatTime(now)).Scan(&count, &sum); err != nil {
+		if err := tx.QueryRowContext(ctx, countOthers, r.namespace, r.key, r.created).Scan(&count, &sum); err != nil {
 			return err
 		}
-		if err := tooMuch(count+1, max(0, sum-count*sealedMore)+len(s.Value.Reveal())); err != nil {
+		if err := tooMuch(count+1, max(0, sum-count*sealedMore)+length); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, deleteOne, ns, s.Key); err != nil {
+		if _, err := tx.ExecContext(ctx, deleteOne, r.namespace, r.key); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, insertOne, ns, s.Key, sealed, store.FormatTime(now), expires)
+		_, err := tx.ExecContext(ctx, insertOne, r.namespace, r.key, r.sealed, r.created, r.expiry, r.mac.String)
 		return err
 	}
 }
@@ -324,6 +353,9 @@ func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 		return 0, keyError(v.key.place, err)
 	}
 	old, err := v.key.current(!v.cfg.Given)
+	if err == nil {
+		err = v.checkKey(ctx, v.cfg.Store.DB()) // with another key no secret would be taken along
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -337,7 +369,7 @@ func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	count, sealed := 0, false
 	entry := v.entry(c, "rotate the key")
 	err = v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
-		if count, err = v.reseal(ctx, tx, id.Recipient()); err != nil {
+		if count, err = v.reseal(ctx, tx, id); err != nil {
 			return err
 		}
 		entry.Metadata = map[string]any{"secrets": count, "vault": Sealed, "was": old[0].Recipient().String(), "is": id.Recipient().String()}
@@ -361,37 +393,30 @@ func (v *Vault) giveUp(old []*age.X25519Identity, sealed bool) error {
 	return v.key.replace(old)
 }
 
-// reseal seals every secret for another key, in a transaction.
-func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, to *age.X25519Recipient) (int, error) {
-	rows, err := tx.QueryContext(ctx, selectSealed)
+// reseal seals every secret for another key, in a transaction. It leaves rows alone that may not be used, such as forged
+// ones: with a new MAC they could be.
+func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, id *age.X25519Identity) (int, error) {
+	rows, err := selectRows(ctx, tx, selectSealed)
 	if err != nil {
 		return 0, err
 	}
-	defer rows.Close()
-	all := map[int64][]byte{}
-	for rows.Next() {
-		var version int64
-		var sealed []byte
-		if err = rows.Scan(&version, &sealed); err != nil {
-			return 0, err
-		}
-		all[version] = bytes.Clone(sealed)
-	}
-	if err = errors.Join(rows.Err(), rows.Close()); err != nil {
+	all, _, err := v.usable(ctx, tx, rows, nil)
+	if err != nil {
 		return 0, err
 	}
-	for version, sealed := range all {
-		plain, failed := v.key.unseal(sealed)
+	for n := range all {
+		r := &all[n]
+		plain, failed := v.key.unseal(r.sealed)
 		if failed != nil {
 			return 0, unavailable("a secret cannot be unsealed, so nothing was changed", failed).WithHint("restore the key that it was sealed for, or delete the secret")
 		}
-		if sealed, err = seal(plain, to); err != nil {
+		if err = r.seal(plain, id); err != nil {
 			return 0, err
 		}
-		if _, err = tx.ExecContext(ctx, updateSealed, sealed, version); err != nil {
+		if _, err = tx.ExecContext(ctx, updateSealed, r.sealed, r.mac.String, r.version); err != nil {
 			return 0, err
 		}
 	}
-	_, err = tx.ExecContext(ctx, setRecipient, to.String())
+	_, err = tx.ExecContext(ctx, setRecipient, id.Recipient().String())
 	return len(all), err
 }

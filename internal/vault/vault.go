@@ -5,7 +5,8 @@
 //
 // There are three kinds. A sealed vault stores its secrets in the state directory, each
 // encrypted by age. The key is in a file beside them or in the desktop's keyring. All
-// processes that use the directory share it. A vault in memory belongs to one process and
+// processes that use the directory share it. Each row has a MAC by a key derived from it, so a writer of the
+// database cannot add or change a secret; see mac.go. A vault in memory belongs to one process and
 // ends with it. A vault in the environment has the variables with which its process was
 // started, and cannot be changed.
 //
@@ -15,6 +16,7 @@ package vault
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +58,7 @@ type Config struct {
 	Namespaces []sandboxmcp.Namespace        // those that the settings name; for Env, which has no secrets of others
 	Check      func(key, value string) error // may refuse a secret; nil: no further checks
 	Now        func() time.Time              // nil: the machine's clock
+	Logger     *slog.Logger                  // nil: nothing is logged
 }
 
 // Vault holds secrets. Its methods may be called concurrently.
@@ -70,6 +73,7 @@ type Vault struct {
 	memory map[sandboxmcp.Namespace]*Set    // used by a vault in memory or in the environment
 	last   int64                            // newest version in memory
 	cache  map[sandboxmcp.Namespace]*looked // used by a sealed vault
+	told   map[string]bool                  // rows that were logged
 }
 
 // Set holds the secrets of a namespace at one moment. It is immutable.
@@ -96,17 +100,9 @@ func (v *Vault) expired(i Item) bool {
 // Open makes a vault. It reads no key and unseals nothing. For kind Env it fails if a
 // variable is not a valid secret. A vault needs no Close.
 func Open(cfg Config) (*Vault, error) {
-	if cfg.Kind == "" {
-		cfg.Kind = Sealed
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Check == nil {
-		cfg.Check = func(string, string) error { return nil }
-	}
+	cfg.complete()
 	began := time.Now()
-	v := &Vault{cfg: cfg, elapsed: func() time.Duration { return time.Since(began) }, memory: map[sandboxmcp.Namespace]*Set{}, cache: map[sandboxmcp.Namespace]*looked{}}
+	v := &Vault{cfg: cfg, elapsed: func() time.Duration { return time.Since(began) }, memory: map[sandboxmcp.Namespace]*Set{}, cache: map[sandboxmcp.Namespace]*looked{}, told: map[string]bool{}}
 	switch cfg.Kind {
 	case Env:
 		for _, ns := range cfg.Namespaces {
@@ -115,9 +111,24 @@ func Open(cfg Config) (*Vault, error) {
 			}
 		}
 	case Sealed:
-		v.key = newKeys(cfg)
+		v.key = newKeys(cfg.Store.Dir(), cfg)
 	}
 	return v, nil
+}
+
+func (cfg *Config) complete() {
+	if cfg.Kind == "" {
+		cfg.Kind = Sealed
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Check == nil {
+		cfg.Check = func(string, string) error { return nil }
+	}
 }
 
 // Prepare makes the key of a sealed vault, if it has none and no secret was sealed for another one. Servers that share a
@@ -126,7 +137,7 @@ func (v *Vault) Prepare(ctx context.Context) error {
 	if v.cfg.Kind != Sealed || v.cfg.Volatile || v.cfg.Given {
 		return nil
 	}
-	have, err := v.sealedFor(ctx)
+	have, err := v.sealedFor(ctx, v.cfg.Store.DB())
 	if err == nil && have == "" {
 		_, err = v.key.current(true)
 	}
@@ -216,7 +227,8 @@ func unknown(key string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the namespace has no secret %s", sandboxmcp.Quote(key)).WithHint("see `sandboxmcp vault list`")
 }
 
-// List returns the secrets of a namespace without their values. The list is not nil.
+// List returns the secrets of a namespace without their values. The list is not nil. If the key of the vault cannot be used,
+// no secret can, and List returns all that are stored: a person may have to delete them.
 func (v *Vault) List(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.SecretInfo, error) {
 	items, _, err := v.look(ctx, v.cfg.Store.DB(), ns)
 	if err != nil {
@@ -260,7 +272,8 @@ func (v *Vault) Use(ctx context.Context, ns sandboxmcp.Namespace, choose func(ke
 	return e, open, err
 }
 
-// look returns the secrets of a namespace without values. open returns them with values.
+// look returns the secrets of a namespace without values. open returns them with values. If the key of a sealed vault cannot
+// be used, open fails.
 func (v *Vault) look(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace) (items []Item, open func() (*Set, error), err error) {
 	var set *Set
 	switch v.cfg.Kind {

@@ -1,0 +1,88 @@
+package gate_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+)
+
+// asBefore are statements that let the schema say again what the index of actions was made as.
+const asBefore = `PRAGMA writable_schema = ON;
+	UPDATE sqlite_schema SET sql = 'CREATE INDEX audit_action ON audit (namespace, action, seq) WHERE action <> ''execute''' WHERE name = 'audit_action';
+	UPDATE sqlite_schema SET sql = replace(sql, ' WHERE action <> ''approval''', '') WHERE name = 'covers';
+	PRAGMA schema_version = 1000`
+
+// TestAnIndexHidesNoRevocation: a revoked grant stays revoked, whatever indexes a writer of the database has made.
+func TestAnIndexHidesNoRevocation(t *testing.T) {
+	storetest.SQLite(t)
+	for name, change := range map[string]string{
+		"an entry is not in the index of actions": `DROP INDEX audit_action; CREATE INDEX audit_action ON audit (namespace, action, seq) WHERE action <> 'execute' AND action <> 'approval'; `,
+		"an index of all columns lacks the entry": `CREATE INDEX covers ON audit (position, action, request_id, metadata, hash, mac, namespace, seq, timestamp) WHERE action <> 'approval'; `,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := open(t)
+			b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+			b.tamper(`CREATE TABLE copies AS SELECT * FROM grants`)
+			if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil {
+				t.Fatal(err)
+			}
+			b.tamper(`DELETE FROM grants; INSERT INTO grants SELECT * FROM copies`)
+			b.tamper(change + asBefore)
+			o, log := b.other(secret)
+			if got := b.faults(); o.lets(one, "api.example.com") || !strings.Contains(got, "was put back") || !strings.Contains(log.String(), "was put back") {
+				t.Errorf("got faults %q and the log %q, want it closed and told", got, log)
+			}
+		})
+	}
+}
+
+// TestEndingsAreReadOn: a server that has read the record once learns of later revocations, of other servers as well, and
+// does not forget them if their entries are removed.
+func TestEndingsAreReadOn(t *testing.T) {
+	b := open(t)
+	o, _ := b.other(secret)
+	restore := func(domain string) {
+		t.Helper()
+		b.tamper(`DELETE FROM grants; INSERT INTO grants SELECT * FROM copies`)
+		b.ask("other." + domain) // the grants are read again
+	}
+	for _, domain := range []string{"one.example.com", "two.example.com", "three.example.com"} {
+		b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: domain}})
+		if !b.lets(one, sandboxmcp.Host(domain)) || !o.lets(one, sandboxmcp.Host(domain)) {
+			t.Fatalf("%s: got it closed, want it open", domain)
+		}
+		b.tamper(`DROP TABLE IF EXISTS copies; CREATE TABLE copies AS SELECT * FROM grants`)
+		if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, domain); err != nil {
+			t.Fatal(err)
+		}
+		restore(domain)
+		if b.lets(one, sandboxmcp.Host(domain)) || o.lets(one, sandboxmcp.Host(domain)) {
+			t.Errorf("%s was revoked and put back: got it open, want it closed in both servers", domain)
+		}
+	}
+	b.tamper(`DELETE FROM audit WHERE action = 'approval'`)
+	restore("last.example.com")
+	if o.lets(one, "one.example.com") || o.lets(one, "three.example.com") {
+		t.Error("the entries were removed: got a grant that this server knows as revoked, want it closed")
+	}
+}
+
+// TestAnAddedUseOpensNothing: an entry that a writer of the database adds does not make a used grant unused.
+func TestAnAddedUseOpensNothing(t *testing.T) {
+	b := open(t)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}, Scope: sandboxmcp.GrantOnce})
+	b.tamper(`CREATE TABLE copies AS SELECT * FROM grants`)
+	if !b.lets(one, "api.example.com") {
+		t.Fatal("got it closed, want it open to the first run")
+	}
+	b.tamper(`DELETE FROM grants; INSERT INTO grants SELECT * FROM copies`)
+	b.tamper(`INSERT INTO audit (position, id, namespace, seq, timestamp, action, phase, request_id, session_id, language, detail, actor, metadata, prev, hash, mac)
+		SELECT position + 1, id || '1', namespace, seq + 1, timestamp, action, phase, '', session_id, language, detail, actor, metadata, prev, hash, '' FROM audit ORDER BY position DESC LIMIT 1`)
+	o, _ := b.other(secret)
+	if o.lets(gate.Who{Namespace: "default", RequestID: "r2"}, "api.example.com") {
+		t.Error("got it open to a second run, want it closed")
+	}
+}
