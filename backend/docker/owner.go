@@ -111,11 +111,18 @@ func pidSpace() string {
 // its own. ended reports whether the pid namespace of another server has certainly ended.
 func sweepDirs(dir string, ended func(space string) bool) {
 	all, _ := os.ReadDir(dir)
+	gone := map[string]bool{pidSpace(): false} // by namespace, as each question reads all of /proc
 	for _, d := range all {
 		owner, _, _ := strings.Cut(d.Name(), "-")
 		pid, space, _ := strings.Cut(owner, ".")
+		if space == "" { // of an older release, or of a server that does not know its namespace; it may live
+			continue
+		}
+		if _, known := gone[space]; !known {
+			gone[space] = ended(space)
+		}
 		_, err := os.Stat("/proc/" + pid)
-		if own := space == pidSpace(); own && errors.Is(err, fs.ErrNotExist) || !own && ended(space) {
+		if space == pidSpace() && errors.Is(err, fs.ErrNotExist) || gone[space] {
 			_ = os.RemoveAll(filepath.Join(dir, d.Name()))
 		}
 	}
@@ -128,17 +135,22 @@ func spaceEnded(space string) bool {
 	if pidSpace() != first {
 		return false
 	}
-	all, err := filepath.Glob("/proc/[0-9]*/ns/pid")
-	for _, l := range all {
-		if l == "/proc/1/ns/pid" { // it has the first one, and may not be readable
+	all, err := os.ReadDir("/proc")
+	whole := false
+	for _, d := range all {
+		if d.Name() == "1" { // it has the first one, and may not be readable
+			whole = true // without it, processes of other users are hidden (hidepid)
 			continue
 		}
-		of, failed := os.Readlink(l)
-		if failed == nil && strings.Trim(of, "pid:[]") == space || errors.Is(failed, fs.ErrPermission) {
+		if _, err := strconv.Atoi(d.Name()); err != nil {
+			continue
+		}
+		of, err := os.Readlink("/proc/" + d.Name() + "/ns/pid")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || strings.Trim(of, "pid:[]") == space {
 			return false
 		}
 	}
-	return err == nil && len(all) > 0
+	return err == nil && whole
 }
 
 // inherits reports whether a container may have its owner from its image, and so was made by somebody else: a person

@@ -221,13 +221,13 @@ func TestLeftContainersGetAProcessor(t *testing.T) {
 func TestDirectoriesOfLivingServersStay(t *testing.T) {
 	const nobody = "4194305" // no process has this number
 	dir := t.TempDir()
-	here, there := dirPrefix()+"1", nobody+".1-1"
-	for _, name := range []string{here, there, nobody + "." + pidSpace() + "-1", "1.2-1"} {
+	here, there, old := dirPrefix()+"1", nobody+".1-1", nobody+"-1" // old: as releases before named it
+	for _, name := range []string{here, there, old, nobody + "." + pidSpace() + "-1", "1.2-1"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	sweepDirs(dir, func(space string) bool { return space == "2" })
+	sweepDirs(dir, func(space string) bool { return space != "1" })
 	if spaceEnded(pidSpace()) {
 		t.Error("the pid namespace of this process is taken for one that has ended")
 	}
@@ -236,7 +236,7 @@ func TestDirectoriesOfLivingServersStay(t *testing.T) {
 	for _, d := range left {
 		got = append(got, d.Name())
 	}
-	want := []string{here, there}
+	want := []string{here, there, old}
 	slices.Sort(want)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q %v, want %q", got, err, want)

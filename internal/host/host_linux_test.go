@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -170,6 +171,42 @@ func TestSandboxesAreWalledOff(t *testing.T) {
 	b.wantRefused("ls "+filepath.Dir(file), sandboxmcp.CodeHostPathDenied)
 	_, err = b.Files.Read(t.Context(), caller, sandboxmcp.HostRead{Path: file}, noMasks{})
 	wantCode(t, "read", err, sandboxmcp.CodeHostPathDenied)
+}
+
+// TestLaterSandboxesAreWalledOff: a command does not read the files of a sandbox that is opened while it is executed, also if
+// there was none before.
+func TestLaterSandboxesAreWalledOff(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	temp, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
+	dir := t.TempDir()
+	tool, begun, file := filepath.Join(dir, "tool"), filepath.Join(dir, "begun"), filepath.Join(temp, "sandboxmcp-l1-1", "private.txt")
+	if err := os.WriteFile(tool, []byte("#!/bin/sh\nread line < '"+begun+"'\nread line < '"+file+"' && echo READ\necho DONE\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(begun, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Allowed = []string{tool} })
+	made := make(chan error, 1)
+	go func() {
+		f, err := os.OpenFile(begun, os.O_WRONLY, 0) // waits for the command
+		if err == nil {
+			err = errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("of another caller\n"), 0o600), f.Close())
+		}
+		made <- err
+	}()
+	if out, err := b.exec(tool); err != nil || out.Stdout != "DONE\n" {
+		t.Errorf("got %+v, %v, want the file not read", out, err)
+	}
+	if err := <-made; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestCommandsYieldMemory: a command that takes memory without end, such as tail of /dev/zero, is

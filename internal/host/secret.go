@@ -164,6 +164,9 @@ func closedPlaces(own []string) []string {
 		}
 	}
 	temp := os.TempDir()
+	if real, err := filepath.EvalSymlinks(temp); err == nil { // so that what is made there later is closed; see besides
+		all = append(all, filepath.Join(real, sandboxPrefix))
+	}
 	entries, _ := os.ReadDir(temp) // without entries there is no such sandbox
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), sandboxPrefix) {
