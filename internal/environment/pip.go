@@ -92,14 +92,17 @@ func runnerOf(m [][]byte, own bool) string {
 // guarded is a program that runs pip and refuses to start other programs. pip starts them to build a package, or to
 // fetch it from a repository. --only-binary does not keep it from that if the metadata of another package names the
 // URL of a source. Its first argument is empty, or what runnerOf returns. The user's settings may name the program
-// keyring for passwords.
+// keyring for passwords. Where Python uses musl, as in Alpine Linux, pip asks the loader ld-musl-* for its version.
 const guarded = `import os, runpy, sys
 
 STARTS = "subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.startfile"
 
 
 def start_nothing(event, args):
-    if event in STARTS and os.path.basename(str(args[0] if args else "")) != "keyring":
+    if event not in STARTS:
+        return
+    name = os.path.basename(str(args[0] if args else ""))
+    if name != "keyring" and not (event == "subprocess.Popen" and name.startswith("ld-musl-") and len(args[1]) == 1):
         raise PermissionError("a package that has to be built is not installed")
 
 
