@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -127,6 +128,7 @@ func (s seals) read(ctx context.Context, db store.Querier, query string, args ..
 		return nil, err
 	}
 	removed := map[string]map[string]bool{} // ids by namespace
+	put := false
 	for n := range all {
 		r := &all[n]
 		if !r.mac.Valid {
@@ -143,10 +145,20 @@ func (s seals) read(ctx context.Context, db store.Querier, query string, args ..
 			}
 		}
 		if removed[r.namespace][r.id] {
-			r.state = back
+			r.state, put = back, true
 		}
 	}
-	return all, nil
+	if !put {
+		return all, nil
+	}
+	// The entry of a removal may be younger than the rows that were read. Such a row has gone by now.
+	now, err := scan(ctx, db, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(r row) bool {
+		return r.state == back && !slices.ContainsFunc(now, func(o row) bool { return o.namespace == r.namespace && o.id == r.id })
+	}), nil
 }
 
 func scan(ctx context.Context, db store.Querier, query string, args ...any) (all []row, err error) {
