@@ -78,7 +78,8 @@ func (g *Gate[S]) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d
 		by = sandboxmcp.ApprovalDenied
 	} else {
 		if of != (asked{a.info.SHA256, string(a.info.SessionID)}) {
-			return a, nil, g.notShown(d.ID)
+			return a, nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the audit record does not say that %s was asked for with approval %s, so nothing is opened", sandboxmcp.Quote(a.subject.String()), sandboxmcp.Quote(d.ID)).
+				WithHint("somebody has changed the database: run `sandboxmcp audit verify`, and deny this approval")
 		}
 		made, err := g.grantFor(c, d, a, now)
 		if err != nil {
