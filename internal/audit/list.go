@@ -155,6 +155,38 @@ func (r reader) since(ctx context.Context, action string, after Place) (Place, e
 	return after, nil
 }
 
+// Genuine calls each with the session and the metadata of the same entries as [Each], but only of those that a server has written and nobody
+// has changed since: their hash and, if the record is signed, their MAC are right.
+func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(session, metadata string)) error {
+	var m *macs
+	if l.sealer != nil {
+		var err error
+		if m, err = newMACs(l.sealer.signer); err != nil {
+			return err
+		}
+	}
+	rows, err := db.QueryContext(ctx, selectOfAction, ns, q.Action, formatTime(q.Since))
+	if err != nil {
+		return fmt.Errorf("read audit entries: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r row
+		var position int64
+		var mac string
+		if err := r.scan(placeFirst{rows, &position, &mac}); err != nil {
+			return fmt.Errorf("read audit entries: %w", err)
+		}
+		if r.hash() == r.Hash && (m == nil || m.fits(position, r.Hash, mac)) && r.Metadata != nil {
+			each(r.SessionID, *r.Metadata)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read audit entries: %w", err)
+	}
+	return nil
+}
+
 // entry returns the row as the API shows it.
 func (r *row) entry() (sandboxmcp.AuditEntry, error) {
 	e := sandboxmcp.AuditEntry{

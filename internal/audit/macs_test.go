@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
@@ -361,4 +362,56 @@ func TestMACsAfterADrop(t *testing.T) {
 	alter(t, dir, `UPDATE audit SET mac = NULL`)
 	rep := check(t, dir)
 	refuses(t, dir, rep.Head.Size, "it has no MAC")
+}
+
+// TestOnlyGenuineEntries: an entry that was changed, also one whose hashes are right again, is not genuine. Entries of other
+// actions, namespaces and times are left out.
+func TestOnlyGenuineEntries(t *testing.T) {
+	dir := t.TempDir()
+	r := openSealed(t, dir)
+	for _, id := range []string{"first", "second", "third"} {
+		if err := r.s.Update(t.Context(), r.l.Op(&sandboxmcp.AuditEntry{Action: "asked", Phase: sandboxmcp.PhaseIntent, Namespace: "a", Metadata: map[string]any{"id": id}})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.append(t, "a", 1)
+	r.append(t, "b", 1)
+	r.close(t)
+	genuine := func(q sandboxmcp.AuditQuery, signer audit.Signer) (all string) {
+		r := openSealed(t, dir, func(c *audit.Config) { c.Signer = signer })
+		defer r.close(t)
+		if err := r.l.Genuine(t.Context(), r.s.DB(), "a", q, func(_, metadata string) { all += metadata }); err != nil {
+			t.Error(err)
+		}
+		return all
+	}
+	asked := sandboxmcp.AuditQuery{Action: "asked"}
+	for _, c := range []struct {
+		change string
+		hashes bool // they are computed anew
+		want   string
+	}{
+		{"", false, `{"id":"first"}{"id":"second"}{"id":"third"}`},
+		{`UPDATE audit SET metadata = '{"id":"other"}' WHERE metadata LIKE '%third%'`, false, `{"id":"first"}{"id":"second"}`},
+		{``, true, `{"id":"first"}{"id":"second"}`},
+		{`UPDATE audit SET mac = NULL WHERE metadata LIKE '%second%'`, false, `{"id":"first"}`},
+	} {
+		if c.change != "" {
+			alter(t, dir, c.change)
+		}
+		if c.hashes {
+			storetest.Tamper(t, dir, "SELECT 1")
+			rechain(t, dir)
+		}
+		if got := genuine(asked, ours); got != c.want {
+			t.Errorf("after %q: got %s, want %s", c.change, got, c.want)
+		}
+	}
+	if got := genuine(asked, keeper{"theirs"}); got != "" {
+		t.Errorf("with another key: got %s, want none", got)
+	}
+	asked.Since = time.Now().Add(time.Hour)
+	if got := genuine(asked, ours); got != "" {
+		t.Errorf("of the next hour: got %s, want none", got)
+	}
 }

@@ -60,6 +60,10 @@ const (
 		CASE WHEN action = ?2 AND octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
 		FROM audit` + store.NotIndexed + ` WHERE position > ?1 AND (action = ?2 OR position % 65536 = 0 OR position = (SELECT max(position) FROM audit` + store.NotIndexed + `)) ORDER BY position`
 
+	// namespace, action, earliest time. The action may not be that of runs. Rows that are larger than those of servers are left out.
+	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit
+		WHERE namespace = ? AND action = ? AND ` + isIndexed + ` AND timestamp >= ? AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY seq`
+
 	// last position
 	selectFirstEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
 

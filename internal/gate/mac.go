@@ -14,7 +14,6 @@ import (
 	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -89,7 +88,7 @@ func (g *Gate[S]) askedFor(ctx context.Context, id string) (of asked, err error)
 		return of, nil //nolint:nilerr // the transaction of the decision finds the same, and says so
 	}
 	several := false
-	err = audit.Each(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(_, session, metadata string) {
+	err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(session, metadata string) {
 		var m struct {
 			ID     string `json:"approval_id"`
 			SHA256 string `json:"sha256"`

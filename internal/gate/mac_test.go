@@ -303,7 +303,13 @@ func TestAChangedQuestionIsNotAnswered(t *testing.T) {
 	if _, n, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: inSession.ID, Scope: sandboxmcp.GrantSession}); n != nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
 		t.Errorf("another session: got the grant %+v and %v, want none and access_denied", n, err)
 	}
-	asked := b.ask("www.example.com")
+	asked := b.ask("both.example.com") // its entry in the record is changed, too
+	text, digest := subject("default", "evil.example")
+	b.tamper(`UPDATE approvals SET subject = '` + text + `', digest = '` + digest + `' WHERE id = '` + asked.ID + `'; UPDATE audit SET metadata = replace(metadata, '` + asked.SHA256 + `', '` + digest + `')`)
+	if _, n, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: asked.ID}); n != nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
+		t.Errorf("with its entry: got the grant %+v and %v, want none and access_denied", n, err)
+	}
+	asked = b.ask("www.example.com")
 	b.tamper(`UPDATE approvals SET id = 'apr_madeup', asked_at = '2020-01-01T00:00:00.000000000Z' WHERE id = '` + asked.ID + `'`)
 	if _, n, err := b.Decide(t.Context(), everyone, sandboxmcp.AccessDecision{ID: "apr_madeup"}); n != nil || err == nil {
 		t.Errorf("a question that no server has asked: got the grant %+v and %v, want none and an error", n, err)
