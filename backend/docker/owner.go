@@ -142,11 +142,11 @@ func spaceEnded(space string) bool {
 			whole = true // without it, processes of other users are hidden (hidepid)
 			continue
 		}
-		if _, err := strconv.Atoi(d.Name()); err != nil {
+		if _, other := strconv.Atoi(d.Name()); other != nil {
 			continue
 		}
-		of, err := os.Readlink("/proc/" + d.Name() + "/ns/pid")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) || strings.Trim(of, "pid:[]") == space {
+		of, failed := os.Readlink("/proc/" + d.Name() + "/ns/pid")
+		if failed != nil && !errors.Is(failed, fs.ErrNotExist) || strings.Trim(of, "pid:[]") == space {
 			return false
 		}
 	}
