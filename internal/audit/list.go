@@ -155,8 +155,36 @@ func (r reader) since(ctx context.Context, action string, after Place) (Place, e
 	return after, nil
 }
 
-// Genuine calls each with the session and the metadata of the same entries as [Each], but only of those that a server has written and nobody
-// has changed since: their hash and, if the record is signed, their MAC are right.
+// Newest calls each with the number, the time and the metadata of every entry of a namespace and an action, newest first, until
+// it returns false. The action may not be that of runs. An entry whose time cannot be read is taken for a new one.
+func Newest(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, action string, each func(seq int64, at time.Time, metadata string) bool) error {
+	rows, err := db.QueryContext(ctx, selectNewestMetadata, ns, action)
+	if err != nil {
+		return fmt.Errorf("read audit entries: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var seq int64
+		var timestamp, metadata string
+		if err := rows.Scan(&seq, &timestamp, &metadata); err != nil {
+			return fmt.Errorf("read audit entries: %w", err)
+		}
+		at, err := time.Parse(timeFormat, timestamp)
+		if err != nil {
+			at = time.Unix(1<<40, 0)
+		}
+		if !each(seq, at, metadata) {
+			break
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read audit entries: %w", err)
+	}
+	return nil
+}
+
+// Genuine calls each with the session and the metadata of the same entries as [Each], but only of those that a server has
+// written and nobody has changed since: their hash and, if the record is signed, their MAC are right.
 func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(session, metadata string)) error {
 	var m *macs
 	if l.sealer != nil {

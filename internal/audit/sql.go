@@ -64,6 +64,10 @@ const (
 	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit
 		WHERE namespace = ? AND action = ? AND ` + isIndexed + ` AND timestamp >= ? AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY seq`
 
+	// namespace, action, which is not that of runs
+	selectNewestMetadata = `SELECT seq, timestamp, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
+		FROM audit WHERE namespace = ? AND action = ? AND ` + isIndexed + ` ORDER BY seq DESC`
+
 	// last position
 	selectFirstEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
 

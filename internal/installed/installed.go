@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -45,6 +46,7 @@ type Table struct {
 	now   func() time.Time
 	seals seals
 	told  told
+	last  atomic.Pointer[map[string]checked] // of the last reading of the whole table
 	watch *store.Watch
 	kept  *store.Cached[map[sandboxmcp.Namespace][]Set]
 }
@@ -85,10 +87,12 @@ func (t *Table) Owners(ctx context.Context) (map[string][]string, error) {
 }
 
 func (t *Table) read(ctx context.Context) (map[sandboxmcp.Namespace][]Set, error) {
-	rows, err := t.seals.read(ctx, t.store.DB(), selectAll)
+	l := t.look()
+	rows, err := t.seals.read(ctx, t.store.DB(), l, selectAll)
 	if err != nil {
 		return nil, fmt.Errorf("read installed packages: %w", err)
 	}
+	t.last.Store(&l.now) // not in a transaction, which may be undone
 	all := map[sandboxmcp.Namespace][]Set{}
 	for n := range rows {
 		if rows[n].state != whole {
@@ -189,9 +193,17 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, match func(
 	return gone, err
 }
 
+func (t *Table) look() *look {
+	l := &look{now: map[string]checked{}}
+	if was := t.last.Load(); was != nil {
+		l.was = *was
+	}
+	return l
+}
+
 // of returns the rows of a namespace within a transaction.
 func (t *Table) of(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace) ([]row, error) {
-	all, err := t.seals.read(ctx, tx, selectOf, ns)
+	all, err := t.seals.read(ctx, tx, t.look(), selectOf, ns)
 	if err != nil {
 		return nil, fmt.Errorf("read installed packages: %w", err)
 	}

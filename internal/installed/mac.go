@@ -12,9 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
@@ -121,31 +123,35 @@ func (s seals) fits(r *row) bool {
 	return err == nil && hmac.Equal([]byte(want), []byte(r.mac.String))
 }
 
-// read returns the rows that a statement selects, each with its state.
-func (s seals) read(ctx context.Context, db store.Querier, query string, args ...any) ([]row, error) {
+// read returns the rows that a statement selects, each with its state. If l is not nil, read skips entries of the record that
+// cannot name a row.
+func (s seals) read(ctx context.Context, db store.Querier, l *look, query string, args ...any) ([]row, error) {
 	all, err := scan(ctx, db, query, args...)
 	if err != nil {
 		return nil, err
 	}
-	removed := map[string]map[string]bool{} // ids by namespace
-	put := false
+	fit := map[string][]*row{} // by namespace
 	for n := range all {
 		r := &all[n]
-		if !r.mac.Valid {
+		switch {
+		case !r.mac.Valid:
 			r.state = lapsed
-			continue
-		}
-		if !s.fits(r) {
+		case !s.fits(r):
 			r.state = forged
-			continue
+		default:
+			fit[r.namespace] = append(fit[r.namespace], r)
 		}
-		if removed[r.namespace] == nil {
-			if removed[r.namespace], err = removedIn(ctx, db, r.namespace); err != nil {
-				return nil, err
+	}
+	put := false
+	for ns, rows := range fit {
+		removed, failed := l.removedIn(ctx, db, ns, rows)
+		if failed != nil {
+			return nil, failed
+		}
+		for _, r := range rows {
+			if removed[r.id] {
+				r.state, put = back, true
 			}
-		}
-		if removed[r.namespace][r.id] {
-			r.state, put = back, true
 		}
 	}
 	if !put {
@@ -177,19 +183,57 @@ func scan(ctx context.Context, db store.Querier, query string, args ...any) (all
 	return all, rows.Err()
 }
 
-// removedIn returns the ids of the rows of a namespace that were removed, as the audit record names them.
-func removedIn(ctx context.Context, db store.Querier, ns string) (map[string]bool, error) {
-	ids := map[string]bool{}
-	err := audit.Each(ctx, db, sandboxmcp.Namespace(ns), sandboxmcp.AuditQuery{Action: ActionRemoved}, func(_, _, metadata string) {
+// look is a reading of the table: the result of the one before, and its own. Each removal adds an entry to the record, and a
+// caller may install and remove packages all day, so a reading does not read all of these entries again.
+type look struct{ was, now map[string]checked } // by namespace
+
+// checked has the ids of rows that were in force, and the number of the last entry that was read then.
+type checked struct {
+	ids map[string]bool
+	seq int64
+}
+
+// clockSlack is how much the clocks of servers may differ.
+const clockSlack = time.Minute
+
+// removedIn returns the ids of the rows of a namespace that were removed, as the audit record names them. Entries that are
+// older than a row do not name it. If the reading before has found it in force, neither do the entries that were read then.
+func (l *look) removedIn(ctx context.Context, db store.Querier, ns string, rows []*row) (map[string]bool, error) {
+	after, before := int64(-1), time.Time{} // entries are read that have a higher number, or are not older
+	var was checked
+	if l != nil {
+		was, after, before = l.was[ns], math.MaxInt64, time.Unix(1<<40, 0)
+		for _, r := range rows {
+			if was.ids[r.id] {
+				after = was.seq
+			} else if added, err := store.ParseTime(r.added); err != nil || added.Add(-clockSlack).Before(before) {
+				before = added.Add(-clockSlack)
+			}
+		}
+	}
+	removed, last := map[string]bool{}, was.seq
+	err := audit.Newest(ctx, db, sandboxmcp.Namespace(ns), ActionRemoved, func(seq int64, at time.Time, metadata string) bool {
+		last = max(last, seq)
+		if seq <= after && at.Before(before) {
+			return false
+		}
 		var m map[string]json.RawMessage
 		var all []string
 		if json.Unmarshal([]byte(metadata), &m) == nil && json.Unmarshal(m[KeyRemoved], &all) == nil {
 			for _, id := range all {
-				ids[id] = true
+				removed[id] = true
 			}
 		}
+		return true
 	})
-	return ids, err
+	if l != nil && err == nil {
+		ids := map[string]bool{}
+		for _, r := range rows {
+			ids[r.id] = !removed[r.id]
+		}
+		l.now[ns] = checked{ids, last}
+	}
+	return removed, err
 }
 
 // Faults returns a sentence for each row that was forged, changed, or put back after it was removed. derive is as in
@@ -202,7 +246,7 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	if unread > 0 {
 		faults = append(faults, fmt.Sprintf("%d rows of table packages are larger than a server makes them and were not read", unread))
 	}
-	all, err := newSeals(derive).read(ctx, db, selectAll)
+	all, err := newSeals(derive).read(ctx, db, nil, selectAll)
 	for n := range all {
 		if reason := all[n].fault(); reason != "" {
 			faults = append(faults, reason)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
@@ -52,8 +53,59 @@ func TestARemovalWhileRowsAreRead(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	rows, err := c.seals.read(t.Context(), &between{s.DB(), remove}, selectAll)
+	rows, err := c.seals.read(t.Context(), &between{s.DB(), remove}, c.look(), selectAll)
 	if len(rows) != 0 || err != nil {
 		t.Errorf("got %+v and %v, want no row", rows, err)
 	}
+}
+
+// TestOldRemovalsAreNotReadAgain: entries that are older than the rows are not read, and those that a reading has read are not
+// read by the next one. An entry that would be a fault tells whether it was read.
+func TestOldRemovalsAreNotReadAgain(t *testing.T) {
+	s, err := store.Open(t.Context(), storetest.On(store.Config{Dir: t.TempDir()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	l, err := audit.Open(t.Context(), s, audit.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close(context.WithoutCancel(t.Context())) })
+	open := func() *Table {
+		return New(Config{Store: s, Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }})
+	}
+	c := open()
+	if err := c.Add(t.Context(), "one", Set{Language: sandboxmcp.Python, Digest: "x"}, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.read(t.Context())
+	if err != nil || len(all["one"]) != 1 {
+		t.Fatalf("got %+v and %v, want one set", all, err)
+	}
+	say := func(id string, ago time.Duration) {
+		e := &sandboxmcp.AuditEntry{Action: ActionRemoved, Phase: sandboxmcp.PhaseOutcome, Namespace: "one", Timestamp: time.Now().Add(-ago), Metadata: map[string]any{KeyRemoved: []string{id}}}
+		if err := s.Update(t.Context(), l.Op(e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := all["one"][0].ID
+	want := func(c *Table, n int, why string) {
+		t.Helper()
+		if all, err := c.read(t.Context()); err != nil || len(all["one"]) != n {
+			t.Errorf("%s: got %+v and %v, want %d sets", why, all, err, n)
+		}
+	}
+	say(id, 2*clockSlack)
+	want(open(), 1, "an entry that is older than the row")
+	want(c, 0, "a new entry, whatever its time is, for a server that knows the row")
+	c = open()
+	want(c, 1, "another server")
+	want(c, 1, "the entry has been read")
+	say("another", 0)
+	want(c, 1, "an entry of another row")
+	say(id, clockSlack/2)
+	want(open(), 0, "an entry within the slack")
+	want(c, 0, "a new entry")
+	want(c, 0, "again")
 }
