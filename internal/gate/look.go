@@ -114,7 +114,13 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 			}
 		}
 		if !agrees(&r) {
-			g.told.fault(reasonBack, &r)
+			now, err := selectRows(ctx, db, selectOne, r.id) // the entry may be younger than the row; then that has changed by now
+			if err != nil {
+				return nil, err
+			}
+			if len(now) > 0 && !agrees(&now[0]) {
+				g.told.fault(reasonBack, &r)
+			}
 			continue
 		}
 		all = append(all, n)

@@ -46,6 +46,8 @@ const (
 	// id, now, made until
 	selectGrant = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ?)`
 
+	selectOne = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = ''`
+
 	// now, namespace, namespace; '' selects all namespaces
 	selectGrants = `SELECT ` + grantColumns + ` FROM grants
 		WHERE revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND (? = '' OR namespace = ?) ORDER BY granted_at, id`
