@@ -433,8 +433,6 @@ func (j *Jail) Close() error {
 	if first {
 		j.mu.Lock()
 		j.gone = true
-		j.gallery.close()
-		j.shared.close()
 		closeAll(j.pidfd)
 		for more := true; more; { // a Turn may hold a spawner; giveBack closes that one
 			select {
@@ -445,6 +443,9 @@ func (j *Jail) Close() error {
 			}
 		}
 		j.mu.Unlock()
+		// Without j.mu: an Attach may hold the lock of the gallery, and gives its spawner back.
+		j.gallery.close()
+		j.shared.close()
 	}
 	return nil
 }
