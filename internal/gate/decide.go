@@ -245,7 +245,7 @@ func (g *Gate[S]) record(ctx context.Context, tx *sql.Tx, entry *sandboxmcp.Audi
 		id: i.ID, namespace: string(i.Namespace), subject: text, digest: digest, scope: string(i.Scope), session: string(i.SessionID), request: string(i.RequestID),
 		approval: i.ApprovalID, actor: i.GrantedBy, granted: format(i.GrantedAt), expires: format(n.expires),
 	}
-	mac, err := g.seals.of(&r)
+	mac, err := g.macs.Of(r.columns()...)
 	if err == nil {
 		_, err = tx.ExecContext(ctx, insertGrant, append(r.values(), mac)...)
 	}

@@ -87,7 +87,7 @@ type Gate[S Subject[S]] struct {
 	bell    notices
 	opened  atomic.Pointer[[]S] // subjects that the settings open
 	asking  atomic.Bool         // see Config.Approvals
-	seals   seals
+	macs    store.RowMACs
 	endings *Endings
 	told    told
 }
@@ -105,7 +105,7 @@ func New[S Subject[S]](c Config[S]) *Gate[S] {
 	}
 	g := &Gate[S]{cfg: c, watch: c.Store.Watch(topic), bell: notices{to: c.Notices, log: c.Logger, how: c.Invocation, noun: c.Kind.Noun, command: c.Kind.Command}}
 	g.kind = &g.cfg.Kind
-	g.seals, g.told.log = newSeals(c.Key), c.Logger
+	g.macs, g.told.log = store.NewRowMACs(c.Key, grantPurpose), c.Logger
 	if g.endings = c.Endings; g.endings == nil {
 		g.endings = &Endings{}
 	}

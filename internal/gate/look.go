@@ -150,7 +150,7 @@ func (g *Gate[S]) read(r stored) (n grant[S], state reading) {
 	case state != whole:
 	case !r.mac.Valid:
 		state = lapsing
-	case r.expires != "" && n.expires.IsZero(), !g.seals.fits(&r):
+	case r.expires != "" && n.expires.IsZero(), !g.macs.Fit(r.mac.String, r.columns()...):
 		state = changed
 	}
 	return n, state
@@ -227,7 +227,7 @@ func (g *Gate[S]) Allows(ctx context.Context, who Who, match func(S) bool) (rule
 func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 	used := n.row
 	used.request = string(who.RequestID)
-	mac, err := g.seals.of(&used)
+	mac, err := g.macs.Of(used.columns()...)
 	if err != nil {
 		return false, err
 	}

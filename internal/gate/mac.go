@@ -2,13 +2,8 @@ package gate
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -24,39 +19,6 @@ import (
 // grantPurpose is the purpose for which the secret of the MACs is derived from the signing key.
 const grantPurpose = "sandboxmcp grants 1"
 
-// seals makes and checks the MACs of grants.
-type seals struct {
-	key func() ([]byte, error)
-}
-
-func newSeals(derive func(purpose string) ([]byte, error)) seals {
-	if derive == nil {
-		return seals{func() ([]byte, error) { return nil, errors.New("grants need the signing key") }}
-	}
-	return seals{sync.OnceValues(func() ([]byte, error) { return derive(grantPurpose) })}
-}
-
-// of returns the MAC of a row.
-func (s seals) of(r *stored) (string, error) {
-	key, err := s.key()
-	if err != nil {
-		return "", err
-	}
-	h := hmac.New(sha256.New, key)
-	for _, column := range r.values() {
-		text, _ := column.(string)
-		h.Write(binary.AppendUvarint(nil, uint64(len(text))))
-		h.Write([]byte(text))
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// fits reports whether the MAC of a row is right. Without the key it returns false.
-func (s seals) fits(r *stored) bool {
-	want, err := s.of(r)
-	return err == nil && hmac.Equal([]byte(want), []byte(r.mac.String))
-}
-
 // stored is a row of table grants. Only rows that are not marked as revoked are read.
 type stored struct {
 	id, namespace, subject, digest, scope, session, request, approval, actor, granted, expires string
@@ -68,10 +30,19 @@ func (r *stored) scan(row interface{ Scan(dest ...any) error }) error {
 	return row.Scan(&r.id, &r.namespace, &r.subject, &r.digest, &r.scope, &r.session, &r.request, &r.approval, &r.actor, &r.granted, &r.expires, &r.mac)
 }
 
-// values returns the columns before the MAC, in the order of insertGrant. The MAC covers all of them. The last one is
+// columns returns the columns before the MAC, in the order of insertGrant. The MAC covers all of them. The last one is
 // revoked_at, which is empty in each row with a MAC.
+func (r *stored) columns() []string {
+	return []string{r.id, r.namespace, r.subject, r.digest, r.scope, r.session, r.request, r.approval, r.actor, r.granted, r.expires, ""}
+}
+
+// values returns the columns as arguments of a statement.
 func (r *stored) values() []any {
-	return []any{r.id, r.namespace, r.subject, r.digest, r.scope, r.session, r.request, r.approval, r.actor, r.granted, r.expires, ""}
+	all := make([]any, 0, 12)
+	for _, c := range r.columns() {
+		all = append(all, c)
+	}
+	return all
 }
 
 // asked is what the audit record says of a question. The zero value says that there is none, or that there are several.
@@ -141,13 +112,13 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	if err != nil {
 		return nil, err
 	}
-	s, seen := newSeals(derive), &Endings{}
+	s, seen := store.NewRowMACs(derive, grantPurpose), &Endings{}
 	for n := range all {
 		r := &all[n]
 		if !r.mac.Valid {
 			continue // a release without MACs made it; it is not in force, and not forged
 		}
-		if !s.fits(r) {
+		if !s.Fit(r.mac.String, r.columns()...) {
 			faults = append(faults, reasonOf(reasonForged, r))
 			continue
 		}

@@ -44,7 +44,7 @@ type Config struct {
 type Table struct {
 	store *store.Store
 	now   func() time.Time
-	seals seals
+	macs  store.RowMACs
 	told  told
 	last  atomic.Pointer[map[string]checked] // of the last reading of the whole table
 	watch *store.Watch
@@ -62,7 +62,7 @@ func New(c Config) *Table {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	t := &Table{store: c.Store, now: c.Now, seals: newSeals(c.Key), told: told{log: c.Logger}, watch: c.Store.Watch(topic)}
+	t := &Table{store: c.Store, now: c.Now, macs: store.NewRowMACs(c.Key, macPurpose), told: told{log: c.Logger}, watch: c.Store.Watch(topic)}
 	t.kept = store.NewCached(t.watch, t.read)
 	return t
 }
@@ -88,7 +88,7 @@ func (t *Table) Owners(ctx context.Context) (map[string][]string, error) {
 
 func (t *Table) read(ctx context.Context) (map[sandboxmcp.Namespace][]Set, error) {
 	l := t.look()
-	rows, err := t.seals.read(ctx, t.store.DB(), l, selectAll)
+	rows, err := l.read(ctx, t.store.DB(), t.macs, selectAll)
 	if err != nil {
 		return nil, fmt.Errorf("read installed packages: %w", err)
 	}
@@ -137,7 +137,7 @@ func (t *Table) Add(ctx context.Context, ns sandboxmcp.Namespace, s Set, record 
 			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "namespace %s has %d sets of %s packages; more would slow every import down", ns, others, s.Language).
 				WithHint("remove some with `sandboxmcp packages remove`, or install into a session")
 		}
-		mac, err := t.seals.of(&r)
+		mac, err := t.macs.Of(r.columns()...)
 		if err != nil {
 			return fmt.Errorf("keep installed packages: %w", err)
 		}
@@ -203,7 +203,7 @@ func (t *Table) look() *look {
 
 // of returns the rows of a namespace within a transaction.
 func (t *Table) of(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace) ([]row, error) {
-	all, err := t.seals.read(ctx, tx, t.look(), selectOf, ns)
+	all, err := t.look().read(ctx, tx, t.macs, selectOf, ns)
 	if err != nil {
 		return nil, fmt.Errorf("read installed packages: %w", err)
 	}

@@ -2,14 +2,9 @@ package installed
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -91,41 +86,14 @@ func (r *row) set() (s Set, err error) {
 	return s, err
 }
 
-// seals makes and checks the MACs of rows.
-type seals struct {
-	key func() ([]byte, error)
-}
-
-func newSeals(derive func(purpose string) ([]byte, error)) seals {
-	if derive == nil {
-		return seals{func() ([]byte, error) { return nil, errors.New("installed packages need the signing key") }}
-	}
-	return seals{sync.OnceValues(func() ([]byte, error) { return derive(macPurpose) })}
-}
-
-// of returns the MAC of a row. It covers all other columns, each after its length.
-func (s seals) of(r *row) (string, error) {
-	key, err := s.key()
-	if err != nil {
-		return "", err
-	}
-	h := hmac.New(sha256.New, key)
-	for _, text := range []string{r.namespace, r.language, r.digest, r.added, r.requested, r.id} {
-		h.Write(binary.AppendUvarint(nil, uint64(len(text))))
-		h.Write([]byte(text))
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// fits reports whether the MAC of a row is right. Without the key it returns false.
-func (s seals) fits(r *row) bool {
-	want, err := s.of(r)
-	return err == nil && hmac.Equal([]byte(want), []byte(r.mac.String))
+// columns returns the columns before the MAC, which covers all of them.
+func (r *row) columns() []string {
+	return []string{r.namespace, r.language, r.digest, r.added, r.requested, r.id}
 }
 
 // read returns the rows that a statement selects, each with its state. If l is not nil, read skips entries of the record that
 // cannot name a row.
-func (s seals) read(ctx context.Context, db store.Querier, l *look, query string, args ...any) ([]row, error) {
+func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, query string, args ...any) ([]row, error) {
 	all, err := scan(ctx, db, query, args...)
 	if err != nil {
 		return nil, err
@@ -136,7 +104,7 @@ func (s seals) read(ctx context.Context, db store.Querier, l *look, query string
 		switch {
 		case !r.mac.Valid:
 			r.state = lapsed
-		case !s.fits(r):
+		case !macs.Fit(r.mac.String, r.columns()...):
 			r.state = forged
 		default:
 			fit[r.namespace] = append(fit[r.namespace], r)
@@ -246,7 +214,7 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	if unread > 0 {
 		faults = append(faults, fmt.Sprintf("%d rows of table packages are larger than a server makes them and were not read", unread))
 	}
-	all, err := newSeals(derive).read(ctx, db, nil, selectAll)
+	all, err := (*look)(nil).read(ctx, db, store.NewRowMACs(derive, macPurpose), selectAll)
 	for n := range all {
 		if reason := all[n].fault(); reason != "" {
 			faults = append(faults, reason)

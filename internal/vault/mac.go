@@ -3,11 +3,8 @@ package vault
 import (
 	"context"
 	"crypto/hkdf"
-	"crypto/hmac"
 	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,21 +36,14 @@ func (r *stored) scan(row interface{ Scan(dest ...any) error }) error {
 	return row.Scan(&r.version, &r.namespace, &r.key, &r.sealed, &r.created, &r.expiry, &r.mac)
 }
 
-// macs makes and checks the MACs of rows, with the key derived from an identity.
-type macs []byte
-
-func newMACs(id *age.X25519Identity) (macs, error) {
-	return hkdf.Key(sha256.New, []byte(id.String()), nil, macPurpose, sha256.Size)
+// columns returns the columns that the MAC covers: all but the version, which the database gives.
+func (r *stored) columns() []string {
+	return []string{r.namespace, r.key, r.created, r.expiry, string(r.sealed)}
 }
 
-// of returns the MAC of a row. It covers all columns but the version, which the database gives.
-func (m macs) of(r *stored) string {
-	h := hmac.New(sha256.New, m)
-	for _, column := range []string{r.namespace, r.key, r.created, r.expiry, string(r.sealed)} {
-		h.Write(binary.AppendUvarint(nil, uint64(len(column))))
-		h.Write([]byte(column))
-	}
-	return hex.EncodeToString(h.Sum(nil))
+// rowKey derives the key of the MACs from an identity.
+func rowKey(id *age.X25519Identity) (store.RowKey, error) {
+	return hkdf.Key(sha256.New, []byte(id.String()), nil, macPurpose, sha256.Size)
 }
 
 // fitting returns for each row whether its MAC is right for one of the keys. If one is not, it reads the keys again: another
@@ -72,12 +62,12 @@ func (k *keys) fitting(rows []stored) ([]bool, error) {
 			}
 		}
 		for _, id := range k.all {
-			m, err := newMACs(id)
+			key, err := rowKey(id)
 			if err != nil {
 				return nil, err
 			}
 			for n := range rows {
-				fits[n] = fits[n] || rows[n].mac.Valid && hmac.Equal([]byte(m.of(&rows[n])), []byte(rows[n].mac.String))
+				fits[n] = fits[n] || rows[n].mac.Valid && key.Fits(rows[n].mac.String, rows[n].columns()...)
 			}
 		}
 		if fresh || !wrong(rows, fits) {

@@ -58,12 +58,12 @@ func TestStoredSecretsKeepTheirForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := newMACs(id)
+	key, err := rowKey(id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const want = "7d7c2b33d14603cd18e8b64a4b21a7abd7b75d8ac728547e8f4011d6aee5e55c"
-	if got := m.of(&stored{version: 7, namespace: "ns", key: "A", sealed: []byte{1, 2}, created: "c", expiry: "e"}); got != want {
+	if got := key.MAC((&stored{version: 7, namespace: "ns", key: "A", sealed: []byte{1, 2}, created: "c", expiry: "e"}).columns()...); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

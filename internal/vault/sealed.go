@@ -213,8 +213,8 @@ func (r *stored) seal(plain []byte, id *age.X25519Identity) (err error) {
 	if r.sealed, err = seal(plain, id.Recipient()); err != nil {
 		return err
 	}
-	m, err := newMACs(id)
-	r.mac = sql.NullString{String: m.of(r), Valid: err == nil}
+	key, err := rowKey(id)
+	r.mac = sql.NullString{String: key.MAC(r.columns()...), Valid: err == nil}
 	return err
 }
 
