@@ -153,8 +153,9 @@ func spaceEnded(space string) bool {
 	return err == nil && whole
 }
 
-// inherits reports whether a container may have its owner from its image, and so was made by somebody else: a person
-// who makes an image of a sandbox (docker commit) gets the labels of the sandbox with it.
+// inherits reports whether a container may have got the label of its owner from its image. If a person makes an image of
+// a sandbox (docker commit), the image has the labels of the sandbox, and so do the containers of that image. No server
+// has made these containers.
 func (e *Engine) inherits(ctx context.Context, api *dockerapi.Client, c dockerapi.Listed) bool {
 	i, err := api.ImageInspect(ctx, c.Image)
 	if dockerapi.IsNotFound(err) { // images of containers that live are not removed

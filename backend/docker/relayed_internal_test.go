@@ -219,10 +219,10 @@ func TestLeftContainersGetAProcessor(t *testing.T) {
 // TestDirectoriesOfLivingServersStay: servers in containers may share the directory, and a process id of another pid
 // namespace says nothing here.
 func TestDirectoriesOfLivingServersStay(t *testing.T) {
-	const nobody = "4194305" // no process has this number
+	const unused = "4194305" // above the largest pid that Linux gives
 	dir := t.TempDir()
-	here, there, old := dirPrefix()+"1", nobody+".1-1", nobody+"-1" // old: as releases before named it
-	for _, name := range []string{here, there, old, nobody + "." + pidSpace() + "-1", "1.2-1"} {
+	here, there, old := dirPrefix()+"1", unused+".1-1", unused+"-1" // old is a name of an earlier release
+	for _, name := range []string{here, there, old, unused + "." + pidSpace() + "-1", "1.2-1"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
