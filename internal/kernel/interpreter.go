@@ -34,6 +34,10 @@ type Cell struct {
 	// is called in a goroutine of its own, once at a time, and may return after Execute.
 	Install func(l sandboxmcp.Language, packages []string) Installed
 
+	// Interrupted says that SIGINT was sent to the interpreter during its last cell. The driver of a shell then waits until
+	// that has arrived, so that it does not interrupt this cell. Other drivers need not wait.
+	Interrupted bool
+
 	// Then is called when the driver has reported the end of the cell; nil: nothing is. Execute waits
 	// for it, unless its context ends. No frame is read meanwhile.
 	Then func()

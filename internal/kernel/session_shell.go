@@ -47,11 +47,15 @@ func planShellInterpreter(p Program) (backend.Process, error) {
 
 // shellCell encodes a cell for a shell, which cannot read frames. It writes a line each
 // for id, code, standard input and number of variables, and then a name and a value for
-// each variable. Values are escaped for printf's %b. NUL bytes of the code are left out,
+// each variable. An id with an exclamation mark stands for Cell.Interrupted. Values are escaped for printf's %b. NUL bytes of the code are left out,
 // as bash leaves them out of a file.
 func shellCell(id uint64, c Cell) ([]byte, error) {
 	var b strings.Builder
-	b.WriteString(strconv.FormatUint(id, 10) + "\n")
+	b.WriteString(strconv.FormatUint(id, 10))
+	if c.Interrupted {
+		b.WriteByte('!')
+	}
+	b.WriteByte('\n')
 	shellField(&b, strings.ReplaceAll(c.Code, "\x00", ""))
 	shellField(&b, string(c.Stdin))
 	b.WriteString(strconv.Itoa(len(c.Env)) + "\n")

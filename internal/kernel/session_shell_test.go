@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -268,5 +269,22 @@ func TestShCells(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(l.at.work, "f")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A signal that the first process of a shell has got, and sends on late, does not interrupt the next cell.
+func TestShellIsNotInterruptedByAnEarlierSignal(t *testing.T) {
+	l := begin(t, bash(t))
+	l.do(t, kernel.Cell{Code: ":"})
+	for range 3 {
+		_ = l.cmd.Process.Signal(syscall.SIGSTOP)
+		_ = l.cmd.Process.Signal(syscall.SIGINT)
+		done := make(chan said)
+		go func() { done <- l.do(t, kernel.Cell{Code: "sleep 0.2; echo ran", Interrupted: true}) }()
+		time.Sleep(50 * time.Millisecond) // until the shell has the cell; if that takes longer, the test shows nothing
+		_ = l.cmd.Process.Signal(syscall.SIGCONT)
+		if s := <-done; s.Err != nil || s.Exit != 0 || s.Stdout != "ran\n" {
+			t.Errorf("got %v, exit %d, %q %q; want a cell that ran", s.Err, s.Exit, s.Stdout, s.Stderr)
+		}
 	}
 }

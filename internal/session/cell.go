@@ -198,6 +198,7 @@ func (l *Live) cell(ctx context.Context, r *run.Run, i *interpreter, c Cell) (en
 		}
 		i.interrupt(context.WithoutCancel(ctx), running, stop)
 	})
+	c.Interrupted, i.interrupted = i.interrupted, false
 	proc := i.proc // conclude may outlive the cell
 	var cause, unread error
 	var used measured
@@ -210,6 +211,7 @@ func (l *Live) cell(ctx context.Context, r *run.Run, i *interpreter, c Cell) (en
 	done()
 	if !calm() {
 		<-interrupted
+		i.interrupted = true
 	}
 	switch {
 	case end.err == nil:

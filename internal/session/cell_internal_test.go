@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -352,5 +354,78 @@ func TestOutputThatBlocksItsReaderEndsTheInterpreter(t *testing.T) {
 	}
 	if i := l.interps[sandboxmcp.Python]; i.kernel != nil || !i.lost {
 		t.Error("the interpreter is kept")
+	}
+}
+
+// patient is a sandbox whose shell ends a cell when it is interrupted.
+type patient struct {
+	held
+	interrupts chan struct{}
+}
+
+func (x *patient) Start(context.Context, backend.Process) (backend.Running, error) {
+	return patientProgram{farProgram{nil, &far{channel: x.channel}}, x.interrupts}, nil
+}
+
+type patientProgram struct {
+	farProgram
+	interrupts chan struct{}
+}
+
+func (p patientProgram) Interrupt(context.Context) error {
+	p.interrupts <- struct{}{}
+	return nil
+}
+
+func (patientProgram) Flush(context.Context) error { return nil }
+
+// driveShell plays a shell. It ends each cell with the code "wait" when it is interrupted, and passes on the first line of
+// each cell.
+func driveShell(c net.Conn, interrupts <-chan struct{}, ids chan<- string) {
+	say := func(text string) {
+		_, _ = c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
+	}
+	say(`{"type":"ready"}`)
+	lines := bufio.NewScanner(c)
+	for {
+		var cell [4]string // id, code, input, number of variables
+		for n := range cell {
+			if !lines.Scan() {
+				return
+			}
+			cell[n] = lines.Text()
+		}
+		ids <- cell[0]
+		id := strings.TrimSuffix(cell[0], "!")
+		say(`{"type":"start","id":` + id + `}`)
+		if cell[1] == "wait" {
+			<-interrupts
+		}
+		say(`{"type":"done","id":` + id + `,"ok":true}`)
+	}
+}
+
+// TestAShellHearsOfAnInterruptOfItsLastCell: its driver then waits for a signal that is still on its way.
+func TestAShellHearsOfAnInterruptOfItsLastCell(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer func() { _ = ours.Close() }()
+	x := &patient{held{channel: ours}, make(chan struct{}, 1)}
+	ids := make(chan string, 1)
+	go driveShell(theirs, x.interrupts, ids)
+	l := NewLive(&Session{}, LiveConfig{Sandbox: x, Program: kernel.Program{Language: sandboxmcp.Shell, Interpreter: "/usr/bin/bash"}})
+	for n, want := range []string{"1", "2!", "3"} {
+		r, ctx := run.Begin(t.Context(), run.Config{Limits: sandboxmcp.Limits{TimeoutSeconds: 60, MaxOutputBytes: 100}, Now: time.Now})
+		c := cellOf(":")
+		if c.Language = sandboxmcp.Shell; n == 0 {
+			c.Code = "wait"
+			r.Stop()
+		}
+		if _, err := l.Execute(t.Context(), ctx, r, c); err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		if got := <-ids; got != want {
+			t.Errorf("cell %d: got the id %s, want %s", n+1, got, want)
+		}
 	}
 }

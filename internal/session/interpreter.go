@@ -27,6 +27,8 @@ type interpreter struct {
 
 	out  [2]*stream.Switch // destinations of its stdout and stderr
 	lost bool              // it has ended, and no result has reported that yet
+
+	interrupted bool // during its last cell
 }
 
 // ended reports whether the interpreter was started and its process has ended.
@@ -111,7 +113,7 @@ func (l *Live) release(ctx context.Context, i *interpreter) (err error) {
 		cancel()
 		l.part(ctx, i.proc.Channel(0), err)
 	}
-	i.kernel, i.proc = nil, nil
+	i.kernel, i.proc, i.interrupted = nil, nil, false
 	i.lost = true
 	return err
 }

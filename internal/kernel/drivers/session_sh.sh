@@ -12,6 +12,7 @@ tell '{"type":"ready"}'
 cell=$1
 trap '' INT
 while field id && field code && field input && field count; do
+  id=${id%!}
   set --
   while [ "$count" -gt 0 ] && field name && field value; do
     value=$(printf '%b_' "$value")

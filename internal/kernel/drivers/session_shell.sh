@@ -16,8 +16,9 @@
 #
 # Frames are written to descriptor 3. Cells are read from descriptor 4 as lines, escaped
 # for printf's %b: id, code, standard input, number of variables, and a name and a value
-# for each. The loop runs with both descriptors closed. Bash keeps copies for itself that
-# programs do not inherit, and the driver uses those. Subshells have them, too.
+# for each. After an interrupt of the last cell, the id has an exclamation mark. The loop
+# runs with both descriptors closed. Bash keeps copies for itself that programs do not
+# inherit, and the driver uses those. Subshells have them, too.
 #
 # "exit", an interrupt, and a failure under "set -e" end the cell but not the shell: a
 # DEBUG trap that returns 2 makes every function and sourced file return, up to the loop.
@@ -127,9 +128,27 @@ __line() { IFS= builtin read -r -u "$__cells" "$1"; }
 
 __field() { __line "$1" && builtin printf -v "$1" %b "${!1}"; }
 
+# __quiet waits up to a second until the first process has sent on every SIGINT that it has
+# got. Until then it runs, and does not sleep.
+__quiet() {
+  builtin local IFS=$' \t\n' name value state tries=0
+  while ((tries++ < 100)); do
+    while builtin read -r name value; do
+      case $name in
+      State:) state=${value:0:1} ;;
+      SigPnd: | ShdPnd:) ((16#0${value: -1} & 2)) && state= ;;
+      esac
+    done <"/proc/$PPID/status"
+    [[ $state != S ]] || builtin return 0
+    builtin command -p sleep 0.01
+  done
+} 2>/dev/null
+
 # __next reads a cell and starts it. It fails at end of file on the channel.
 __next() {
   __line __id && __field __code && __line __input && __line __count || return
+  [[ $__id != *! ]] || __quiet
+  __id=${__id%!}
   __text=${__flags:+builtin set -$__flags; }$__code
   __names=() __olds=()
   while ((__count-- > 0)); do
