@@ -38,7 +38,7 @@ type conn struct {
 	out     io.Writer // guarded by writeMu
 
 	mu       sync.Mutex
-	open     map[jsonrpc.ID]bool // calls in progress; guarded by mu
+	open     map[jsonrpc.ID]bool // requests that are not answered; true: Read waits for the answer at end of file; guarded by mu
 	answered chan struct{}       // gets a token when a call was answered
 }
 
@@ -75,11 +75,6 @@ func (c *conn) Read(context.Context) (jsonrpc.Message, error) {
 			c.awaitAnswers()
 			return nil, io.EOF
 		}
-		if r, ok := m.(*jsonrpc.Request); ok && r.ID.IsValid() && r.Method != "subscriptions/listen" {
-			c.mu.Lock()
-			c.open[r.ID] = true
-			c.mu.Unlock()
-		}
 		return m, nil
 	case <-c.root.Done():
 		return nil, io.EOF
@@ -92,10 +87,7 @@ func (c *conn) awaitAnswers() {
 	t := time.NewTimer(answerGrace)
 	defer t.Stop()
 	for {
-		c.mu.Lock()
-		n := len(c.open)
-		c.mu.Unlock()
-		if n == 0 {
+		if !c.awaited() {
 			return
 		}
 		select {
@@ -108,30 +100,46 @@ func (c *conn) awaitAnswers() {
 	}
 }
 
+// awaited reports whether there is a request for whose answer Read waits at end of file.
+func (c *conn) awaited() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, waits := range c.open {
+		if waits {
+			return true
+		}
+	}
+	return false
+}
+
 // Write sends a message as one line, in one write.
 func (c *conn) Write(_ context.Context, msg jsonrpc.Message) error {
 	line, err := encodeMessage(msg)
 	if err != nil {
 		return fmt.Errorf("encode message: %w", err)
 	}
-	err = c.send(line)
+	var answered jsonrpc.ID
 	if r, ok := msg.(*jsonrpc.Response); ok {
+		answered = r.ID
+	}
+	return c.send(line, answered)
+}
+
+// send is the only place that writes to the client. answered is the request that the line answers, if it is valid.
+func (c *conn) send(line []byte, answered jsonrpc.ID) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	_, err := c.out.Write(line)
+	if answered.IsValid() { // with writeMu, for register
 		c.mu.Lock()
-		delete(c.open, r.ID)
+		delete(c.open, answered)
 		c.mu.Unlock()
 		select {
 		case c.answered <- struct{}{}:
 		default:
 		}
 	}
-	return err
-}
-
-// send is the only place that writes to the client.
-func (c *conn) send(line []byte) error {
-	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
-	if _, err := c.out.Write(line); err != nil {
+	if err != nil {
 		err = &writeError{err}
 		c.fail(err)
 		return err
@@ -204,9 +212,11 @@ func (c *conn) accept(line []byte) bool {
 		c.refuseMessage(line, "the line is not a JSON-RPC message: "+err.Error())
 		return true
 	}
-	if r, ok := msg.(*jsonrpc.Request); ok && r.ID.IsValid() && c.isFull() {
-		c.refuseMessage(line, fmt.Sprintf("%d requests are not answered yet; wait for some of the answers", maxOpen))
-		return true
+	if r, ok := msg.(*jsonrpc.Request); ok && r.ID.IsValid() {
+		if refusal := c.register(r); refusal != "" {
+			c.refuseMessage(line, refusal)
+			return true
+		}
 	}
 	select {
 	case c.incoming <- msg:
@@ -217,12 +227,33 @@ func (c *conn) accept(line []byte) bool {
 	return false
 }
 
-// isFull reports whether too many requests are not answered. A client that sends and does not read would otherwise
-// fill the memory with answers. The refusal of a request waits until the client reads, so no more is read from it.
-func (c *conn) isFull() bool {
+// register adds a request to those that are not answered. It returns why the request is refused, or "". A client that
+// sends and does not read would otherwise fill the memory with answers, also of requests with one id, which the SDK takes
+// as soon as an answer is made. The refusal of a request waits until the client reads, so no more is read from it.
+func (c *conn) register(r *jsonrpc.Request) (refusal string) {
+	again := c.isOpen(r.ID)
+	if again { // the client may have read the answer that is being written
+		c.writeMu.Lock()
+		again = c.isOpen(r.ID)
+		c.writeMu.Unlock()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.open) >= maxOpen
+	switch {
+	case again:
+		return "a request with this id is not answered yet; give each request an id of its own"
+	case len(c.open) >= maxOpen:
+		return fmt.Sprintf("%d requests are not answered yet; wait for some of the answers", maxOpen)
+	}
+	c.open[r.ID] = r.Method != "subscriptions/listen" // which is answered when the client ends it
+	return ""
+}
+
+func (c *conn) isOpen(id jsonrpc.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, open := c.open[id]
+	return open
 }
 
 // decodeMessage calls the SDK's decoder and turns panics into errors. The message does not
@@ -261,7 +292,7 @@ func (c *conn) refuse(id json.RawMessage, code int64, message string) {
 		id = json.RawMessage("null")
 	}
 	// A failed write ends the connection by itself.
-	_ = c.send(errorLine(id, &jsonrpc.Error{Code: code, Message: message}))
+	_ = c.send(errorLine(id, &jsonrpc.Error{Code: code, Message: message}), jsonrpc.ID{})
 }
 
 // encodeMessage returns the line of a message. It copies a result that the SDK has encoded,
