@@ -262,7 +262,7 @@ func newID() string {
 }
 
 // scan reads the columns in their order.
-func (r *row) scan(rows interface{ Scan(dest ...any) error }) error {
+func (r *row) scan(rows store.Row) error {
 	return rows.Scan(&r.ID, &r.Namespace, &r.Seq, &r.Timestamp, &r.Action, &r.Phase, &r.RequestID, &r.SessionID, &r.Language,
 		&r.ExitCode, &r.DurationMS, &r.Success, &r.Detail, &r.Actor, &r.Usage, &r.Metadata, &r.Prev, &r.Hash)
 }

@@ -66,28 +66,6 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 	return page, nil
 }
 
-// Each calls each with the request id, the session id and the metadata of every entry of a namespace with the query's action, from the
-// query's time on, oldest first. It includes entries that are not signed yet. The action may not be that of runs, whose
-// entries have no index. The query's limit has no effect.
-func Each(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(request, session, metadata string)) error {
-	rows, err := db.QueryContext(ctx, selectMetadata, ns, q.Action, formatTime(q.Since))
-	if err != nil {
-		return fmt.Errorf("read audit entries: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var request, session, metadata string
-		if err := rows.Scan(&request, &session, &metadata); err != nil {
-			return fmt.Errorf("read audit entries: %w", err)
-		}
-		each(request, session, metadata)
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read audit entries: %w", err)
-	}
-	return nil
-}
-
 // Place is how far a reader of the record has come. The zero value is its beginning.
 type Place struct{ entry entryPlace }
 
@@ -183,8 +161,10 @@ func Newest(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, acti
 	return nil
 }
 
-// Genuine calls each with the session and the metadata of the same entries as [Each], but only of those that a server has
-// written and nobody has changed since: their hash and, if the record is signed, their MAC are right.
+// Genuine calls each with the session and the metadata of the entries of a namespace with the query's action, from the query's
+// time on, oldest first. It leaves out entries that no server has written, or that were changed since: their hash or, if the
+// record is signed, their MAC is wrong. The action may not be that of runs, whose entries have no index. The query's limit has
+// no effect.
 func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(session, metadata string)) error {
 	var m *macs
 	if l.sealer != nil {

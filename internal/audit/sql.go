@@ -49,11 +49,6 @@ const (
 
 	selectEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit ORDER BY position`
 
-	// namespace, action, earliest time. The action may not be that of runs. Metadata above 8 MiB is read as empty: servers
-	// write none that large.
-	selectMetadata = `SELECT request_id, session_id, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
-		FROM audit WHERE namespace = ? AND action = ? AND ` + isIndexed + ` AND timestamp >= ? ORDER BY seq`
-
 	// after, action. It also selects some entries with other actions, among them the last one of the record. Metadata above
 	// 8 MiB is read as empty.
 	selectSince = `SELECT position, ` + shortHash + `, ` + shortMAC + `, action = ?2, CASE WHEN octet_length(request_id) <= 1024 THEN request_id ELSE '' END,

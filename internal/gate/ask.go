@@ -34,7 +34,7 @@ type approval[S Subject[S]] struct {
 	grant   string
 }
 
-func (g *Gate[S]) scanApproval(row interface{ Scan(dest ...any) error }) (approval[S], error) {
+func (g *Gate[S]) scanApproval(row store.Row) (approval[S], error) {
 	var a approval[S]
 	var text, asked, expires, decided, reason string
 	i := &a.info

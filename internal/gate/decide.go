@@ -337,7 +337,7 @@ func (g *Gate[S]) Revoke(ctx context.Context, c sandboxmcp.Caller, text string) 
 	out := sandboxmcp.AccessRevoked{Subject: g.kind.subject(s)}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		now := format(g.now())
-		all, failed := selectRows(ctx, tx, selectToRevoke, c.Namespace, digest, now)
+		all, failed := store.Select(ctx, tx, (*stored).scan, selectToRevoke, c.Namespace, digest, now)
 		if failed != nil {
 			return failed
 		}

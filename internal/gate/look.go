@@ -78,7 +78,7 @@ func (g *Gate[S]) unreadable(err error) error {
 // readGrants reads the grants in force of one namespace, or of all if ns is empty.
 func (g *Gate[S]) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant[S], error) {
 	db := g.cfg.Store.DB()
-	rows, err := selectRows(ctx, db, selectGrants, format(g.now()), ns, ns)
+	rows, err := store.Select(ctx, db, (*stored).scan, selectGrants, format(g.now()), ns, ns)
 	if err != nil {
 		return nil, g.unreadable(err)
 	}
@@ -114,7 +114,7 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 			}
 		}
 		if !agrees(&r) {
-			now, err := selectRows(ctx, db, selectOne, r.id) // the entry may be younger than the row; then that has changed by now
+			now, err := store.Select(ctx, db, (*stored).scan, selectOne, r.id) // the entry may be younger than the row; then that has changed by now
 			if err != nil {
 				return nil, err
 			}
@@ -158,7 +158,7 @@ func (g *Gate[S]) read(r stored) (n grant[S], state reading) {
 
 // first returns the first grant in force among the rows that a statement selects, or nil if there is none.
 func (g *Gate[S]) first(ctx context.Context, db store.Querier, query string, args ...any) (*sandboxmcp.AccessGrant, error) {
-	rows, err := selectRows(ctx, db, query, args...)
+	rows, err := store.Select(ctx, db, (*stored).scan, query, args...)
 	if err != nil {
 		return nil, err
 	}

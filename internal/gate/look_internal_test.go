@@ -35,7 +35,7 @@ func TestARevocationWhileGrantsAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rows, err := selectRows(t.Context(), s.DB(), selectGrants, "", "", "")
+	rows, err := store.Select(t.Context(), s.DB(), (*stored).scan, selectGrants, "", "", "")
 	if err != nil || len(rows) != 2 {
 		t.Fatalf("got %d rows and %v, want 2", len(rows), err)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -26,7 +25,7 @@ type stored struct {
 	mac sql.NullString // not valid: the row is of a release without MACs
 }
 
-func (r *stored) scan(row interface{ Scan(dest ...any) error }) error {
+func (r *stored) scan(row store.Row) error {
 	return row.Scan(&r.id, &r.namespace, &r.subject, &r.digest, &r.scope, &r.session, &r.request, &r.approval, &r.actor, &r.granted, &r.expires, &r.mac)
 }
 
@@ -80,23 +79,6 @@ func (g *Gate[S]) askedFor(ctx context.Context, id string) (of asked, err error)
 	return of, nil
 }
 
-// selectRows returns the rows that a statement selects. It selects grantColumns, of rows that are not marked as revoked.
-func selectRows(ctx context.Context, db store.Querier, query string, args ...any) (all []stored, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var r stored
-		if err := r.scan(rows); err != nil {
-			return nil, err
-		}
-		all = append(all, r)
-	}
-	return all, rows.Err()
-}
-
 // Reasons why a row of table grants is not in force.
 const (
 	reasonForged = "grant %.100q of namespace %.100q was not made by a server with the signing key, or was changed since"
@@ -108,7 +90,7 @@ func reasonOf(reason string, r *stored) string { return fmt.Sprintf(reason, r.id
 // Faults returns a sentence for each stored grant of any kind that was forged, changed, or put back after it was revoked
 // or used. derive is as in [Config.Key].
 func Faults(ctx context.Context, db store.Querier, derive func(purpose string) ([]byte, error)) (faults []string, err error) {
-	all, err := selectRows(ctx, db, selectGrants, "", "", "")
+	all, err := store.Select(ctx, db, (*stored).scan, selectGrants, "", "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -136,32 +118,14 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 
 // told logs the grants that are not in force, each once.
 type told struct {
+	store.Told
+
 	log *slog.Logger
-
-	mu  sync.Mutex
-	ids map[string]bool
-}
-
-// maxTold bounds how many grants are logged.
-const maxTold = 1000
-
-// new reports whether a grant has to be logged, and remembers that it was.
-func (t *told) new(id string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ids[id] || len(t.ids) >= maxTold {
-		return false
-	}
-	if t.ids == nil {
-		t.ids = map[string]bool{}
-	}
-	t.ids[id] = true
-	return true
 }
 
 // fault logs a row that is not in force, with one of the reasons above.
 func (t *told) fault(reason string, r *stored) {
-	if t.new(r.id) {
+	if t.New(r.id) {
 		t.log.Error("a grant in the database opens nothing", "reason", reasonOf(reason, r))
 	}
 }
@@ -171,7 +135,7 @@ func (t *told) fault(reason string, r *stored) {
 func (t *told) lapsed(all []string, open string) {
 	fresh := 0
 	for _, id := range all {
-		if t.new(id) {
+		if t.New(id) {
 			fresh++
 		}
 	}

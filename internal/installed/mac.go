@@ -10,7 +10,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -94,7 +93,7 @@ func (r *row) columns() []string {
 // read returns the rows that a statement selects, each with its state. If l is not nil, read skips entries of the record that
 // cannot name a row.
 func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, query string, args ...any) ([]row, error) {
-	all, err := scan(ctx, db, query, args...)
+	all, err := store.Select(ctx, db, (*row).scan, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +125,7 @@ func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, q
 		return all, nil
 	}
 	// The entry of a removal may be younger than the rows that were read. Such a row has gone by now.
-	now, err := scan(ctx, db, query, args...)
+	now, err := store.Select(ctx, db, (*row).scan, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -135,20 +134,8 @@ func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, q
 	}), nil
 }
 
-func scan(ctx context.Context, db store.Querier, query string, args ...any) (all []row, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var r row
-		if err := rows.Scan(&r.namespace, &r.language, &r.digest, &r.added, &r.requested, &r.id, &r.mac); err != nil {
-			return nil, err
-		}
-		all = append(all, r)
-	}
-	return all, rows.Err()
+func (r *row) scan(from store.Row) error {
+	return from.Scan(&r.namespace, &r.language, &r.digest, &r.added, &r.requested, &r.id, &r.mac)
 }
 
 // look is a reading of the table: the result of the one before, and its own. Each removal adds an entry to the record, and a
@@ -225,28 +212,9 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 
 // told logs the rows that are not in force, each once.
 type told struct {
+	store.Told
+
 	log *slog.Logger
-
-	mu   sync.Mutex
-	seen map[string]bool
-}
-
-// maxTold bounds how many rows are logged.
-const maxTold = 1000
-
-// new reports whether a row has to be logged, and remembers that it was.
-func (t *told) new(r *row) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	key := fmt.Sprintf("%.100q %.100q %.100q", r.namespace, r.language, r.digest)
-	if t.seen[key] || len(t.seen) >= maxTold {
-		return false
-	}
-	if t.seen == nil {
-		t.seen = map[string]bool{}
-	}
-	t.seen[key] = true
-	return true
 }
 
 // all logs the rows that are not in force. Those of a release without MACs share one line.
@@ -254,7 +222,7 @@ func (t *told) all(rows []row) {
 	var old []string
 	for n := range rows {
 		r := &rows[n]
-		if r.state == whole || !t.new(r) {
+		if r.state == whole || !t.New(r.namespace+"\x00"+r.language+"\x00"+r.digest) {
 			continue
 		}
 		if reason := r.fault(); reason != "" {

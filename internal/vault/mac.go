@@ -32,7 +32,7 @@ type stored struct {
 	mac sql.NullString // not valid: the row is of a release without MACs
 }
 
-func (r *stored) scan(row interface{ Scan(dest ...any) error }) error {
+func (r *stored) scan(row store.Row) error {
 	return row.Scan(&r.version, &r.namespace, &r.key, &r.sealed, &r.created, &r.expiry, &r.mac)
 }
 
@@ -74,23 +74,6 @@ func (k *keys) fitting(rows []stored) ([]bool, error) {
 			return fits, nil
 		}
 	}
-}
-
-// selectRows returns the rows that a statement selects. It selects secretColumns.
-func selectRows(ctx context.Context, db store.Querier, query string, args ...any) (all []stored, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var r stored
-		if err := r.scan(rows); err != nil {
-			return nil, err
-		}
-		all = append(all, r)
-	}
-	return all, rows.Err()
 }
 
 // Reasons why a row of table secrets is not used.
@@ -177,18 +160,9 @@ func (v *Vault) identity(all []*age.X25519Identity, recipient string) (*age.X255
 	return all[i], nil
 }
 
-// maxTold bounds how many rows are logged.
-const maxTold = 1000
-
 // tell logs a row that is not used, once. The level is such that commands print it, too.
 func (v *Vault) tell(why string) {
-	v.mu.Lock()
-	known := v.told[why] || len(v.told) >= maxTold
-	if !known {
-		v.told[why] = true
-	}
-	v.mu.Unlock()
-	if !known {
+	if v.told.New(why) {
 		v.cfg.Logger.Error("a secret in the database is not used", "reason", why)
 	}
 }
@@ -206,7 +180,7 @@ func (v *Vault) Faults(ctx context.Context, db store.Querier) (faults []string, 
 	if v.cfg.Kind != Sealed {
 		return nil, nil
 	}
-	rows, err := selectRows(ctx, db, selectSealed)
+	rows, err := store.Select(ctx, db, (*stored).scan, selectSealed)
 	if err != nil {
 		return nil, err
 	}

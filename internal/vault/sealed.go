@@ -62,7 +62,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 	if had != nil && had.count == l.count && had.newest == l.newest && had.macs == l.macs && !slices.ContainsFunc(had.items, v.expired) {
 		return had, nil
 	}
-	read := func() ([]stored, error) { return selectRows(ctx, db, selectAll, ns, now, latest) }
+	read := func() ([]stored, error) { return store.Select(ctx, db, (*stored).scan, selectAll, ns, now, latest) }
 	rows, err := read()
 	if err != nil {
 		return nil, v.unread(err)
@@ -396,7 +396,7 @@ func (v *Vault) giveUp(old []*age.X25519Identity, sealed bool) error {
 // reseal seals every secret for another key, in a transaction. It leaves rows alone that may not be used, such as forged
 // ones: with a new MAC they could be.
 func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, id *age.X25519Identity) (int, error) {
-	rows, err := selectRows(ctx, tx, selectSealed)
+	rows, err := store.Select(ctx, tx, (*stored).scan, selectSealed)
 	if err != nil {
 		return 0, err
 	}

@@ -66,6 +66,7 @@ type Vault struct {
 	cfg     Config
 	key     *keys                // used by a sealed vault
 	elapsed func() time.Duration // since the vault was opened, by a clock that is never set
+	told    store.Told           // rows that are not used
 
 	adding sync.Mutex // held while a secret in memory is added or deleted
 
@@ -73,7 +74,6 @@ type Vault struct {
 	memory map[sandboxmcp.Namespace]*Set    // used by a vault in memory or in the environment
 	last   int64                            // newest version in memory
 	cache  map[sandboxmcp.Namespace]*looked // used by a sealed vault
-	told   map[string]bool                  // rows that were logged
 }
 
 // Set holds the secrets of a namespace at one moment. It is immutable.
@@ -102,7 +102,7 @@ func (v *Vault) expired(i Item) bool {
 func Open(cfg Config) (*Vault, error) {
 	cfg.complete()
 	began := time.Now()
-	v := &Vault{cfg: cfg, elapsed: func() time.Duration { return time.Since(began) }, memory: map[sandboxmcp.Namespace]*Set{}, cache: map[sandboxmcp.Namespace]*looked{}, told: map[string]bool{}}
+	v := &Vault{cfg: cfg, elapsed: func() time.Duration { return time.Since(began) }, memory: map[sandboxmcp.Namespace]*Set{}, cache: map[sandboxmcp.Namespace]*looked{}}
 	switch cfg.Kind {
 	case Env:
 		for _, ns := range cfg.Namespaces {
