@@ -193,6 +193,13 @@ func TestOrphansAreComparedWithFew(t *testing.T) {
 	if o.look(now, r); o.kept["9000 0"] == nil {
 		t.Error("got no memory of a process that could not be compared before")
 	}
+	now["7000 0"] = seen{path: "7000", parent: "3", layout: "a", resident: 1, reserved: 1}
+	o.look(now, r) // compares it with its parent alone
+	r.ended = map[string]bool{"7000": true}
+	begin(7001)
+	if o.look(now, r); o.kept["7001 0"] == nil {
+		t.Error("beside a process that has ended since it was compared with its parent: got no memory of another one")
+	}
 }
 
 // TestSharedMemoryIsHeldOnce: memory that a process shares is no memory of an ended process while one of them lives,

@@ -13,15 +13,22 @@ type row struct {
 // find returns the memory that a process shares with one of the row, or nil and where its own belongs. known is false if the
 // process could not be compared: it may just have ended.
 func (r *row) find(pid string, k kin) (h *held, at int, known bool) {
-	for len(r.rest) > 0 {
-		last := len(r.rest) - 1
-		if _, at, known = r.search(r.rest[last].shown, k); !known {
+	for last := len(r.rest) - 1; last >= 0; last-- {
+		if _, at, known = r.search(r.rest[last].shown, k); known {
+			r.sorted = slices.Insert(r.sorted, at, r.rest[last])
+		} else if !canCompare(pid, k) {
 			return nil, 0, false
 		}
-		r.sorted = slices.Insert(r.sorted, at, r.rest[last])
 		r.rest = r.rest[:last]
 	}
 	return r.search(pid, k)
+}
+
+// canCompare reports whether a process can be compared. If it can, and its comparison with another one fails, the other one
+// has ended.
+func canCompare(pid string, k kin) bool {
+	_, known := k.compare(pid, pid)
+	return known
 }
 
 func (r *row) search(pid string, k kin) (h *held, at int, known bool) {
@@ -31,7 +38,7 @@ func (r *row) search(pid string, k kin) (h *held, at int, known bool) {
 		order, known := k.compare(pid, r.sorted[mid].shown)
 		switch {
 		case !known:
-			if _, known = k.compare(pid, pid); !known {
+			if !canCompare(pid, k) {
 				return nil, 0, false
 			}
 			r.sorted = slices.Delete(r.sorted, mid, mid+1) // the other one has ended
