@@ -53,3 +53,19 @@ func TestARevocationWhileGrantsAreRead(t *testing.T) {
 		t.Errorf("got the log %q, want no row that was put back", log.String())
 	}
 }
+
+// TestAGrantThatSeveralRunsHaveUsedOpensNothing: no server lets a second run use a grant for one run.
+func TestAGrantThatSeveralRunsHaveUsedOpensNothing(t *testing.T) {
+	e := &Endings{of: map[name]ending{}}
+	e.add("r1", `{"grant_id":"g"}`)
+	e.add("r1", `{"grant_id":"g"}`) // the record is read again
+	if row := (&stored{id: "g", request: "r1"}); !e.fits(row) {
+		t.Error("the run that has used the grant cannot use it")
+	}
+	e.add("r2", `{"grant_id":"g"}`)
+	for _, request := range []string{"r1", "r2", ""} {
+		if e.fits(&stored{id: "g", request: request}) {
+			t.Errorf("run %q can use the grant", request)
+		}
+	}
+}

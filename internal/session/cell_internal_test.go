@@ -420,8 +420,9 @@ func TestAShellHearsOfAnInterruptOfItsLastCell(t *testing.T) {
 			c.Code = "wait"
 			r.Stop()
 		}
-		if _, err := l.Execute(t.Context(), ctx, r, c); err != nil {
-			t.Fatal(err)
+		o, err := l.Execute(t.Context(), ctx, r, c)
+		if interrupted := n == 0; err != nil || o.Stopped != interrupted || (o.Cause != nil) != interrupted {
+			t.Errorf("cell %d: got %v, %+v; only the first cell was interrupted", n+1, err, o)
 		}
 		r.Close()
 		if got := <-ids; got != want {

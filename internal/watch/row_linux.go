@@ -13,7 +13,8 @@ type row struct {
 // find returns the memory that a process shares with one of the row, or nil and where its own belongs. known is false if the
 // process could not be compared: it may just have ended.
 func (r *row) find(pid string, k kin) (h *held, at int, known bool) {
-	for last := len(r.rest) - 1; last >= 0; last-- {
+	for len(r.rest) > 0 {
+		last := len(r.rest) - 1
 		if _, at, known = r.search(r.rest[last].shown, k); known {
 			r.sorted = slices.Insert(r.sorted, at, r.rest[last])
 		} else if !canCompare(pid, k) {
