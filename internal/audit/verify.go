@@ -479,7 +479,7 @@ const (
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 	kindSchema     = "schema"     // a table, an index or a trigger is not as a server makes it
 	kindFound      = "found"      // a server has found a fault while it ran, of which the database may show nothing
-	kindForged     = "forged"     // an entry, a grant or a secret was not written there by a server with the key, or a grant was put back
+	kindForged     = "forged"     // an entry or a row of another table was not written there by a server with the key, or was put back
 )
 
 // placeFirst scans a position and a MAC in front of the columns.
