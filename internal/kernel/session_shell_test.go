@@ -250,6 +250,7 @@ func TestShCells(t *testing.T) {
 		{kernel.Cell{Code: "echo a\nif then"}, "a\n", "2: eval: Syntax error", 2},
 		{kernel.Cell{Code: "cat; printf '%s' \"$Q\"", Stdin: []byte("i\x00n"), Env: map[string]string{"Q": "a b\n\\n\n"}}, "i\x00na b\n\\n\n", "", 0},
 		{kernel.Cell{Code: "cat; echo $Q"}, "\n", "", 0},
+		{kernel.Cell{Code: "echo a", Interrupted: true}, "a\n", "", 0},
 	} {
 		if s := l.do(t, c.cell); s.Err != nil || s.Stdout != c.want || s.Exit != c.exit || !strings.Contains(s.Stderr, c.stderr) || c.stderr == "" && s.Stderr != "" {
 			t.Errorf("%s: %+v, want %q", c.cell.Code, s, c.want)
