@@ -56,7 +56,14 @@ func TestNodeCells(t *testing.T) {
 	path, version := node(t)
 	rejects := "Promise.reject(new TypeError('r'))"
 	for name, row := range map[string]cellRow{
-		"state":             {cells: []string{"const y = 40; let z = 1; function f() { return y + z }", "z = 2; console.log(f())"}, stdout: "42\n"},
+		"state": {cells: []string{"const y = 40; let z = 1; function f() { return y + z }", "z = 2; console.log(f())"}, stdout: "42\n"},
+		"replaced functions": { // test libraries replace them, and a program may leave them so
+			cells: []string{
+				"for (const name of ['setTimeout', 'setInterval', 'setImmediate', 'clearTimeout', 'clearInterval']) globalThis[name] = () => {}; performance.now = () => 0; require('fs').writeSync = () => 0; 1",
+				"let found; require('fs').stat('/', () => found = 40); await new Promise(r => require('fs').stat('/', r)); found + 2",
+			},
+			results: text("42"),
+		},
 		"declared again":    {cells: []string{"const x = 1; class A {}; let {b} = {b: 1}", "const x = 2; class A { c() {} }; let [b] = [4]", "x + b"}, results: text("6")},
 		"value":             {cells: []string{"console.log('out'); 6 * 7"}, stdout: "out\n", results: text("42")},
 		"no value":          {cells: []string{"undefined"}},

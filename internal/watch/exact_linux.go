@@ -60,10 +60,10 @@ func (w *Group) sum(limit int64) (sum int64, sure bool) {
 	return withLeft(sum, sure, limit, w.left)
 }
 
-// left returns the memory that outlives its process and is still there. It adds memory of living processes that showed none
-// at the last measurement and show none now.
+// left returns the memory that outlives its process and is still there, and the most that was not seen of it. It adds memory of
+// living processes that showed none at the last measurement and show none now.
 func (w *Group) left() int64 {
-	sum := w.outlived.still()
+	sum := w.outlived.still() + w.outlived.unseen()
 	for id, h := range w.outlived.hides {
 		p := numberOf(id)
 		if s, ok := w.see(p); ok && p+" "+s.start == id && s.reserved > 0 {

@@ -159,7 +159,7 @@ func (w *Group) look() bool {
 	if rss+files+rest+reserved/tableShare > w.limits.MemoryBytes {
 		rest += w.pageTables(processes)
 	}
-	if rss+files+rest > w.limits.MemoryBytes {
+	if rss+w.outlived.unseen()+files+rest > w.limits.MemoryBytes {
 		if time.Now().Before(w.notBefore) {
 			return true
 		}

@@ -109,7 +109,7 @@ func (m *mapped) look(now map[string]seen) {
 	}
 	for id, s := range now {
 		m.add(id, now, ids, last)
-		s.mapped = m.kept[id].bytes
+		s.mapped, s.most = m.kept[id].bytes, m.mostOf(id, s)
 		now[id] = s
 	}
 }

@@ -36,7 +36,19 @@ type held struct {
 	pagemap  int    // descriptor
 	layout   string // see seen.layout
 	resident int64  // bytes, when it was last seen; those of its mappings, when they were last counted, included
+	unseen   int64  // the most bytes that it may have besides, see unseenOf
 	shown    string // number of a process that showed it when rows were last arranged
+}
+
+// grown is how much memory a process may take between two measurements.
+const grown = 32 << 20
+
+// unseenOf returns the most memory that a process may have besides seen.resident and seen.mapped, if it ends before the next
+// measurement: its page tables, mappings that were not counted, and what it takes meanwhile. Most processes have far less. The
+// watch therefore adds it only to find out whether a sandbox may be above its limit. It then stops the programs, and memory that
+// no call reads any more is free.
+func unseenOf(s seen) int64 {
+	return s.reserved/tableShare + max(s.most-s.mapped, 0) + grown
 }
 
 // there reports whether the memory is still there. The kernel answers an unaligned read of a pagemap with EINVAL if
@@ -80,7 +92,7 @@ func (o *outlived) look(now map[string]seen, k kin) (sum int64) {
 			}
 		case s.reserved == 0: // it has ended
 		case h != nil && h.layout == s.layout:
-			h.resident = s.resident + s.mapped
+			h.resident, h.unseen = s.resident+s.mapped, unseenOf(s)
 			next[id] = h
 		default:
 			fresh = append(fresh, id)
@@ -128,6 +140,14 @@ func (o *outlived) still() (sum int64) {
 	}
 	clear(o.left[len(still):])
 	o.left = still
+	return sum
+}
+
+// unseen returns the most memory of processes that have ended which the watch has not seen; see unseenOf.
+func (o *outlived) unseen() (sum int64) {
+	for _, h := range o.left {
+		sum += h.unseen
+	}
 	return sum
 }
 
@@ -214,7 +234,7 @@ func open(s seen, k kin) *held {
 		_ = unix.Close(fd)
 		return nil
 	}
-	return &held{pagemap: fd, layout: s.layout, resident: s.resident + s.mapped}
+	return &held{pagemap: fd, layout: s.layout, resident: s.resident + s.mapped, unseen: unseenOf(s)}
 }
 
 // forget drops the living processes, because they will have other numbers.

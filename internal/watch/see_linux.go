@@ -26,6 +26,7 @@ type seen struct {
 	resident int64 // bytes
 	reserved int64 // bytes of address space
 	mapped   int64 // bytes of its mappings, when they were last counted; set by mapped.look
+	most     int64 // the most bytes that its mappings can take; set by mapped.look
 	blind    bool  // its first thread has ended, and no other thread showed its memory
 	ends     bool  // it is blind, and all of its threads were read
 	parent   string

@@ -498,8 +498,8 @@ func (p Policy) prctlRule(more ...clause) rule {
 	}
 	if p.variant.Watched {
 		more = append(more, clause{[]test{equal(0, prctlDumpable), equal(1, 0)}, Refuse(errEPERM)})
-		if !p.variant.AllowSetns { // AllowSetns is for the fork server, whose forks disable huge pages themselves
-			more = append(more, clause{[]test{equal(0, prctlLargePages)}, Refuse(errEPERM)})
+		if !p.variant.AllowSetns { // AllowSetns is for the fork server, whose forks disable huge pages and become dumpable themselves
+			more = append(more, clause{[]test{equal(0, prctlLargePages)}, Refuse(errEPERM)}, clause{[]test{equal(0, prctlDumpable)}, ignore})
 		}
 	}
 	return rule{append(more,

@@ -397,7 +397,8 @@ func TestVerdicts(t *testing.T) {
 		{none, "prctl", [6]uint64{22, 2}, no(einval)},
 		{none, "prctl", [6]uint64{4, 0}, seccomp.Allow},
 		{full, "prctl", [6]uint64{4, 0}, no(eperm)}, // PR_SET_DUMPABLE
-		{full, "prctl", [6]uint64{4, 1}, seccomp.Allow},
+		{seccomp.Variant{Watched: true}, "prctl", [6]uint64{4, 1}, ignored},
+		{seccomp.Variant{Watched: true, AllowSetns: true}, "prctl", [6]uint64{4, 1}, seccomp.Allow},
 		{none, "prctl", [6]uint64{41, 0}, seccomp.Allow}, // PR_SET_THP_DISABLE
 		{full, "prctl", [6]uint64{41, 1}, seccomp.Allow},
 		{seccomp.Variant{Watched: true}, "prctl", [6]uint64{41, 0}, no(eperm)},

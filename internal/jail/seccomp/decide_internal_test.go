@@ -341,6 +341,9 @@ func (v Variant) decideControl(name string, first, second int32) Verdict {
 	if v.Watched && name == "prctl" && (first == 4 && second == 0 || first == 41 && !v.AllowSetns) {
 		return Refuse(errEPERM)
 	}
+	if v.Watched && !v.AllowSetns && name == "prctl" && first == 4 {
+		return ignore
+	}
 	return v.noticed(Allow, name == "prctl" && first == 1 && second != 0 && second != 9)
 }
 

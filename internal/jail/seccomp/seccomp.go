@@ -112,7 +112,9 @@ type Variant struct {
 
 	// Watched is for a sandbox without a cgroup, whose limits the server enforces by reading /proc. It refuses
 	// sched_setaffinity. It keeps a process from hiding from a server without root (PR_SET_DUMPABLE), and from
-	// enabling huge pages (PR_SET_THP_DISABLE), which can take far more memory than their mapped part.
+	// enabling huge pages (PR_SET_THP_DISABLE), which can take far more memory than their mapped part. A process of an
+	// unreadable program file is hidden nevertheless, and stays so. If it could show itself just before its end, another
+	// process could keep its memory, which the server has not seen.
 	Watched bool
 
 	// SelfOnly allows a program to change limits and priorities only of itself, by process

@@ -37,7 +37,8 @@ const LINGER = 1000; // ms
 const MAX_FRAME = 1 << 20;
 const MAX_SHOWN = 8 << 20; // bytes of a cell's displays
 const MAX_VALUES = 256; // displays of a cell that count
-const really = { exit: process.reallyExit.bind(process), setTimeout, setInterval, clearTimeout, clearInterval };
+// Programs may replace these, for example in tests.
+const really = { exit: process.reallyExit.bind(process), write: fs.writeSync, setTimeout, setInterval, setImmediate, clearTimeout, clearInterval, now: performance.now.bind(performance) };
 const EXIT = Symbol('exit');
 process.execArgv.length = 0;
 
@@ -62,7 +63,7 @@ function send(frame) {
   body.copy(data, 4);
   for (let at = 0; at < data.length;) {
     try {
-      at += fs.writeSync(3, data, at);
+      at += really.write(3, data, at);
     } catch (e) {
       if (e.code !== 'EAGAIN') return false;
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
@@ -81,7 +82,7 @@ channel.on('data', (data) => {
     waiting.push(JSON.parse(input.subarray(4, size)));
     input = input.subarray(size);
   }
-  setImmediate(next); // after a signal that came before the cell: the event loop handles signals last
+  really.setImmediate(next); // after a signal that came before the cell: the event loop handles signals last
 });
 for (const event of ['close', 'error']) {
   channel.on(event, () => {
@@ -278,7 +279,7 @@ function unpark() {
 }
 
 function park(everything) {
-  const lingered = cell && performance.now() - cell.since > LINGER;
+  const lingered = cell && really.now() - cell.since > LINGER;
   for (const h of process._getActiveHandles()) {
     if (typeof h.unref !== 'function' || h === channel) continue;
     const isConnection = h instanceof net.Socket && h.remotePort !== undefined;
@@ -409,7 +410,7 @@ let wasInterrupted = false;
 let stale = false; // an interrupted cell has left handles that keep the loop alive
 
 function interrupted() {
-  for (const [t, owner] of alive) if (owner === cell) clearTimeout(t);
+  for (const [t, owner] of alive) if (owner === cell) really.clearTimeout(t);
   const left = [...cell.sleeps];
   if (Atomics.load(shared, 2) === 1) {
     // The terminated code may have been about to settle the cell's promise. The inspector
@@ -479,7 +480,7 @@ function refuse({ name, message, line, col }, code, file, isLate) {
 // settle shows the value of a cell. The cell ends when the event loop is empty.
 function settle(value) {
   cell.settled = true;
-  cell.since = performance.now();
+  cell.since = really.now();
   if (value !== undefined && cell.isShown) {
     if (cell.display === 'results') show(value, true);
     else if (cell.display === 'stdout') console.log(util.inspect(value));
@@ -507,7 +508,7 @@ process.on('beforeExit', () => {
 function finish(exit) {
   const { id, env, poll, exit: wanted } = cell;
   exit = wanted ?? (exit || (Number(process.exitCode ?? 0) & 255));
-  clearInterval(poll);
+  really.clearInterval(poll);
   park(false);
   for (const [name, value] of env) {
     if (value === undefined) delete process.env[name];
@@ -520,7 +521,7 @@ function finish(exit) {
   Atomics.store(shared, 1, 0);
   channel.ref();
   send({ type: 'done', id, ok: exit === 0, exit });
-  setImmediate(next);
+  really.setImmediate(next);
 }
 
 // Standard input: descriptor 0 is opened again for each cell that has input.

@@ -33,8 +33,23 @@ def leaderless():
         os._exit(0)
 
 
-def outlived():
-    """Holds memory in processes that have ended, while others read it: the kernel frees it only when no call uses it."""
+def pages():
+    m = mmap.mmap(-1, step, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    touch(m)
+    keep.append(m)
+
+
+def tables():
+    """Makes as much memory as pages in page tables, by reading one page in 2 MiB."""
+    m = mmap.mmap(-1, step << 9, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, mmap.PROT_READ)  # MAP_NORESERVE
+    for i in range(0, step << 9, 2 << 20):
+        m[i]
+    keep.append(m)
+
+
+def outlived(take):
+    """Holds what take makes in processes that have ended, while others read their memory: the kernel frees it only when no call
+    uses it."""
     libc, size = ctypes.CDLL(None, use_errno=True), 1 << 31
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -50,9 +65,7 @@ def outlived():
         holder = os.fork()
         if holder == 0:
             for _ in range(7):
-                m = mmap.mmap(-1, step, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-                touch(m)
-                keep.append(m)
+                take()
             os.write(told, b"held")
             time.sleep(60)
         if os.read(hear, 4) != b"held":
@@ -70,8 +83,8 @@ def outlived():
 
 
 try:
-    if kind == "outlived":
-        outlived()
+    if kind.startswith("outlived"):
+        outlived(tables if kind == "outlived tables" else pages)
         held = goal
     if kind == "leaderless":  # for a server that reads the memory of a process at its first thread
         hear, told = os.pipe()
