@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
@@ -78,7 +79,21 @@ func dead(owner string, here bool) bool {
 		return false
 	}
 	now, err := ownerOf(f[3])
-	return errors.Is(err, fs.ErrNotExist) || err == nil && now != owner
+	return err == nil && now != owner || unused(f[3])
+}
+
+// unused reports whether no process has an id. It asks the kernel, because /proc may hide the processes of other users
+// (hidepid).
+func unused(pid string) bool {
+	id, err := strconv.Atoi(pid)
+	if err != nil || id <= 0 {
+		return false
+	}
+	p, err := os.FindProcess(id)
+	if err == nil {
+		err = p.Signal(syscall.Signal(0))
+	}
+	return errors.Is(err, os.ErrProcessDone)
 }
 
 // sweep removes the containers of dead servers. A failure leaves them for a later server.
@@ -121,8 +136,7 @@ func sweepDirs(dir string, ended func(space string) bool) {
 		if _, known := gone[space]; !known {
 			gone[space] = ended(space)
 		}
-		_, err := os.Stat("/proc/" + pid)
-		if space == pidSpace() && errors.Is(err, fs.ErrNotExist) || gone[space] {
+		if space == pidSpace() && unused(pid) || gone[space] {
 			_ = os.RemoveAll(filepath.Join(dir, d.Name()))
 		}
 	}
