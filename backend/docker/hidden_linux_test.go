@@ -1,7 +1,9 @@
 package docker
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"syscall"
@@ -42,7 +44,7 @@ func seesNoOther(t *testing.T, owner string) {
 		}
 	}
 	parent := fmt.Sprint(os.Getppid())
-	if _, err := os.Stat("/proc/" + parent); !os.IsNotExist(err) {
+	if _, err := os.Stat("/proc/" + parent); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("the parent is not hidden: %v", err)
 	}
 	if dead(owner, true) || unused(parent) {
