@@ -12,7 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// hiddenOwner is the environment variable by which TestServersOfOtherUsersLive names a living owner to its child.
+// hiddenOwner is the environment variable by which a test names a living owner to its child.
 const hiddenOwner = "TEST_HIDDEN_OWNER"
 
 // TestServersOfOtherUsersLive: where /proc hides the processes of other users, a server of another user is not taken for a
@@ -52,5 +52,29 @@ func seesNoOther(t *testing.T, owner string) {
 	}
 	if !unused("4194305") { // above the largest pid that Linux gives
 		t.Error("a process id that nothing has is taken for that of a living process")
+	}
+}
+
+// TestServersOfOtherClocksLive: in another time namespace, a process seems to have been started at another time.
+func TestServersOfOtherClocksLive(t *testing.T) {
+	if owner := os.Getenv(hiddenOwner); owner != "" {
+		if dead(owner, true) {
+			t.Error("a living server is taken for a dead one")
+		}
+		return
+	}
+	testkit.Root(t)
+	if err := exec.CommandContext(t.Context(), "unshare", "-T", "-f", "--boottime", "100000", "true").Run(); err != nil {
+		t.Skipf("there are no time namespaces: %v", err)
+	}
+	owner, err := self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", "-T", "-f", "--boottime", "100000", os.Args[0], "-test.run=^TestServersOfOtherClocksLive$")
+	cmd.Env = append(os.Environ(), hiddenOwner+"="+owner)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
 
-// Labels of containers. An owner is the server's process: its machine, the machine's boot, the pid namespace,
-// the process id in it, and the time at which it was started. No later process has the same.
+// Labels of containers. An owner is the server's process: its machine, the machine's boot, the pid namespace with the time
+// namespace, the process id in the first, and the time at which it was started by the second. No later process has the same.
 const (
 	labelOwner   = "sandboxmcp.owner"
 	labelSandbox = "sandboxmcp.sandbox"
@@ -51,6 +51,7 @@ func ownerOf(pid string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	clock, _ := os.Readlink("/proc/self/ns/time") // older kernels have none
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return "", err
@@ -61,11 +62,11 @@ func ownerOf(pid string) (string, error) {
 	if len(f) <= startTime {
 		return "", errors.New("/proc has no start time of a process")
 	}
-	return strings.Join([]string{machine(), strings.TrimSpace(string(boot)), space, pid, f[startTime]}, "/"), nil
+	return strings.Join([]string{machine(), strings.TrimSpace(string(boot)), space + clock, pid, f[startTime]}, "/"), nil
 }
 
 // dead reports whether an owner has certainly ended. It returns false if that is not known, as for a
-// server on another machine or in another pid namespace. here says that the engine is on this machine: none of
+// server on another machine, or in another pid or time namespace. here says that the engine is on this machine: none of
 // its containers lives from an earlier boot to this one.
 func dead(owner string, here bool) bool {
 	us, err := self()
