@@ -44,7 +44,7 @@ func FindInterpreters(ctx context.Context, b Opener, image string) (map[sandboxm
 	defer func() { _ = sb.Close(context.WithoutCancel(ctx)) }()
 	ctx, cancel := context.WithTimeout(ctx, searchLimit)
 	defer cancel()
-	var out strings.Builder
+	var out Beginning
 	r, err := sb.Start(ctx, Process{Argv: []string{"/bin/sh", "-c", searchScript}, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"}, Stdout: &out})
 	if err == nil {
 		_, err = r.Wait(ctx)

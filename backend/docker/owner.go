@@ -11,12 +11,13 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/dockerapi"
 )
 
-// Labels of containers. An owner is the server's process: its machine, the machine's boot, the pid namespace,
-// the process id in it, and the time at which it was started. No later process has the same.
+// Labels of containers. An owner is the server's process: its machine, the machine's boot, the pid namespace with the time
+// namespace, the process id in the first, and the time at which it was started by the second. No later process has the same.
 const (
 	labelOwner   = "sandboxmcp.owner"
 	labelSandbox = "sandboxmcp.sandbox"
@@ -50,6 +51,7 @@ func ownerOf(pid string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	clock, _ := os.Readlink("/proc/self/ns/time") // older kernels have none
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return "", err
@@ -60,11 +62,11 @@ func ownerOf(pid string) (string, error) {
 	if len(f) <= startTime {
 		return "", errors.New("/proc has no start time of a process")
 	}
-	return strings.Join([]string{machine(), strings.TrimSpace(string(boot)), space, pid, f[startTime]}, "/"), nil
+	return strings.Join([]string{machine(), strings.TrimSpace(string(boot)), space + clock, pid, f[startTime]}, "/"), nil
 }
 
 // dead reports whether an owner has certainly ended. It returns false if that is not known, as for a
-// server on another machine or in another pid namespace. here says that the engine is on this machine: none of
+// server on another machine, or in another pid or time namespace. here says that the engine is on this machine: none of
 // its containers lives from an earlier boot to this one.
 func dead(owner string, here bool) bool {
 	us, err := self()
@@ -78,7 +80,21 @@ func dead(owner string, here bool) bool {
 		return false
 	}
 	now, err := ownerOf(f[3])
-	return errors.Is(err, fs.ErrNotExist) || err == nil && now != owner
+	return err == nil && now != owner || unused(f[3])
+}
+
+// unused reports whether no process has an id. It asks the kernel, because /proc may hide the processes of other users
+// (hidepid).
+func unused(pid string) bool {
+	id, err := strconv.Atoi(pid)
+	if err != nil || id <= 0 {
+		return false
+	}
+	p, err := os.FindProcess(id)
+	if err == nil {
+		err = p.Signal(syscall.Signal(0))
+	}
+	return errors.Is(err, os.ErrProcessDone)
 }
 
 // sweep removes the containers of dead servers. A failure leaves them for a later server.
@@ -121,8 +137,7 @@ func sweepDirs(dir string, ended func(space string) bool) {
 		if _, known := gone[space]; !known {
 			gone[space] = ended(space)
 		}
-		_, err := os.Stat("/proc/" + pid)
-		if space == pidSpace() && errors.Is(err, fs.ErrNotExist) || gone[space] {
+		if space == pidSpace() && unused(pid) || gone[space] {
 			_ = os.RemoveAll(filepath.Join(dir, d.Name()))
 		}
 	}

@@ -63,7 +63,7 @@ const (
 	// targetAge is how long it is believed that the server reaches an address.
 	targetAge = time.Minute
 
-	// reachLimit bounds an attempt. If a policy drops packets, each one takes as long.
+	// reachLimit bounds an attempt, from when the pod has begun it. If a policy drops packets, each one takes as long.
 	reachLimit = time.Second
 	reachLeast = 100 * time.Millisecond
 
@@ -136,9 +136,7 @@ func reaches(ctx context.Context, sb *relay.Sandbox, live []target) (bool, error
 	var failed error
 	for _, a := range live {
 		all.Go(func() {
-			short, cancel := context.WithTimeout(ctx, min(max(20*a.time, reachLeast), reachLimit))
-			defer cancel()
-			ok, err := sb.Reaches(short, a.at)
+			ok, err := sb.Reaches(ctx, a.at, min(max(20*a.time, reachLeast), reachLimit))
 			mu.Lock()
 			defer mu.Unlock()
 			open = open || ok

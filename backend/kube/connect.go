@@ -45,7 +45,7 @@ func newConnector(c *cluster, way string, key ed25519.PrivateKey) (*connector, e
 	dial := &net.Dialer{Timeout: dialLimit, KeepAliveConfig: alive}
 	switch way {
 	case ConnectPod:
-		k.client = &http.Client{Transport: &http.Transport{DialContext: dial.DialContext, DisableKeepAlives: true, MaxResponseHeaderBytes: answerBytes, ResponseHeaderTimeout: dialLimit}}
+		k.client = &http.Client{CheckRedirect: stay, Transport: &http.Transport{DialContext: dial.DialContext, DisableKeepAlives: true, MaxResponseHeaderBytes: answerBytes, ResponseHeaderTimeout: dialLimit}}
 		return k, nil
 	case ConnectAPI:
 	default:
@@ -63,9 +63,13 @@ func newConnector(c *cluster, way string, key ed25519.PrivateKey) (*connector, e
 		return nil, err
 	}
 	k.client, k.base = client, base
-	k.client.Timeout = 0
+	k.client.Timeout, k.client.CheckRedirect = 0, stay
 	return k, nil
 }
+
+// stay follows no redirect. A pod's answer comes through the API server as it is, so a pod could otherwise send the server
+// with its credentials to any address.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // address is where the agent of a pod is reached.
 func (k *connector) address(c *claimed) string {

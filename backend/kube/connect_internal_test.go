@@ -7,7 +7,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -89,6 +92,38 @@ func TestAPodOfAnotherUIDIsNotEntered(t *testing.T) {
 	agentAt(t, "127.80.0.2", "another", k.key)
 	if _, _, err := k.connect(t.Context(), &claimed{name: "p", uid: "uid", ip: "127.80.0.2"}); err == nil {
 		t.Error("got a stream")
+	}
+}
+
+// TestAPodRedirectsNoServer: a pod cannot send the server, or its credentials for the cluster, to another address.
+func TestAPodRedirectsNoServer(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s came with the authorization %q", r.Method, r.URL, r.Header.Get("Authorization"))
+	}))
+	defer other.Close()
+	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
+		pod := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+"/elsewhere", status)
+		}))
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.80.0.4", strconv.Itoa(agent.Port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = pod.Listener.Close()
+		pod.Listener = l
+		pod.Start()
+		for _, way := range []string{ConnectPod, ConnectAPI} {
+			k := newTestConnector(t)
+			if way == ConnectAPI {
+				if k, err = newConnector(&cluster{rest: &rest.Config{Host: pod.URL, BearerToken: "token"}, namespace: space}, way, k.key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, _, err = k.connect(t.Context(), &claimed{name: "p", uid: "uid", ip: "127.80.0.4"}); err == nil || !strings.Contains(err.Error(), strconv.Itoa(status)) {
+				t.Errorf("%s %d: got %v", way, status, err)
+			}
+		}
+		pod.Close()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -352,6 +354,38 @@ func TestUsageIsReadAtOnce(t *testing.T) {
 				t.Errorf("got %+v, %v with %d calls, want %+v with one", got, err, calls, c.want)
 			}
 		})
+	}
+}
+
+// TestUsersOfPodsAreToldAsTheyAre: a user namespace of the node is not the pod's own, and a limit of tasks that was not set is
+// no wall.
+func TestUsersOfPodsAreToldAsTheyAre(t *testing.T) {
+	const machines, nodes = "0 0 4294967295", "0 100000 65536"
+	for name, c := range map[string]struct {
+		ownUsers, ownUser bool
+		userMap           string
+		uid               int
+		walls, weak       []string
+	}{
+		"a pod of a pool":                       {false, false, machines, 5000, nil, []string{weakTasks, weakUser}},
+		"a pod of a pool, on a rootless node":   {false, false, nodes, 5000, nil, []string{weakTasks, weakUser}},
+		"a pod with a user of its own":          {false, true, machines, 1 << 20, []string{wallRlimit}, []string{weakUser}},
+		"a pod with a user namespace":           {true, true, nodes, programUser, []string{wallUserNS, wallRlimit}, nil},
+		"a user namespace that was not made":    {true, true, machines, programUser, []string{wallRlimit}, []string{weakUserNS}},
+		"a pool whose pods lend no second user": {true, false, nodes, 5000, []string{wallUserNS, wallRlimit}, []string{weakUser}},
+	} {
+		x := &box{b: New(Config{OwnUsers: c.ownUsers}), spec: backend.Spec{MaxTasks: 8}, pod: &claimed{ownUser: c.ownUser}, userMap: c.userMap}
+		iso := x.report(t.Context(), relay.Seen{UID: c.uid})
+		for _, w := range []string{wallUserNS, wallRlimit} {
+			if got, want := slices.Contains(iso.Walls, w), slices.Contains(c.walls, w); got != want {
+				t.Errorf("%s: got the wall %q: %v, want %v", name, w, got, want)
+			}
+		}
+		for _, w := range []string{weakTasks, weakUser, weakUserNS} {
+			if got, want := slices.Contains(iso.Weak, w), slices.Contains(c.weak, w); got != want {
+				t.Errorf("%s: got %q: %v, want %v", name, w, got, want)
+			}
+		}
 	}
 }
 

@@ -33,6 +33,7 @@ const (
 	weakProxy    = "egress: only programs that use the proxy variables reach open hosts"
 	weakTasks    = "tasks: not limited by the sandbox, because other pods may have its user; the kubelet's podPidsLimit holds"
 	weakUser     = "user: programs have the user of the pod's first process, which the kernel protects as process 1"
+	weakUserNS   = "user namespace: the pod has none of its own, although kube_host_users is false"
 	weakQuota    = "disk quota: the files of the pod's template may be larger than was asked for"
 	weakKernel   = "kernel: that of the node; namespaces are the runtime's, and not observed"
 	weakObjects  = "file locks, watches and other kernel objects: not counted; only the memory limit bounds what the kernel charges for them"
@@ -172,7 +173,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 			iso.Weak = append(iso.Weak, text)
 		}
 	}
-	own := x.ownUsers(ctx)
+	own := x.b.cfg.OwnUsers && x.ownUsers(ctx) // if none was asked for, the map may be that of the node's kubelet
 	add(relay.WallNoCaps, seen.NoRights())
 	add(relay.WallUnpriv, seen.Unprivileged(seen.UID) && seen.UID != 0)
 	add(relay.WallNNP, seen.NoNewPrivs)
@@ -187,14 +188,15 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	held, lacking := x.limits.walls(spec)
 	iso.Walls = append(iso.Walls, held...)
 	iso.Weak = append(iso.Weak, lacking...)
-	limited := spec.MaxTasks > 0 && (x.pod.ownUser || own)
+	limited := spec.MaxTasks > 0 && !x.userOfOthers()
 	add(wallRlimit, limited)
 	weak(weakTasks, !limited)
 	weak(weakOpen, x.closed == closedNot)
 	weak(weakUnproven, x.closed == closedUnknown)
 	weak(weakProgram, !seen.Kept)
 	weak(weakProxy+" (the pod lends no right to make addresses)", seen.UID != programUser || !x.b.cfg.OwnUsers)
-	weak(weakUser, !x.b.cfg.OwnUsers)
+	weak(weakUser, seen.UID != programUser || !x.b.cfg.OwnUsers)
+	weak(weakUserNS, x.b.cfg.OwnUsers && !own)
 	iso.Weak = append(iso.Weak, seen.WeakDisks()...)
 	weak(weakQuota, !bytes && len(seen.Disks) == 0)
 	weak(relay.WeakFiles, bytes && !files)
@@ -230,6 +232,10 @@ func (x *box) kernelOfItsOwn(seen relay.Seen) int {
 		return kernelOwn
 	}
 }
+
+// userOfOthers reports whether other pods of the node may have the user of the pod's programs, so that the number of tasks is
+// not limited by user.
+func (x *box) userOfOthers() bool { return !x.pod.ownUser && !x.b.cfg.OwnUsers }
 
 // ownUsers reports whether the pod has a user namespace: its users are others on the node.
 func (x *box) ownUsers(ctx context.Context) bool {

@@ -81,7 +81,7 @@ func (b *Backend) weapons(ctx context.Context, sb backend.Sandbox) []sandboxmcp.
 	}
 	defer func() { _ = errors.Join(host.Close(), os.Remove(host.Name())) }()
 	const script = `(cat "$0") 2>/dev/null && echo read; (echo x >> "$0") 2>/dev/null; (echo x > /etc/doctor) 2>/dev/null && echo etc; (echo x > /proc/self/oom_score_adj) 2>/dev/null && echo proc; echo tried`
-	var out strings.Builder
+	var out backend.Beginning
 	r, err := sb.Start(ctx, backend.Process{Argv: []string{"/bin/sh", "-c", script, host.Name()}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out})
 	if err == nil {
 		_, err = r.Wait(ctx)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -57,7 +56,7 @@ func (b *Backend) versionBelow(ctx context.Context, path string) string {
 		return ""
 	}
 	defer func() { _ = sb.Close(context.WithoutCancel(ctx)) }()
-	var out strings.Builder
+	var out backend.Beginning
 	r, err := sb.Start(ctx, backend.Process{Argv: []string{path, "--version"}, Env: []string{"PATH=" + systemPath}, Stdout: &out})
 	if err == nil {
 		_, err = r.Wait(ctx)

@@ -299,7 +299,8 @@ func (j *Jail) rootScript(fds []int) (*script, []int, error) {
 		return nil, fds, err
 	}
 	trees, shared := map[Tree]int{}, none
-	if j.cfg.Mode == ModeRoot { // the builder is not root on the host and may lack access: the server opens the directories
+	lends := j.cfg.Mode == ModeRoot && copiesMounts()
+	if lends { // the builder is not root on the host and may lack access: the server opens the directories
 		open := slices.Clone(j.cfg.ReadOnly)
 		if j.cfg.Root != "" {
 			open = append(open, sys.trees...)
@@ -321,7 +322,15 @@ func (j *Jail) rootScript(fds []int) (*script, []int, error) {
 			fds = append(fds, fd)
 		}
 	}
-	return templateScript(j.cfg, sys, trees, shared), fds, nil
+	return templateScript(j.cfg, sys, trees, shared, lends), fds, nil
+}
+
+// copiesMounts reports whether this process may copy mounts. Root in a container mostly may not, because it lacks
+// CAP_SYS_ADMIN. The builder may, because it has a user namespace.
+func copiesMounts() bool {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	closeAll(fd)
+	return !errors.Is(err, unix.EPERM)
 }
 
 // openTree returns a detached, read-only copy of the mounts at and below dir. The

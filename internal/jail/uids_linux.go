@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,12 +45,39 @@ func LeaseUIDs(first, last int) (*UIDs, error) {
 	return leaseUIDs(first, last, from, uidsDir)
 }
 
-// SeesLeases reports whether this process is in the machine's first pid namespace, and so not in a container that may have
-// a /run of its own.
-func SeesLeases() bool {
+// SeesLeases reports whether this process sees the leases of the machine's servers. A process in another pid namespace than
+// the machine's first is in a container, which may have a /run of its own. So may one in the first: a container that shares
+// the process ids of its host, or a service. Its directory of leases is another than that of process 1.
+func SeesLeases() bool { return seesLeases() }
+
+var seesLeases = sync.OnceValue(lookForLeases) // tables of mounts can be long
+
+func lookForLeases() bool {
 	const first = "pid:[4026531836]" // PROC_PID_INIT_INO
-	l, err := os.Readlink("/proc/self/ns/pid")
-	return err == nil && l == first
+	space, err := os.Readlink("/proc/self/ns/pid")
+	ours, ownErr := os.ReadFile("/proc/thread-self/mountinfo")
+	machines, firstErr := os.ReadFile("/proc/1/mountinfo")
+	if errors.Join(err, ownErr, firstErr) != nil || space != first {
+		return false
+	}
+	place := placeOf(uidsDir, string(ours))
+	return place != "" && place == placeOf(uidsDir, string(machines))
+}
+
+// placeOf returns the file system and the path in it of a directory, by a table of mounts (proc_pid_mountinfo(5)). A mount
+// hides those before it.
+func placeOf(dir, table string) (place string) {
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		at := strings.TrimSuffix(f[4], "/")
+		if rest, ok := strings.CutPrefix(dir, at); ok && (rest == "" || rest[0] == '/') {
+			place = f[2] + " " + path.Join(f[3], rest)
+		}
+	}
+	return place
 }
 
 // leaseUIDs takes the first free block, counted from block number from on and around.

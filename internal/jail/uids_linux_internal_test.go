@@ -1,6 +1,14 @@
 package jail
 
-import "testing"
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
 
 // TestBlocksOfUserIDsAreNotShared: a block is leased once, until it is released.
 func TestBlocksOfUserIDsAreNotShared(t *testing.T) {
@@ -47,6 +55,49 @@ func TestASearchForUserIDsMayBeginAnywhere(t *testing.T) {
 		defer u.Release()
 		if want := first + block*idsPerBlock; u.First() != want {
 			t.Errorf("from block 5 of 3: got ids from %d on, want %d", u.First(), want)
+		}
+	}
+}
+
+// TestLeasesOfAnotherRunAreNotSeen: a container may have the process ids of its host and a /run of its own.
+func TestLeasesOfAnotherRunAreNotSeen(t *testing.T) {
+	testkit.Root(t)
+	if !lookForLeases() {
+		t.Skip("the tests run in a container")
+	}
+	sees := make(chan bool)
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread, with its mounts, ends with the goroutine
+		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+		if err == nil {
+			err = errors.Join(unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("run", "/run", "tmpfs", 0, "mode=755"))
+		}
+		if err != nil {
+			failed <- err
+			return
+		}
+		sees <- lookForLeases()
+	}()
+	select {
+	case err := <-failed:
+		t.Fatal(err)
+	case is := <-sees:
+		if is {
+			t.Error("a process with another /run believes that it sees the leases of all servers")
+		}
+	}
+}
+
+// TestPlaceOf: the last mount at a directory or above it decides.
+func TestPlaceOf(t *testing.T) {
+	const root, run, own = "27 1 254:0 / / rw - ext4 /dev/vda rw\n", "30 27 0:25 / /run rw - tmpfs tmpfs rw\n", "31 30 254:0 /srv /run/sandboxmcp rw - ext4 /dev/vda rw\n"
+	for table, want := range map[string]string{
+		"": "", "broken\n": "", root: "254:0 /run/sandboxmcp", root + run: "0:25 /sandboxmcp", root + run + own: "254:0 /srv", root + own + run: "0:25 /sandboxmcp",
+		root + "30 27 0:25 / /run/sandboxmcp2 rw - tmpfs tmpfs rw\n": "254:0 /run/sandboxmcp",
+	} {
+		if got := placeOf(uidsDir, table); got != want {
+			t.Errorf("%q: got %q, want %q", table, got, want)
 		}
 	}
 }

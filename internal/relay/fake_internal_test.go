@@ -45,7 +45,7 @@ type fake struct {
 	got  []packet
 }
 
-var known = []string{"socket", "bind", "listen", "setsockopt", "getsockopt", "accept4", "getsockname", "recvfrom", "close", "shutdown", "connect", "read", "getdents64", "statfs", "openat2", "geteuid", "getpid", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "setgroups", "setresgid", "setresuid", "capset", "fchmodat", "prlimit64"}
+var known = []string{"socket", "bind", "listen", "setsockopt", "getsockopt", "accept4", "getsockname", "recvfrom", "close", "shutdown", "connect", "getpeername", "read", "getdents64", "statfs", "openat2", "geteuid", "getpid", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "setgroups", "setresgid", "setresuid", "capset", "fchmodat", "prlimit64"}
 
 // newFake returns a fake relay and the server's end of its stream.
 func newFake(t *testing.T, answer func(p packet) *reported) (*fake, io.ReadWriteCloser) {

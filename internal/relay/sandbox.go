@@ -424,19 +424,6 @@ func (s *Sandbox) Close(context.Context) error {
 	return s.closeErr
 }
 
-// Reaches reports whether the container reaches an address of IPv4 over its own network, without the
-// server's. If ctx ends first, it does not. It fails if the container has ended.
-func (s *Sandbox) Reaches(ctx context.Context, to netip.AddrPort) (bool, error) {
-	conn, err := s.dial(ctx, to)
-	if errors.Is(err, errGone) {
-		return false, err
-	}
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err == nil, nil
-}
-
 // Text returns the beginning of a file of the container, such as one of its control group. A program that
 // has taken over the container's kernel can write it.
 func (s *Sandbox) Text(ctx context.Context, name string) (string, error) {

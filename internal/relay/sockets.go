@@ -397,31 +397,12 @@ func (s *Sandbox) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	if err := s.live(); err != nil {
 		return nil, errGone
 	}
-	l := s.c.list()
-	fd := l.do("socket", num(inet), num(stream|sockFlags), num(0))
-	begun := l.try("connect", result(fd), l.bytes(sockaddr(to.Addr().As4(), int(to.Port()))), num(16))
-	r, err := s.c.run(l)
-	if err != nil {
+	own, err := s.connect(to)
+	if own < 0 {
 		return nil, err
 	}
-	own := int(r.results[fd])
-	_, err = r.value(begun)
 	if errors.Is(err, syscall.EINPROGRESS) {
-		q := s.c.after(own, pollOut)
-		q.size = 16
-		q.store(answer(8), num(4))
-		q.do("getsockopt", num(own), num(optSocket), num(optError), answer(0), answer(8))
-		if r, err = s.c.wait(ctx.Done(), q, nil); err == nil {
-			err = r.check(q)
-			if err == nil && len(r.bytes) < 4 {
-				err = errGone
-			}
-			if err == nil {
-				if n := binary.LittleEndian.Uint32(r.bytes); n != 0 {
-					err = failure(int(n))
-				}
-			}
-		}
+		err = s.connected(ctx.Done(), own)
 	}
 	if errors.Is(err, errStopped) {
 		err = ctx.Err()
@@ -434,4 +415,74 @@ func (s *Sandbox) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: os.NewSyscallError("connect", err)}
 	}
 	return newSocket(s.c, own, netip.AddrPortFrom(to.Addr(), 0), to), nil
+}
+
+// connect makes a socket and begins to connect it. It returns -1 if there is no socket, and otherwise the error of the
+// connection: EINPROGRESS if that is not known yet.
+func (s *Sandbox) connect(to netip.AddrPort) (fd int, err error) {
+	l := s.c.list()
+	own := l.do("socket", num(inet), num(stream|sockFlags), num(0))
+	begun := l.try("connect", result(own), l.bytes(sockaddr(to.Addr().As4(), int(to.Port()))), num(16))
+	r, err := s.c.run(l)
+	if err != nil {
+		return -1, err
+	}
+	_, err = r.value(begun)
+	return int(r.results[own]), err
+}
+
+// connected waits until a connection is made or has failed. If stop is closed first, it fails with errStopped.
+func (s *Sandbox) connected(stop <-chan struct{}, fd int) error {
+	l := s.c.after(fd, pollOut)
+	l.size = 16
+	l.store(answer(8), num(4))
+	l.do("getsockopt", num(fd), num(optSocket), num(optError), answer(0), answer(8))
+	r, err := s.c.wait(stop, l, nil)
+	if err == nil {
+		err = r.check(l)
+	}
+	if err == nil && len(r.bytes) < 4 {
+		err = errGone
+	}
+	if err != nil {
+		return err
+	}
+	if n := binary.LittleEndian.Uint32(r.bytes); n != 0 {
+		return failure(int(n))
+	}
+	return nil
+}
+
+// Reaches reports whether the container reaches an address of IPv4 over its own network, without the server's. The
+// container has patience to connect once it has begun: the time that a busy relay takes to begin, and to tell the end,
+// does not count. Reaches fails if it cannot say.
+func (s *Sandbox) Reaches(ctx context.Context, to netip.AddrPort, patience time.Duration) (bool, error) {
+	if err := s.live(); err != nil {
+		return false, errGone
+	}
+	own, err := s.connect(to)
+	if own < 0 {
+		return false, err
+	}
+	defer s.c.drop(own)
+	if errors.Is(err, syscall.EINPROGRESS) {
+		short, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		err = s.connected(short.Done(), own)
+	}
+	if errors.Is(err, errStopped) { // the connection may be made, and the relay has not said so
+		l := s.c.list()
+		l.size = 24
+		l.store(answer(16), num(16))
+		peer := l.try("getpeername", num(own), answer(0), answer(16))
+		var r reply
+		if r, err = s.c.run(l); err != nil {
+			return false, err
+		}
+		_, err = r.value(peer)
+	}
+	if errors.Is(err, errGone) {
+		return false, err
+	}
+	return err == nil, ctx.Err()
 }

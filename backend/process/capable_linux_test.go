@@ -1,0 +1,72 @@
+package process_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// incapable is the environment variable by which TestRootWithoutRightsShowsDirectories names a directory to its child.
+const incapable = "SANDBOXMCP_TEST_INCAPABLE"
+
+// TestRootWithoutRightsShowsDirectories: root in a container mostly has no CAP_SYS_ADMIN. Its sandboxes see the directories
+// that every user may read: the workspace, interpreters outside of /usr, and package sets.
+func TestRootWithoutRightsShowsDirectories(t *testing.T) {
+	if dir := os.Getenv(incapable); dir != "" {
+		showDirectories(t, dir)
+		return
+	}
+	testkit.Root(t)
+	dir := workspace(t)
+	if err := errors.Join(os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755), os.WriteFile(filepath.Join(dir, "f"), []byte("shown"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestRootWithoutRightsShowsDirectories$", "-test.v")
+	cmd.Env = append(os.Environ(), incapable+"="+dir)
+	var out []byte
+	err := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		e := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0)
+		if e == nil {
+			out, e = cmd.CombinedOutput()
+		}
+		err <- e
+	}()
+	if e := <-err; e != nil {
+		t.Fatalf("%v: %s", e, out)
+	}
+}
+
+// showDirectories is the child, without CAP_SYS_ADMIN.
+func showDirectories(t *testing.T, dir string) {
+	if fd, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC); err == nil {
+		_ = unix.Close(fd)
+		t.Fatal("this process may copy mounts")
+	}
+	b := newBackend(func(c *process.Config) { c.Shown = dir })(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	s := spec("shows")
+	s.Trees = []backend.Tree{{Host: dir, Inside: backend.PackageDir + "/first"}}
+	sb, err := b.Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	if err = sb.Attach(t.Context(), backend.Tree{Host: dir, Inside: backend.PackageDir + "/second"}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "shownshownshown"
+	if got := sh(t, sb, "cd "+backend.PackageDir+"; cat first/f second/f "+process.WorkspaceDir+"/f; (echo x >first/g) 2>/dev/null; :"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

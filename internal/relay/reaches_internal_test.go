@@ -1,0 +1,73 @@
+package relay
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestABusyRelayHidesNoNetwork: an address counts as reached if the container has connected to it, however late the relay
+// begins and says so. That it was not reached is only said of an attempt that had its time.
+func TestABusyRelayHidesNoNetwork(t *testing.T) {
+	const silent, refused, none = 1 << 20, -int64(syscall.ECONNREFUSED), -int64(syscall.ENOTCONN)
+	for name, c := range map[string]struct {
+		begun, late int64 // results of connect, and of the question for its end
+		peer        int64 // result of getpeername
+		want        bool
+	}{
+		"late begin":           {0, 0, 0, true},
+		"the end is told":      {-int64(syscall.EINPROGRESS), 0, none, true},
+		"the end is not told":  {-int64(syscall.EINPROGRESS), silent, 0, true},
+		"packets are dropped":  {-int64(syscall.EINPROGRESS), silent, none, false},
+		"packets are rejected": {refused, silent, none, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, f := openFake(t, func(p packet) *reported {
+					switch {
+					case slices.Contains(p.calls, "connect"):
+						time.Sleep(10 * time.Second)
+						return &reported{results: []int64{7777, c.begun}}
+					case slices.Contains(p.calls, "getsockopt") && c.late != silent:
+						return &reported{results: []int64{0, c.late}, bytes: make([]byte, 16)}
+					case slices.Contains(p.calls, "getpeername"):
+						return &reported{results: []int64{0, c.peer}, bytes: make([]byte, 24)}
+					}
+					return nil
+				})
+				got, err := s.Reaches(t.Context(), netip.MustParseAddrPort("192.0.2.1:443"), time.Second)
+				if err != nil || got != c.want {
+					t.Errorf("got %v %v, want %v", got, err, c.want)
+				}
+				synctest.Wait()
+				if !f.closed(7777) {
+					t.Error("the socket stays open")
+				}
+			})
+		})
+	}
+}
+
+// TestAnEndedAttemptSaysNothing: a caller that gives up does not hear that the network is closed.
+func TestAnEndedAttemptSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := openFake(t, func(p packet) *reported {
+			if slices.Contains(p.calls, "connect") {
+				return &reported{results: []int64{7777, -int64(syscall.EINPROGRESS)}}
+			}
+			if slices.Contains(p.calls, "getpeername") {
+				return &reported{results: []int64{0, -int64(syscall.ENOTCONN)}, bytes: make([]byte, 24)}
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if got, err := s.Reaches(ctx, netip.MustParseAddrPort("192.0.2.1:443"), time.Second); err == nil {
+			t.Errorf("got %v and no error", got)
+		}
+	})
+}
