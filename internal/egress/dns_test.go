@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -290,7 +291,7 @@ func TestDNSOverTCP(t *testing.T) {
 	if got, err := say(c, "\x00\x05hello"); got != "" || err != nil {
 		t.Errorf("garbage: got %q, %v, want the end", got, err)
 	}
-	long := append(q, make([]byte, 4096)...)
+	long := slices.Concat(q, make([]byte, 4096))
 	if got, err := say(b.through(b.net.DNSTCP[0], "8.8.8.8", 53), string(binary.BigEndian.AppendUint16(nil, uint16(len(long))))+string(long)); got != "" {
 		t.Errorf("a question with more than 4096 bytes: got %q, %v, want the end", got, err)
 	}
