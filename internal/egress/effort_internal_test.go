@@ -1,13 +1,18 @@
 package egress
 
 import (
+	"bufio"
+	"io"
 	"net"
+	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
@@ -118,6 +123,49 @@ func TestAFloodOfConnectionsRests(t *testing.T) {
 			l.accept(s, 80, func(net.Conn) {})
 			if n := most(c.cost); s.accepts > n {
 				t.Errorf("%d connections were accepted in a minute, want at most %d", s.accepts, n)
+			}
+		})
+	}
+}
+
+// TestHeadsAreCharged: a host can make the server parse long heads. The sandbox that asks for them pays for it.
+func TestHeadsAreCharged(t *testing.T) {
+	long := "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: " + strings.Repeat("word, ", 30_000) + "close\r\n\r\n"
+	for name, c := range map[string]struct {
+		request, answer string
+		bytes           int
+	}{
+		"a request":                 {"GET / HTTP/1.1\r\nHost: closed.test\r\nConnection: " + strings.Repeat("word, ", 5_000) + "\r\n\r\n", "", 30_000},
+		"a head that is no request": {"GET / HTTP/1.1\r\n" + strings.Repeat("word\r\n", 5_000) + "\r\n", "", 30_000},
+		"an answer":                 {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long, len(long)},
+		"an answer without an end":  {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long[:len(long)-2], len(long) - 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer host.Close()
+			go func() {
+				if up, err := host.Accept(); err == nil {
+					_, _ = bufio.NewReader(up).ReadString('\n')
+					_, _ = io.WriteString(up, c.answer)
+					_ = up.Close()
+				}
+			}()
+			e := (&minute{}).effort()
+			to := netip.MustParseAddrPort(host.Addr().String())
+			l := newLink(New(Config{Resolve: map[sandboxmcp.Domain]netip.AddrPort{{Host: "open.test"}: to}}), one{open: sandboxmcp.Domain{Host: "open.test"}}, e)
+			defer l.Close()
+			ours, theirs := net.Pipe()
+			go func() {
+				_, _ = io.WriteString(theirs, c.request)
+				_, _ = io.Copy(io.Discard, theirs)
+			}()
+			l.servePort(ours, 80)
+			_ = ours.Close()
+			if e.Spend(backend.EffortBurst-time.Duration(c.bytes)*backend.CostHeadByte/2) == 0 {
+				t.Errorf("a head of %d bytes cost nothing", c.bytes)
 			}
 		})
 	}

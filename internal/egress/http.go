@@ -73,10 +73,20 @@ func (v *visit) http() {
 	v.forward(ViaHTTP, r)
 }
 
+// chargeHead takes the cost of a head from the sandbox's share. It does not wait: the next connection of the sandbox does.
+func (l *Link) chargeHead(bytes int) {
+	l.effort.Spend(time.Duration(bytes) * backend.CostHeadByte)
+}
+
 // request reads the head of a request. It answers and counts a refused one and returns
 // false.
 func (v *visit) request(via Via) (*request, bool) {
-	r, err := readRequest(v.br)
+	head, err := readHead(v.br)
+	v.l.chargeHead(len(head))
+	var r *request
+	if err == nil {
+		r, err = parseRequest(head, v.br)
+	}
 	if err == nil {
 		return r, true
 	}
@@ -204,7 +214,10 @@ func leftOut(h http.Header) map[string]bool {
 	out := map[string]bool{}
 	for _, value := range h["Connection"] {
 		for name := range strings.SplitSeq(value, ",") {
-			out[textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))] = true
+			name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))
+			if _, has := h[name]; has { // a head may name thousands that it does not have
+				out[name] = true
+			}
 		}
 	}
 	for name := range hop {
@@ -266,6 +279,7 @@ func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
 	limit := &frugal{r: &patient{Conn: up, wait: f.idle}, bytes: 8 * headBytes, lines: answerFields + pieceBytes}
 	br := bufio.NewReaderSize(limit, pieceBytes)
 	res, err := readAnswer(br, r.Request)
+	v.l.chargeHead(8*headBytes - limit.bytes - br.Buffered())
 	if err != nil {
 		v.answer(http.StatusBadGateway, place(v.host, v.port)+" sent an answer that is not valid HTTP/1")
 		return false
