@@ -44,7 +44,7 @@ const (
 	CostConnection = 500 * time.Microsecond // a connection that is served, including its decision and its answer
 	CostRefusal    = 300 * time.Microsecond // a connection that is refused
 	CostAnswerByte = 800 * time.Nanosecond  // a byte of a DNS answer that the server gets when it connects to a host
-	CostHeadByte   = 50 * time.Nanosecond   // a byte of the head of an HTTP request or answer
+	CostHeadByte   = 50 * time.Nanosecond   // a byte of the head of an HTTP request or answer, or of a ClientHello
 	costFrameByte  = 20                     // a byte that is decoded; nanoseconds
 )
 

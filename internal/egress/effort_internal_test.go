@@ -134,11 +134,13 @@ func TestHeadsAreCharged(t *testing.T) {
 	for name, c := range map[string]struct {
 		request, answer string
 		bytes           int
+		port            int
 	}{
-		"a request":                 {"GET / HTTP/1.1\r\nHost: closed.test\r\nConnection: " + strings.Repeat("word, ", 5_000) + "\r\n\r\n", "", 30_000},
-		"a head that is no request": {"GET / HTTP/1.1\r\n" + strings.Repeat("word\r\n", 5_000) + "\r\n", "", 30_000},
-		"an answer":                 {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long, len(long)},
-		"an answer without an end":  {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long[:len(long)-2], len(long) - 2},
+		"a request":                 {"GET / HTTP/1.1\r\nHost: closed.test\r\nConnection: " + strings.Repeat("word, ", 5_000) + "\r\n\r\n", "", 30_000, 80},
+		"a head that is no request": {"GET / HTTP/1.1\r\n" + strings.Repeat("word\r\n", 5_000) + "\r\n", "", 30_000, 80},
+		"an answer":                 {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long, len(long), 80},
+		"an answer without an end":  {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long[:len(long)-2], len(long) - 2, 80},
+		"what is no ClientHello":    {"\x16\x03\x01\x3f\xff" + strings.Repeat("\x00", 16_383), "", 16_388, 443},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host, err := net.Listen("tcp", "127.0.0.1:0")
@@ -162,7 +164,7 @@ func TestHeadsAreCharged(t *testing.T) {
 				_, _ = io.WriteString(theirs, c.request)
 				_, _ = io.Copy(io.Discard, theirs)
 			}()
-			l.servePort(ours, 80)
+			l.servePort(ours, c.port)
 			_ = ours.Close()
 			if e.Spend(backend.EffortBurst-time.Duration(c.bytes)*backend.CostHeadByte/2) == 0 {
 				t.Errorf("a head of %d bytes cost nothing", c.bytes)

@@ -210,6 +210,7 @@ func (v *visit) alert() {
 // closed.
 func (v *visit) hello() (raw []byte, ok bool) {
 	h, err := readHello(v.l.ctx, v.br)
+	v.l.chargeHead(len(h.raw))
 	if err != nil {
 		if len(h.raw) == 0 {
 			return nil, false // the program sent nothing: not a request
