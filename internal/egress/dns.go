@@ -187,8 +187,9 @@ func (l *Link) serveUDP(c net.PacketConn) {
 func (l *Link) serveDNS(c net.Conn) {
 	var head [2]byte
 	for {
+		in := &patient{Conn: c, effort: l.effort}
 		_ = c.SetDeadline(time.Now().Add(l.proxy.caps.Head))
-		if _, err := io.ReadFull(c, head[:]); err != nil {
+		if _, err := io.ReadFull(in, head[:]); err != nil {
 			return
 		}
 		size := int(binary.BigEndian.Uint16(head[:]))
@@ -197,7 +198,7 @@ func (l *Link) serveDNS(c net.Conn) {
 			return
 		}
 		msg := make([]byte, size)
-		if _, err := io.ReadFull(c, msg); err != nil {
+		if _, err := io.ReadFull(in, msg); err != nil {
 			return
 		}
 		l.effort.Pace(backend.CostQuestion)

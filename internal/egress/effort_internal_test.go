@@ -172,3 +172,56 @@ func TestHeadsAreCharged(t *testing.T) {
 		})
 	}
 }
+
+// drip is a connection from a program that sends single bytes.
+type drip struct {
+	net.Conn
+	text  string // then zero bytes
+	at    int
+	reads *int
+}
+
+func (d *drip) Read(p []byte) (int, error) {
+	p[0] = 0
+	if d.at < len(d.text) {
+		p[0] = d.text[d.at]
+	}
+	d.at++
+	*d.reads++
+	return 1, nil
+}
+
+func (*drip) Write(p []byte) (int, error)      { return len(p), nil }
+func (*drip) Close() error                     { return nil }
+func (*drip) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(8, 8, 8, 8), Port: 80} }
+func (*drip) SetDeadline(time.Time) error      { return nil }
+func (*drip) SetReadDeadline(time.Time) error  { return nil }
+func (*drip) SetWriteDeadline(time.Time) error { return nil }
+
+// TestADripRests: single bytes that are read before a connection is refused, and after.
+func TestADripRests(t *testing.T) {
+	for name, c := range map[string]struct {
+		text  string
+		serve func(*Link, net.Conn)
+	}{
+		"proxy":  {"GET /" + strings.Repeat("a", headBytes), (*Link).serveProxy},
+		"http":   {"\r\n", func(l *Link, c net.Conn) { l.servePort(c, 80) }},
+		"tls":    {"\x16\x03\x01\x3f\xff", func(l *Link, c net.Conn) { l.servePort(c, 443) }},
+		"dns":    {"\x0f\xff", (*Link).serveDNS},
+		"closed": {"GET / HTTP/1.1\r\nHost: closed.test\r\n\r\n", func(l *Link, c net.Conn) { l.servePort(c, 80) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			over, reads := false, 0
+			m := &minute{over: func() { over = true }}
+			l := newLink(New(Config{}), one{}, m.effort())
+			defer l.Close()
+			most := most(backend.CostLateRead) + 1<<19 // the last connection may end
+			for !over && reads <= most {
+				c.serve(l, &drip{text: c.text, reads: &reads})
+			}
+			if reads > most {
+				t.Errorf("more than %d single bytes were read in a minute", most)
+			}
+		})
+	}
+}

@@ -198,7 +198,7 @@ func (v *visit) forward(via Via, r *request) {
 	if v.br.Buffered()+r.rest.Buffered() > 0 {
 		v.deny(via, "a second request came on the connection")
 	}
-	linger(v.c)
+	v.linger()
 }
 
 // hop lists the hop-by-hop fields, and the fields that the proxy writes itself. The proxy
@@ -450,5 +450,5 @@ func phrase(text string) string {
 func (v *visit) write(code int, words, body string) {
 	_ = v.c.SetWriteDeadline(time.Now().Add(v.l.proxy.caps.Head))
 	_, _ = fmt.Fprintf(v.c, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", code, words, len(body), body)
-	linger(v.c)
+	v.linger()
 }
