@@ -73,9 +73,15 @@ func (v *visit) http() {
 	v.forward(ViaHTTP, r)
 }
 
-// chargeHead takes the cost of a head from the sandbox's share. It does not wait: the next connection of the sandbox does.
+// usualHead is how many bytes of a head the cost of a connection includes.
+const usualHead = 4 << 10
+
+// chargeHead takes the cost of a long head from the sandbox's share. It does not wait: the next connection of the sandbox
+// does.
 func (l *Link) chargeHead(bytes int) {
-	l.effort.Spend(time.Duration(bytes) * backend.CostHeadByte)
+	if bytes > usualHead {
+		l.effort.Spend(time.Duration(bytes-usualHead) * backend.CostHeadByte)
+	}
 }
 
 // request reads the head of a request. It answers and counts a refused one and returns

@@ -97,8 +97,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// patient is a connection with a time limit for each single read. See allow. Each read costs the sandbox a part of the
-// server's time, because a program may send single bytes.
+// patient is a connection with a time limit for each single read. See allow. If a head comes in many pieces, its further
+// reads cost the sandbox a part of the server's time.
 type patient struct {
 	net.Conn
 
@@ -111,29 +111,28 @@ type patient struct {
 	reads int // while the deadline of the connection holds
 }
 
-// usualReads is how many reads of a head cost little. Most programs send a head at once, and some line by line.
-const usualReads = 16
+// usualReads is how many reads the cost of a connection includes. Most programs send a head at once, and some line by line.
+const usualReads = 8
 
 func (p *patient) Read(b []byte) (int, error) {
 	if err := p.begin(); err != nil {
 		return 0, err
 	}
 	n, err := p.Conn.Read(b)
-	p.effort.Pace(p.cost())
+	if p.isLate() {
+		p.effort.Pace(backend.CostLateRead)
+	}
 	return n, err
 }
 
-// cost returns the cost of a read.
-func (p *patient) cost() time.Duration {
+// isLate counts a read, and reports whether it is one of many of a head.
+func (p *patient) isLate() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.wait > 0 {
-		return backend.CostRead
+	if p.wait == 0 {
+		p.reads++
 	}
-	if p.reads++; p.reads > usualReads {
-		return backend.CostLateRead
-	}
-	return backend.CostRead
+	return p.wait == 0 && p.reads > usualReads
 }
 
 func (p *patient) begin() error {
