@@ -119,7 +119,7 @@ func (p *patient) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := p.Conn.Read(b)
-	if p.isLate() {
+	if n > 0 && p.isLate() {
 		p.effort.Pace(backend.CostLateRead)
 	}
 	return n, err
