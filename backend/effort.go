@@ -39,11 +39,13 @@ const (
 const (
 	CostPiece      = 60 * time.Microsecond  // a piece of a stream with fewer than [WholePiece] bytes
 	CostRead       = 20 * time.Microsecond  // a read of a channel, without its bytes
+	CostLateRead   = 500 * time.Microsecond // a further read of a head that comes in many pieces; in it, the kernel also sends what waits at the program
 	CostExit       = 30 * time.Microsecond  // the end of a process that the server did not start itself
 	CostQuestion   = 60 * time.Microsecond  // a DNS question
 	CostConnection = 500 * time.Microsecond // a connection that is served, including its decision and its answer
 	CostRefusal    = 300 * time.Microsecond // a connection that is refused
 	CostAnswerByte = 800 * time.Nanosecond  // a byte of a DNS answer that the server gets when it connects to a host
+	CostHeadByte   = 50 * time.Nanosecond   // a further byte of a long head of an HTTP request or answer, or of a long ClientHello
 	costFrameByte  = 20                     // a byte that is decoded; nanoseconds
 )
 

@@ -109,14 +109,18 @@ func isISATAP(a netip.Addr) bool {
 	return b[8]&^universal == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-// ofThisMachine reports whether the address belongs to an interface of this machine.
-// A connection to it stays inside the machine and passes no external firewall.
+// ofThisMachine reports whether a connection to the address stays inside this machine, where
+// it passes no external firewall. Not only addresses of interfaces do: load balancers route
+// their addresses to the machines behind them, which have local routes for them.
 func ofThisMachine(a netip.Addr) bool {
+	a = a.Unmap()
+	if local, known := routesHere(a); known {
+		return local
+	}
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return true // unknown, so refuse
 	}
-	a = a.Unmap()
 	for _, n := range all {
 		p, err := netip.ParsePrefix(n.String())
 		if err == nil && p.Addr().Unmap() == a {

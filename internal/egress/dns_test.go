@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,6 +226,11 @@ func TestDNSGarbage(t *testing.T) {
 	notify := append([]byte{}, good...)
 	notify[2] |= 0x20
 	loop := append(append([]byte{}, good[:12]...), 0xc0, 12, 0, 1, 0, 1)
+	records := append([]byte{}, good...)
+	records[11] = 5
+	for range 5 {
+		records = append(records, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0)
+	}
 	for _, c := range []struct {
 		name string
 		msg  []byte
@@ -235,6 +241,7 @@ func TestDNSGarbage(t *testing.T) {
 		{"an answer", answer, -1},
 		{"two questions", two, int(dnsmessage.RCodeFormatError)},
 		{"no question", append([]byte{0x12, 0x34, 1}, make([]byte, 9)...), int(dnsmessage.RCodeFormatError)},
+		{"many records", records, int(dnsmessage.RCodeFormatError)},
 		{"a loop", loop, int(dnsmessage.RCodeFormatError)},
 		{"cut", good[:20], int(dnsmessage.RCodeFormatError)},
 		{"notify", notify, int(dnsmessage.RCodeNotImplemented)},
@@ -284,6 +291,11 @@ func TestDNSOverTCP(t *testing.T) {
 	if got, err := say(c, "\x00\x05hello"); got != "" || err != nil {
 		t.Errorf("garbage: got %q, %v, want the end", got, err)
 	}
+	long := slices.Concat(q, make([]byte, 4096))
+	if got, err := say(b.through(b.net.DNSTCP[0], "8.8.8.8", 53), string(binary.BigEndian.AppendUint16(nil, uint16(len(long))))+string(long)); got != "" {
+		t.Errorf("a question with more than 4096 bytes: got %q, %v, want the end", got, err)
+	}
+	b.wantDenied("dns", 53, "it is not one question")
 }
 
 // TestDNSExtended: a question with EDNS gets an answer with it, as resolvers want.

@@ -1,13 +1,18 @@
 package egress
 
 import (
+	"bufio"
+	"io"
 	"net"
+	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
@@ -118,6 +123,104 @@ func TestAFloodOfConnectionsRests(t *testing.T) {
 			l.accept(s, 80, func(net.Conn) {})
 			if n := most(c.cost); s.accepts > n {
 				t.Errorf("%d connections were accepted in a minute, want at most %d", s.accepts, n)
+			}
+		})
+	}
+}
+
+// TestHeadsAreCharged: a host can make the server parse long heads. The sandbox that asks for them pays for it.
+func TestHeadsAreCharged(t *testing.T) {
+	long := "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: " + strings.Repeat("word, ", 30_000) + "close\r\n\r\n"
+	for name, c := range map[string]struct {
+		request, answer string
+		bytes           int
+		port            int
+	}{
+		"a request":                 {"GET / HTTP/1.1\r\nHost: closed.test\r\nConnection: " + strings.Repeat("word, ", 5_000) + "\r\n\r\n", "", 30_000, 80},
+		"a head that is no request": {"GET / HTTP/1.1\r\n" + strings.Repeat("word\r\n", 5_000) + "\r\n", "", 30_000, 80},
+		"an answer":                 {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long, len(long), 80},
+		"an answer without an end":  {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long[:len(long)-2], len(long) - 2, 80},
+		"what is no ClientHello":    {"\x16\x03\x01\x3f\xff" + strings.Repeat("\x00", 16_383), "", 16_388, 443},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer host.Close()
+			go func() {
+				if up, err := host.Accept(); err == nil {
+					_, _ = bufio.NewReader(up).ReadString('\n')
+					_, _ = io.WriteString(up, c.answer)
+					_ = up.Close()
+				}
+			}()
+			e := (&minute{}).effort()
+			to := netip.MustParseAddrPort(host.Addr().String())
+			l := newLink(New(Config{Resolve: map[sandboxmcp.Domain]netip.AddrPort{{Host: "open.test"}: to}}), one{open: sandboxmcp.Domain{Host: "open.test"}}, e)
+			defer l.Close()
+			ours, theirs := net.Pipe()
+			go func() {
+				_, _ = io.WriteString(theirs, c.request)
+				_, _ = io.Copy(io.Discard, theirs)
+			}()
+			l.servePort(ours, c.port)
+			_ = ours.Close()
+			if e.Spend(backend.EffortBurst-time.Duration(c.bytes)*backend.CostHeadByte/2) == 0 {
+				t.Errorf("a head of %d bytes cost nothing", c.bytes)
+			}
+		})
+	}
+}
+
+// drip is a connection from a program that sends single bytes.
+type drip struct {
+	net.Conn
+	text  string // then zero bytes
+	at    int
+	reads *int
+}
+
+func (d *drip) Read(p []byte) (int, error) {
+	p[0] = 0
+	if d.at < len(d.text) {
+		p[0] = d.text[d.at]
+	}
+	d.at++
+	*d.reads++
+	return 1, nil
+}
+
+func (*drip) Write(p []byte) (int, error)      { return len(p), nil }
+func (*drip) Close() error                     { return nil }
+func (*drip) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(8, 8, 8, 8), Port: 80} }
+func (*drip) SetDeadline(time.Time) error      { return nil }
+func (*drip) SetReadDeadline(time.Time) error  { return nil }
+func (*drip) SetWriteDeadline(time.Time) error { return nil }
+
+// TestADripRests: single bytes that are read before a connection is refused, and after.
+func TestADripRests(t *testing.T) {
+	for name, c := range map[string]struct {
+		text  string
+		serve func(*Link, net.Conn)
+	}{
+		"proxy":  {"GET /" + strings.Repeat("a", headBytes), (*Link).serveProxy},
+		"http":   {"\r\n", func(l *Link, c net.Conn) { l.servePort(c, 80) }},
+		"tls":    {"\x16\x03\x01\x3f\xff", func(l *Link, c net.Conn) { l.servePort(c, 443) }},
+		"dns":    {"\x0f\xff", (*Link).serveDNS},
+		"closed": {"GET / HTTP/1.1\r\nHost: closed.test\r\n\r\n", func(l *Link, c net.Conn) { l.servePort(c, 80) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			over, reads := false, 0
+			m := &minute{over: func() { over = true }}
+			l := newLink(New(Config{}), one{}, m.effort())
+			defer l.Close()
+			most := most(backend.CostLateRead) + 1<<19 // the last connection may end
+			for !over && reads <= most {
+				c.serve(l, &drip{text: c.text, reads: &reads})
+			}
+			if reads > most {
+				t.Errorf("more than %d single bytes were read in a minute", most)
 			}
 		})
 	}

@@ -43,15 +43,16 @@ const (
 // Unlike a [Link] it has no list of hosts: the caller lets the browser reach every public
 // web server. Its methods may be called concurrently.
 type Forwarder struct {
-	dial  *Dialer
-	mark  string // value of refusedHeader in refusals; no web server knows it
-	left  atomic.Int64
-	ctx   context.Context //nolint:containedctx // its own life, until Close or the end of the caller's
-	stop  context.CancelFunc
-	proxy *httputil.ReverseProxy
-	http  *http.Transport
-	serve *http.Server
-	work  sync.WaitGroup
+	dial   *Dialer
+	effort *backend.Effort
+	mark   string // value of refusedHeader in refusals; no web server knows it
+	left   atomic.Int64
+	ctx    context.Context //nolint:containedctx // its own life, until Close or the end of the caller's
+	stop   context.CancelFunc
+	proxy  *httputil.ReverseProxy
+	http   *http.Transport
+	serve  *http.Server
+	work   sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
@@ -62,7 +63,7 @@ type Forwarder struct {
 // Forward serves the proxy of a sandbox's network until Close or the end of ctx, and closes every other
 // socket of the network.
 func Forward(ctx context.Context, n *backend.Network, d *Dialer) *Forwarder {
-	f := &Forwarder{dial: d, mark: rand.Text(), open: map[net.Conn]struct{}{}, failed: map[string]error{}}
+	f := &Forwarder{dial: d, effort: n.Effort, mark: rand.Text(), open: map[net.Conn]struct{}{}, failed: map[string]error{}}
 	f.left.Store(forwardBytes)
 	f.ctx, f.stop = context.WithCancel(ctx)
 	f.http = &http.Transport{
@@ -158,6 +159,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			f.refuse(w, hostPort(r.URL.Host), err)
 			return
 		}
+		f.effort.Pace(backend.CostConnection) // a connection may carry any number of requests
 		r.Body = &metered{r.Body, f}
 		f.proxy.ServeHTTP(w, r)
 	default:
@@ -202,6 +204,7 @@ func (c *metered) Read(p []byte) (int, error) {
 
 // refuse answers a request that is not sent on, and remembers why.
 func (f *Forwarder) refuse(w http.ResponseWriter, address string, err error) {
+	f.effort.Pace(backend.CostRefusal)
 	f.mu.Lock()
 	if _, known := f.failed[address]; known || len(f.failed) < forwardHosts {
 		f.failed[address] = err

@@ -230,3 +230,41 @@ func TestForwarderBoundsHeads(t *testing.T) {
 		})
 	}
 }
+
+// TestForwarderChargesRequests: each request on a connection costs the sandbox a part of the server's time, also one that
+// is refused.
+func TestForwarderChargesRequests(t *testing.T) {
+	site := newSite(t, false)
+	for name, c := range map[string]struct {
+		head string
+		cost time.Duration
+	}{
+		"sent on": {"GET http://" + site.Listener.Addr().String() + "/ HTTP/1.1\r\nHost: x", backend.CostConnection},
+		"refused": {"GET / HTTP/1.1\r\nHost: x", backend.CostRefusal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			e := backend.NewEffortAt(func() time.Time { return now }, func(time.Duration, <-chan struct{}) {})
+			l := listen(t)
+			f := egress.Forward(t.Context(), &backend.Network{Proxy: l, Effort: e}, egress.NewDialer(5*time.Second, []string{site.Listener.Addr().String()}))
+			defer func() { f.Close(); _ = l.Close() }()
+			conn := must(net.Dial("tcp", l.Addr().String()))
+			defer conn.Close()
+			in := bufio.NewReader(conn)
+			const requests = 20
+			for range requests {
+				_, _ = io.WriteString(conn, c.head+"\r\n\r\n")
+				_ = conn.SetDeadline(time.Now().Add(patience))
+				r, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				_ = r.Body.Close()
+			}
+			if e.Spend(backend.EffortBurst-requests/2*c.cost) == 0 {
+				t.Errorf("got less than half of %d times %v, want each request to cost that", requests, c.cost)
+			}
+		})
+	}
+}

@@ -43,11 +43,13 @@ func (e headError) Error() string { return string(e) }
 func readRequest(br *bufio.Reader) (*request, error) {
 	head, err := readHead(br)
 	if err != nil {
-		if len(head) == 0 {
-			err = fmt.Errorf("%w: %w", errUnsaid, err)
-		}
 		return nil, err
 	}
+	return parseRequest(head, br)
+}
+
+// parseRequest is readRequest for a head that was read, and the rest of the connection.
+func parseRequest(head []byte, br *bufio.Reader) (*request, error) {
 	field, err := checkHead(head)
 	if err != nil {
 		return nil, err
@@ -81,6 +83,9 @@ func readHead(br *bufio.Reader) ([]byte, error) {
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
+		}
+		if err != nil && len(head) == 0 {
+			err = fmt.Errorf("%w: %w", errUnsaid, err)
 		}
 		if err != nil {
 			return head, fmt.Errorf("read head: %w", err)

@@ -73,10 +73,26 @@ func (v *visit) http() {
 	v.forward(ViaHTTP, r)
 }
 
+// usualHead is how many bytes of a head the cost of a connection includes.
+const usualHead = 4 << 10
+
+// chargeHead takes the cost of a long head from the sandbox's share. It does not wait: the next connection of the sandbox
+// does.
+func (l *Link) chargeHead(bytes int) {
+	if bytes > usualHead {
+		l.effort.Spend(time.Duration(bytes-usualHead) * backend.CostHeadByte)
+	}
+}
+
 // request reads the head of a request. It answers and counts a refused one and returns
 // false.
 func (v *visit) request(via Via) (*request, bool) {
-	r, err := readRequest(v.br)
+	head, err := readHead(v.br)
+	v.l.chargeHead(len(head))
+	var r *request
+	if err == nil {
+		r, err = parseRequest(head, v.br)
+	}
 	if err == nil {
 		return r, true
 	}
@@ -188,7 +204,7 @@ func (v *visit) forward(via Via, r *request) {
 	if v.br.Buffered()+r.rest.Buffered() > 0 {
 		v.deny(via, "a second request came on the connection")
 	}
-	linger(v.c)
+	v.linger()
 }
 
 // hop lists the hop-by-hop fields, and the fields that the proxy writes itself. The proxy
@@ -204,7 +220,10 @@ func leftOut(h http.Header) map[string]bool {
 	out := map[string]bool{}
 	for _, value := range h["Connection"] {
 		for name := range strings.SplitSeq(value, ",") {
-			out[textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))] = true
+			name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))
+			if _, has := h[name]; has { // a head may name thousands that it does not have
+				out[name] = true
+			}
 		}
 	}
 	for name := range hop {
@@ -266,6 +285,7 @@ func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
 	limit := &frugal{r: &patient{Conn: up, wait: f.idle}, bytes: 8 * headBytes, lines: answerFields + pieceBytes}
 	br := bufio.NewReaderSize(limit, pieceBytes)
 	res, err := readAnswer(br, r.Request)
+	v.l.chargeHead(8*headBytes - limit.bytes - br.Buffered())
 	if err != nil {
 		v.answer(http.StatusBadGateway, place(v.host, v.port)+" sent an answer that is not valid HTTP/1")
 		return false
@@ -436,5 +456,5 @@ func phrase(text string) string {
 func (v *visit) write(code int, words, body string) {
 	_ = v.c.SetWriteDeadline(time.Now().Add(v.l.proxy.caps.Head))
 	_, _ = fmt.Fprintf(v.c, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", code, words, len(body), body)
-	linger(v.c)
+	v.linger()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -23,6 +24,17 @@ func TestOfThisMachine(t *testing.T) {
 	}
 	if ofThisMachine(netip.MustParseAddr("1.1.1.1")) {
 		t.Error("1.1.1.1 is this machine's")
+	}
+}
+
+// TestRoutesToThisMachine: an address is this machine's if the kernel has a local route for it, also without an interface
+// that has the address.
+func TestRoutesToThisMachine(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("routes are asked for on Linux")
+	}
+	if !ofThisMachine(netip.MustParseAddr("127.9.9.9")) {
+		t.Error("127.9.9.9, for which lo has a local route, is not seen to be this machine's")
 	}
 }
 

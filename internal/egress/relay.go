@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // chunk is how many bytes are copied before they are counted. Between two plain TCP
@@ -95,20 +97,42 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// patient is a connection with a time limit for each single read. See allow.
+// patient is a connection with a time limit for each single read. See allow. If a head comes in many pieces, its further
+// reads cost the sandbox a part of the server's time.
 type patient struct {
 	net.Conn
+
+	effort *backend.Effort // nil: reads cost nothing
 
 	mu   sync.Mutex
 	wait time.Duration // 0: the deadline of the connection holds
 	over bool          // stop was called
+
+	reads int // while the deadline of the connection holds
 }
+
+// usualReads is how many reads the cost of a connection includes. Most programs send a head at once, and some line by line.
+const usualReads = 8
 
 func (p *patient) Read(b []byte) (int, error) {
 	if err := p.begin(); err != nil {
 		return 0, err
 	}
-	return p.Conn.Read(b)
+	n, err := p.Conn.Read(b)
+	if n > 0 && p.isLate() {
+		p.effort.Pace(backend.CostLateRead)
+	}
+	return n, err
+}
+
+// isLate counts a read, and reports whether it is one of many of a head.
+func (p *patient) isLate() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wait == 0 {
+		p.reads++
+	}
+	return p.wait == 0 && p.reads > usualReads
 }
 
 func (p *patient) begin() error {
@@ -145,11 +169,11 @@ func closeWrite(c net.Conn) {
 	}
 }
 
-// linger closes a connection so that the bytes written last arrive. A plain close with
+// linger closes the connection so that the bytes written last arrive. A plain close with
 // unread input would send a reset, and the peer would discard them.
-func linger(c net.Conn) {
-	closeWrite(c)
-	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-	_, _ = io.CopyN(io.Discard, c, 256<<10)
-	_ = c.Close()
+func (v *visit) linger() {
+	closeWrite(v.c)
+	_ = v.c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	_, _ = io.CopyN(io.Discard, &patient{Conn: v.c, effort: v.l.effort}, 256<<10)
+	_ = v.c.Close()
 }

@@ -29,7 +29,7 @@ type visit struct {
 }
 
 func (l *Link) newVisit(c net.Conn, port int) *visit {
-	v := &visit{l: l, c: c, in: &patient{Conn: c}, aim: l.aim(c), port: port}
+	v := &visit{l: l, c: c, in: &patient{Conn: c, effort: l.effort}, aim: l.aim(c), port: port}
 	v.br = bufio.NewReaderSize(v.in, 4<<10)
 	if a, ok := local(c); ok {
 		v.host, _ = l.names.name(a)
@@ -202,7 +202,7 @@ func (v *visit) tls() {
 // alert refuses the connection by a TLS alert.
 func (v *visit) alert() {
 	_, _ = v.c.Write(denied)
-	linger(v.c)
+	v.linger()
 }
 
 // hello reads a ClientHello and checks that its server name is the host. If the host is
@@ -210,6 +210,7 @@ func (v *visit) alert() {
 // closed.
 func (v *visit) hello() (raw []byte, ok bool) {
 	h, err := readHello(v.l.ctx, v.br)
+	v.l.chargeHead(len(h.raw))
 	if err != nil {
 		if len(h.raw) == 0 {
 			return nil, false // the program sent nothing: not a request

@@ -27,6 +27,7 @@ type subscription struct {
 type subscribers struct {
 	mu       sync.Mutex
 	of       map[*mcp.ServerSession]map[string]subscription
+	each     map[sandboxmcp.Namespace]int                // subscriptions of each namespace that has some
 	followed map[sandboxmcp.Namespace]context.CancelFunc // ends the follower of a namespace's events
 	telling  map[telling]int                             // changes that are being told
 }
@@ -46,7 +47,8 @@ func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first bo
 	for uri := range mine {
 		bytes += len(uri)
 	}
-	if _, known := mine[sub.uri]; !known && (len(mine) >= maxSubscriptions || bytes > maxSubscribed) {
+	before, known := mine[sub.uri]
+	if !known && (len(mine) >= maxSubscriptions || bytes > maxSubscribed) {
 		return false, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the client has subscribed to %d resources already, or their uris would have more than %d KiB", len(mine), maxSubscribed>>10).
 			WithHint("unsubscribe from those that are no longer needed")
 	}
@@ -55,6 +57,10 @@ func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first bo
 		b.of[client] = mine
 	}
 	mine[sub.uri] = sub
+	b.each[sub.ns]++
+	if known {
+		b.endLocked(before.ns)
+	}
 	_, followed := b.followed[sub.ns]
 	if !followed {
 		b.followed[sub.ns] = func() {} // until followEvents sets it
@@ -66,11 +72,27 @@ func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first bo
 func (b *subscribers) remove(client *mcp.ServerSession, uri string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	sub, known := b.of[client][uri]
+	if !known {
+		return
+	}
 	delete(b.of[client], uri)
 	if len(b.of[client]) == 0 {
 		delete(b.of, client)
 	}
-	b.endUnusedLocked()
+	b.endLocked(sub.ns)
+}
+
+// endLocked counts the end of a subscription. It ends the follower of a namespace without subscriptions.
+func (b *subscribers) endLocked(ns sandboxmcp.Namespace) {
+	if b.each[ns]--; b.each[ns] > 0 {
+		return
+	}
+	delete(b.each, ns)
+	if stop := b.followed[ns]; stop != nil {
+		stop()
+		delete(b.followed, ns)
+	}
 }
 
 // gone returns the subscriptions of clients that are not live.
@@ -98,22 +120,6 @@ func (s *Server) prune(ctx context.Context, client *mcp.ServerSession) {
 			s.log.Warn("a subscription of a client that is gone cannot be ended", "error", err)
 		}
 		s.subscribers.remove(req.Session, req.Params.URI)
-	}
-}
-
-// endUnusedLocked ends the followers of namespaces without subscriptions.
-func (b *subscribers) endUnusedLocked() {
-	used := map[sandboxmcp.Namespace]bool{}
-	for _, all := range b.of {
-		for _, sub := range all {
-			used[sub.ns] = true
-		}
-	}
-	for ns, stop := range b.followed {
-		if !used[ns] {
-			stop()
-			delete(b.followed, ns)
-		}
 	}
 }
 
@@ -182,9 +188,10 @@ func (s *Server) followEvents(who sandboxmcp.Caller) {
 	ctx, stop := context.WithCancel(context.Background()) //nolint:forbidigo // it outlives the call of the client that subscribes first
 	events, err := s.engine.Follow(ctx, who, false)
 	s.subscribers.mu.Lock()
+	unused := s.subscribers.each[who.Namespace] == 0 // the last subscription has ended meanwhile
 	if err != nil {
 		delete(s.subscribers.followed, who.Namespace)
-	} else {
+	} else if !unused {
 		s.subscribers.followed[who.Namespace] = stop
 	}
 	s.subscribers.mu.Unlock()
@@ -192,6 +199,9 @@ func (s *Server) followEvents(who sandboxmcp.Caller) {
 		stop()
 		s.log.Warn("subscribers are not told of changes", "namespace", who.Namespace, "error", err)
 		return
+	}
+	if unused {
+		stop()
 	}
 	go func() {
 		defer stop()

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package egress
+
+import "net/netip"
+
+// routesHere is known on Linux alone.
+func routesHere(netip.Addr) (local, known bool) { return false, false }

@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// TestTheEndOfASubscriptionVisitsNoOthers: clients that end thousands of subscriptions at once would keep a processor
+// busy for a minute. Visiting the subscriptions of others would need memory for their namespaces.
+func TestTheEndOfASubscriptionVisitsNoOthers(t *testing.T) {
+	b := subscribers{of: map[*mcp.ServerSession]map[string]subscription{}, each: map[sandboxmcp.Namespace]int{}, followed: map[sandboxmcp.Namespace]context.CancelFunc{}}
+	add := func(client *mcp.ServerSession, ns, uri string) {
+		t.Helper()
+		if _, err := b.add(client, subscription{uri: uri, ns: sandboxmcp.Namespace(ns)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const others, mine = 200, 200
+	for i := range others {
+		add(new(mcp.ServerSession), fmt.Sprint("other-", i), "run://x/stdout")
+	}
+	client := new(mcp.ServerSession)
+	uris := make([]string, mine)
+	for i := range uris {
+		uris[i] = fmt.Sprintf("run://%d/stdout", i)
+		add(client, "mine", uris[i])
+	}
+	ended := false
+	b.followed["mine"] = func() { ended = true }
+	next := 0
+	if got := testing.AllocsPerRun(mine-2, func() { b.remove(client, uris[next]); next++ }); got != 0 { // it calls the function once more
+		t.Errorf("got %v allocations for the end of a subscription, want none", got)
+	}
+	if ended {
+		t.Error("the follower has ended before the last subscription")
+	}
+	add(client, "other-1", uris[next]) // the client subscribes again, in another namespace
+	if b.remove(client, uris[next]); !ended || len(b.followed) != others || len(b.of) != others || len(b.each) != others {
+		t.Errorf("got ended %t, %d followers and %d clients, want true and %d of the others", ended, len(b.followed), len(b.of), others)
+	}
+}
