@@ -178,6 +178,27 @@ func TestALifetimeInTheCache(t *testing.T) {
 	}
 }
 
+// TestALifetimeThatNoStatementFinds: a secret ends at its time, although a writer of the database has made that time a blob, which
+// SQLite takes for later than any text.
+func TestALifetimeThatNoStatementFinds(t *testing.T) {
+	storetest.SQLite(t)
+	k := fresh(t)
+	if err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "A", Value: sandboxmcp.NewSecret(value), TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	k.add(t, "B", value)
+	k.tamper(t, `CREATE TABLE copies AS SELECT version, namespace, key, sealed, created_at, CAST(expires_at AS BLOB) AS expires_at, mac FROM secrets;
+		DROP TABLE secrets; ALTER TABLE copies RENAME TO secrets`)
+	want(t, k.values(t, "ns"), "A", value, "B", value)
+	k.now = k.now.Add(2 * time.Hour)
+	want(t, k.values(t, "ns"), "B", value)
+	if got := k.listed(t); got != "B" {
+		t.Errorf("listed: got %q, want B", got)
+	}
+	o, _ := logged(t, k)
+	want(t, o.values(t, "ns"), "B", value)
+}
+
 // TestADeletedSecretInTheCache: a deleted secret is not used, although a writer of the database has put another row in its place.
 func TestADeletedSecretInTheCache(t *testing.T) {
 	k := fresh(t)
