@@ -183,9 +183,12 @@ func Newest(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, acti
 	return nil
 }
 
-// Genuine calls each with the session and the metadata of the same entries as [Each], but only of those that a server has
-// written and nobody has changed since: their hash and, if the record is signed, their MAC are right.
-func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(session, metadata string)) error {
+// Written is what [Log.Genuine] tells of an entry.
+type Written struct{ Phase, SessionID, Metadata string }
+
+// Genuine calls each for the same entries as [Each], but only for those that a server has written and nobody has changed
+// since: their hash and, if the record is signed, their MAC are right.
+func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(e Written)) error {
 	var m *macs
 	if l.sealer != nil {
 		var err error
@@ -206,7 +209,7 @@ func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Names
 			return fmt.Errorf("read audit entries: %w", err)
 		}
 		if r.hash() == r.Hash && (m == nil || m.fits(position, r.Hash, mac)) && r.Metadata != nil {
-			each(r.SessionID, *r.Metadata)
+			each(Written{r.Phase, r.SessionID, *r.Metadata})
 		}
 	}
 	if err := rows.Err(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -59,15 +60,18 @@ func (g *Gate[S]) askedFor(ctx context.Context, id string) (of asked, err error)
 		return of, nil //nolint:nilerr // the transaction of the decision finds the same, and says so
 	}
 	several := false
-	err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(session, metadata string) {
+	err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(e audit.Written) {
+		if e.Phase != sandboxmcp.PhaseIntent { // kinds may have one action for questions and answers, and an answer names what the row says
+			return
+		}
 		var m struct {
 			ID     string `json:"approval_id"`
 			SHA256 string `json:"sha256"`
 		}
-		if json.Unmarshal([]byte(metadata), &m) != nil || m.ID != id {
+		if json.Unmarshal([]byte(e.Metadata), &m) != nil || m.ID != id {
 			return
 		}
-		now := asked{m.SHA256, session}
+		now := asked{m.SHA256, e.SessionID}
 		several = several || of.sha256 != "" && of != now
 		of = now
 	})

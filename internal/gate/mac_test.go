@@ -315,3 +315,27 @@ func TestAChangedQuestionIsNotAnswered(t *testing.T) {
 		t.Errorf("a question that no server has asked: got the grant %+v and %v, want none and an error", n, err)
 	}
 }
+
+// TestADenialAsksNothing: the entry of a denial is not taken for that of a question, although both may have one action. It
+// names what the row said, and a writer of the database can have changed that, with the time of the question.
+func TestADenialAsksNothing(t *testing.T) {
+	b := open(t)
+	kind := lines()
+	kind.Asked, kind.Opened, kind.Denied = "line", "line", "line"
+	g := gate.New(gate.Config[line]{Kind: kind, Key: secret, Store: b.store, Audit: recordIn(b.store, func() time.Time { return b.now }), Approvals: true, Now: func() time.Time { return b.now }})
+	person := sandboxmcp.Caller{Namespace: "default", Actor: "cli"}
+	asked, _, err := g.Request(t.Context(), person, "echo hello", gate.Ask{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.pass(5 * time.Minute)
+	const text = `{"kind":"line","namespace":"default","pattern":"evil"}`
+	b.tamper(`UPDATE approvals SET subject = '` + text + `', digest = '` + digestOf(text) + `', asked_at = '` + store.FormatTime(b.now) + `'`)
+	if _, _, err = g.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: asked.ID, Deny: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.tamper(`UPDATE approvals SET state = 'pending'`)
+	if _, n, err := g.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: asked.ID}); n != nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
+		t.Errorf("got the grant %+v and %v, want none and access_denied", n, err)
+	}
+}
