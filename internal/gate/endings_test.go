@@ -86,3 +86,22 @@ func TestAnAddedUseOpensNothing(t *testing.T) {
 		t.Error("got it open to a second run, want it closed")
 	}
 }
+
+// TestATriggerGivesNoSecondUse: two runs that read an unused grant at the same time do not both use it, although a trigger puts
+// its row back.
+func TestATriggerGivesNoSecondUse(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	o, _ := b.other(secret)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}, Scope: sandboxmcp.GrantOnce})
+	b.tamper(`CREATE TRIGGER again AFTER UPDATE ON grants BEGIN UPDATE grants SET request_id = OLD.request_id, mac = OLD.mac WHERE id = OLD.id; END`)
+	_, second, err := o.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: "r2"}, func(d sandboxmcp.Domain) bool { // it is called after the rows were read
+		if !b.lets(one, "api.example.com") {
+			t.Error("the first run: got it closed, want it open")
+		}
+		return d.Host == "api.example.com"
+	})
+	if second || err != nil {
+		t.Errorf("the second run: got %v, %v, want it closed", second, err)
+	}
+}

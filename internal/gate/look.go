@@ -234,6 +234,11 @@ func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 	taken := false
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
+		// Another run may have used it since its row was read, and a trigger of a writer of the database have put it back.
+		agrees, failed := g.endings.judge(ctx, g.cfg.Audit, tx)
+		if failed != nil || !agrees(&n.row) {
+			return failed
+		}
 		done, failed := tx.ExecContext(ctx, takeGrant, who.RequestID, mac, n.info.ID, n.row.mac.String, format(g.now()))
 		if failed != nil {
 			return failed
