@@ -112,6 +112,13 @@ func reasonOf(reason string, r *stored) string { return fmt.Sprintf(reason, r.id
 // Faults returns a sentence for each stored grant of any kind that was forged, changed, or put back after it was revoked
 // or used. derive is as in [Config.Key].
 func Faults(ctx context.Context, db store.Querier, derive func(purpose string) ([]byte, error)) (faults []string, err error) {
+	var unread int
+	if err = db.QueryRowContext(ctx, countLarge).Scan(&unread); err != nil {
+		return nil, err
+	}
+	if unread > 0 {
+		faults = append(faults, fmt.Sprintf("%d rows of table grants are larger than a server makes them and were not read", unread))
+	}
 	all, err := selectRows(ctx, db, selectGrants, "", "", "")
 	if err != nil {
 		return nil, err

@@ -339,3 +339,22 @@ func TestADenialAsksNothing(t *testing.T) {
 		t.Errorf("got the grant %+v and %v, want none and access_denied", n, err)
 	}
 }
+
+// TestALargeGrantIsNotRead: neither a grant nor a question is read that is larger than a server makes it.
+func TestALargeGrantIsNotRead(t *testing.T) {
+	b := open(t)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	asked := b.ask("www.example.com")
+	long := `replace('` + strings.Repeat("x", 1<<10) + `', 'x', '` + strings.Repeat("y", 1<<7) + `')`
+	b.tamper(`INSERT INTO grants (` + everyColumn + `, mac) SELECT 'grt_large', namespace, subject, ` + long + `, scope, session_id, request_id, approval_id, actor, granted_at, expires_at, revoked_at, mac FROM grants;
+		UPDATE approvals SET reason = ` + long)
+	o, log := b.other(secret)
+	if !o.lets(one, "api.example.com") || log.Len() > 0 {
+		t.Errorf("got the log %q, want the whole grant open and the large one not read", log)
+	}
+	if got := b.faults(); got != "1 rows of table grants are larger than a server makes them and were not read" {
+		t.Errorf("got faults %q", got)
+	}
+	_, err := o.Find(t.Context(), "default", asked.ID)
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+}

@@ -199,6 +199,21 @@ func TestALifetimeThatNoStatementFinds(t *testing.T) {
 	want(t, o.values(t, "ns"), "B", value)
 }
 
+// TestALargeSecretIsNotRead: a row that is larger than a server makes it is not read, and the other secrets are used.
+func TestALargeSecretIsNotRead(t *testing.T) {
+	k := fresh(t)
+	k.add(t, "A", value)
+	k.tamper(t, `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at, mac) SELECT namespace, 'B', `+blob(make([]byte, 1<<17))+`, created_at, expires_at, mac FROM secrets`)
+	o, log := logged(t, k)
+	want(t, o.values(t, "ns"), "A", value)
+	if log.Len() > 0 {
+		t.Errorf("got the log %q, want the row not to be read", log)
+	}
+	if got := k.faults(t); got != "1 rows of table secrets are larger than a server makes them and were not read" {
+		t.Errorf("got faults %q", got)
+	}
+}
+
 // TestADeletedSecretInTheCache: a deleted secret is not used, although a writer of the database has put another row in its place.
 func TestADeletedSecretInTheCache(t *testing.T) {
 	k := fresh(t)
