@@ -161,8 +161,8 @@ type checked struct {
 	seq int64
 }
 
-// clockSlack is how much the clocks of servers may differ.
-const clockSlack = time.Minute
+// clockSlack is how much the clocks of servers may differ: that of each is at most a minute from the one of a database that they share.
+const clockSlack = 3 * time.Minute
 
 // removedIn returns the ids of the rows of a namespace that were removed, as the audit record names them. Entries that are
 // older than a row do not name it. If the reading before has found it in force, neither do the entries that were read then.
