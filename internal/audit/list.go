@@ -122,8 +122,8 @@ type reader struct {
 // was read, and add it again after the next entries, which would then not be read.
 func (r reader) since(ctx context.Context, action string, after Place) (Place, error) {
 	if at := after.entry; at.position > 0 {
-		var there bool
-		if err := r.db.QueryRowContext(ctx, isEntry, at.position, at.hash).Scan(&there); err != nil {
+		there, err := has(ctx, r.db, selectHashAt, at.position, at.hash)
+		if err != nil {
 			return after, fmt.Errorf("read audit entries: %w", err)
 		}
 		if !there {

@@ -39,8 +39,8 @@ const (
 
 	selectLastHash = `SELECT ` + shortHash + ` FROM audit ORDER BY position DESC LIMIT 1`
 
-	// position, hash
-	isEntry = `SELECT EXISTS (SELECT 1 FROM audit` + store.NotIndexed + ` WHERE position = ? AND hash = ?)`
+	// position. The caller compares: a writer of the database can make a comparison there say anything.
+	selectHashAt = `SELECT ` + shortHash + ` FROM audit` + store.NotIndexed + ` WHERE position = ?`
 
 	selectLastPosition = `SELECT coalesce(max(position), 0) FROM audit`
 
@@ -101,9 +101,8 @@ const (
 	// less than, more than
 	selectNewestBetween = newestNote + `audit_checkpoints WHERE size < ? AND size > ? ORDER BY size DESC LIMIT 1`
 
-	// size, note, size
-	isCheckpoint = `SELECT EXISTS (SELECT 1 FROM audit_checkpoints WHERE size = ? AND note = ?)
-		OR ? < coalesce((SELECT max(size) FROM audit_rotations), 0)`
+	// size. See selectHashAt.
+	selectNoteAt = `SELECT ` + shortNote + ` FROM audit_checkpoints` + store.NotIndexed + ` WHERE size = ?`
 
 	// less than
 	deleteCheckpoints = `DELETE FROM audit_checkpoints WHERE size < ?`
