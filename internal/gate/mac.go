@@ -150,7 +150,7 @@ type told struct {
 	log *slog.Logger
 
 	mu  sync.Mutex
-	ids map[string]bool
+	ids map[name]bool
 }
 
 // maxTold bounds how many grants are logged.
@@ -160,13 +160,13 @@ const maxTold = 1000
 func (t *told) new(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ids[id] || len(t.ids) >= maxTold {
+	if t.ids[nameOf(id)] || len(t.ids) >= maxTold {
 		return false
 	}
 	if t.ids == nil {
-		t.ids = map[string]bool{}
+		t.ids = map[name]bool{}
 	}
-	t.ids[id] = true
+	t.ids[nameOf(id)] = true
 	return true
 }
 
