@@ -95,6 +95,7 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 	var agrees func(r *stored) bool // nil: the record was not read yet
 	var lapsed []string
 	var example string
+	now := g.now()
 	for _, r := range rows {
 		n, state := g.read(r)
 		switch state {
@@ -114,16 +115,18 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 			}
 		}
 		if !agrees(&r) {
-			now, err := selectRows(ctx, db, selectOne, r.id) // the entry may be younger than the row; then that has changed by now
+			again, err := selectRows(ctx, db, selectOne, r.id) // the entry may be younger than the row; then that has changed by now
 			if err != nil {
 				return nil, err
 			}
-			if len(now) > 0 && !agrees(&now[0]) {
+			if len(again) > 0 && !agrees(&again[0]) {
 				g.told.fault(reasonBack, &r)
 			}
 			continue
 		}
-		all = append(all, n)
+		if n.expires.IsZero() || now.Before(n.expires) { // to the statement, an end that is a blob would be later than now
+			all = append(all, n)
+		}
 	}
 	g.told.lapsed(lapsed, example)
 	return all, nil

@@ -358,3 +358,26 @@ func TestALargeGrantIsNotRead(t *testing.T) {
 	_, err := o.Find(t.Context(), "default", asked.ID)
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 }
+
+// TestAGrantInABlobIsRevoked: a grant that is in force can be revoked, and ends at its time, although a writer of the database has
+// made its namespace and its end blobs, which SQLite takes for another namespace and for a later time.
+func TestAGrantInABlobIsRevoked(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "www.example.com"}, Scope: sandboxmcp.GrantDuration, For: time.Hour})
+	b.tamper(`CREATE TABLE copies AS SELECT id, CAST(namespace AS BLOB) AS namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at,
+		CASE WHEN expires_at = '' THEN '' ELSE CAST(expires_at AS BLOB) END AS expires_at, revoked_at, mac FROM grants;
+		DROP TABLE grants; ALTER TABLE copies RENAME TO grants`)
+	o, _ := b.other(secret)
+	if !o.lets(one, "api.example.com") || !o.lets(one, "www.example.com") {
+		t.Fatal("before: got one closed, want both open")
+	}
+	if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil || o.lets(one, "api.example.com") {
+		t.Errorf("revoked: got %v, want it closed", err)
+	}
+	b.pass(2 * time.Hour)
+	if list, err := b.List(t.Context(), ""); err != nil || len(list.Granted) > 0 || b.lets(one, "www.example.com") {
+		t.Errorf("after its end: got %+v, %v, want none", list.Granted, err)
+	}
+}

@@ -69,9 +69,6 @@ const (
 	// request, MAC of the row with this request, id, MAC of the row without a request, now
 	takeGrant = `UPDATE grants SET request_id = ?1, mac = ?2 WHERE id = ?3 AND mac IN (?2, ?4) AND revoked_at = '' AND expires_at > ?5`
 
-	// namespace, digest, now
-	selectToRevoke = `SELECT ` + grantColumns + fromGrants + ` AND namespace = ? AND digest = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ?)`
-
 	// now, id. It also removes the MAC, so that clearing revoked_at does not put the grant in force again.
 	revokeGrant = `UPDATE grants SET revoked_at = ?, mac = '' WHERE id = ?`
 

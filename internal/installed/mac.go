@@ -91,12 +91,15 @@ func (r *row) columns() []string {
 	return []string{r.namespace, r.language, r.digest, r.added, r.requested, r.id}
 }
 
-// read returns the rows that a statement selects, each with its state. If l is not nil, read skips entries of the record that
-// cannot name a row.
-func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, query string, args ...any) ([]row, error) {
-	all, err := scan(ctx, db, query, args...)
+// read returns the rows of a namespace, or of all if only is empty, each with its state. If l is not nil, read skips entries of
+// the record that cannot name a row.
+func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, only string) ([]row, error) {
+	all, err := scan(ctx, db)
 	if err != nil {
 		return nil, err
+	}
+	if only != "" { // to a statement, a namespace that a writer of the database has made a blob would be another one
+		all = slices.DeleteFunc(all, func(r row) bool { return r.namespace != only })
 	}
 	fit := map[string][]*row{} // by namespace
 	for n := range all {
@@ -126,7 +129,7 @@ func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, q
 		return all, nil
 	}
 	// The entry of a removal may be younger than the rows that were read. Such a row has gone by now.
-	now, err := scan(ctx, db, query, args...)
+	now, err := scan(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -135,8 +138,8 @@ func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, q
 	}), nil
 }
 
-func scan(ctx context.Context, db store.Querier, query string, args ...any) (all []row, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
+func scan(ctx context.Context, db store.Querier) (all []row, err error) {
+	rows, err := db.QueryContext(ctx, selectAll)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +217,7 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	if unread > 0 {
 		faults = append(faults, fmt.Sprintf("%d rows of table packages are larger than a server makes them and were not read", unread))
 	}
-	all, err := (*look)(nil).read(ctx, db, store.NewRowMACs(derive, macPurpose), selectAll)
+	all, err := (*look)(nil).read(ctx, db, store.NewRowMACs(derive, macPurpose), "")
 	for n := range all {
 		if reason := all[n].fault(); reason != "" {
 			faults = append(faults, reason)

@@ -53,7 +53,7 @@ func TestARemovalWhileRowsAreRead(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	rows, err := c.look().read(t.Context(), &between{s.DB(), remove}, c.macs, selectAll)
+	rows, err := c.look().read(t.Context(), &between{s.DB(), remove}, c.macs, "")
 	if len(rows) != 0 || err != nil {
 		t.Errorf("got %+v and %v, want no row", rows, err)
 	}
