@@ -18,6 +18,9 @@ const (
 	MaxLimit     = 1000
 )
 
+// maxPage bounds the texts of a page, in bytes. Entries of servers have a few hundred.
+const maxPage = 64 << 20
+
 // List returns the entries of a namespace that match q, newest first unless q.OldestFirst
 // is set. The page also has the total number of matches and the newest checkpoint.
 func (l *Log) List(ctx context.Context, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
@@ -49,10 +52,14 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 		return page, fmt.Errorf("list audit entries: %w", err)
 	}
 	defer rows.Close()
+	read := 0
 	for rows.Next() {
 		var r row
 		if err := r.scan(rows); err != nil {
 			return page, fmt.Errorf("list audit entries: %w", err)
+		}
+		if read += r.length(); read > maxPage {
+			return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the entries have more than %d MiB", maxPage>>20).WithHint("ask for fewer entries")
 		}
 		e, err := r.entry()
 		if err != nil {
@@ -64,6 +71,17 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 		return page, fmt.Errorf("list audit entries: %w", err)
 	}
 	return page, nil
+}
+
+// length returns the bytes of the longest texts of a row that was read.
+func (r *row) length() int {
+	n := len(r.ID) + len(r.Namespace) + len(r.RequestID) + len(r.SessionID) + len(r.Detail) + len(r.Actor)
+	for _, text := range []*string{r.Usage, r.Metadata} {
+		if text != nil {
+			n += len(*text)
+		}
+	}
+	return n
 }
 
 // Each calls each with the request id, the session id and the metadata of every entry of a namespace with the query's action, from the

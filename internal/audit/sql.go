@@ -24,6 +24,11 @@ const (
 	shortNote = `CASE WHEN octet_length(note) <= 1024 THEN note ELSE '' END`
 	shortEdge = `CASE WHEN octet_length(edge) <= 2048 THEN edge END`
 
+	// bytes of a row's texts. Numbers are not counted, because no column of them has texts.
+	rowSize = `octet_length(id) + octet_length(namespace) + octet_length(timestamp) + octet_length(action) +
+		octet_length(phase) + octet_length(request_id) + octet_length(session_id) + octet_length(language) + octet_length(detail) + octet_length(actor) +
+		octet_length(coalesce(resource_usage, '')) + octet_length(coalesce(metadata, '')) + octet_length(prev) + octet_length(hash) + octet_length(coalesce(mac, ''))`
+
 	newestNote = `SELECT size, ` + shortNote + `, ` + shortEdge + ` FROM `
 )
 
@@ -81,10 +86,8 @@ const (
 	// after, before, time
 	selectFirstYoung = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
 
-	// last position, bytes. Numbers are not counted, because no column of them has texts.
-	selectLarge = `SELECT position FROM audit WHERE position <= ? AND octet_length(id) + octet_length(namespace) + octet_length(timestamp) + octet_length(action) +
-		octet_length(phase) + octet_length(request_id) + octet_length(session_id) + octet_length(language) + octet_length(detail) + octet_length(actor) +
-		octet_length(coalesce(resource_usage, '')) + octet_length(coalesce(metadata, '')) + octet_length(prev) + octet_length(hash) + octet_length(coalesce(mac, '')) > ? LIMIT 1`
+	// last position, bytes
+	selectLarge = `SELECT position FROM audit WHERE position <= ? AND ` + rowSize + ` > ? LIMIT 1`
 
 	// last position
 	deleteEntries = `DELETE FROM audit WHERE position <= ?`
@@ -171,6 +174,7 @@ func listed(ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (count, list strin
 	if q.OldestFirst {
 		order = "ASC"
 	}
-	list = `SELECT ` + columns + ` FROM audit WHERE ` + all + ` ORDER BY seq ` + order + ` LIMIT ?` + strconv.Itoa(len(args)+1)
+	// Rows of more than 16 MiB are left out: servers write none that large.
+	list = `SELECT ` + columns + ` FROM audit WHERE ` + all + ` AND ` + rowSize + ` <= 16777216 ORDER BY seq ` + order + ` LIMIT ?` + strconv.Itoa(len(args)+1)
 	return count, list, args
 }
