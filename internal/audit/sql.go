@@ -65,6 +65,19 @@ const (
 		CASE WHEN action = ?2 AND octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
 		FROM audit` + store.NotIndexed + ` WHERE position > ?1 AND (action = ?2 OR position % 65536 = 0 OR position = (SELECT max(position) FROM audit` + store.NotIndexed + `)) ORDER BY position`
 
+	// The texts of a row that is larger than those of servers are read as empty, so its hash is wrong.
+	selectWhole = `SELECT position, CASE WHEN small THEN coalesce(mac, '') ELSE '' END, CASE WHEN small THEN id ELSE '' END, CASE WHEN small THEN namespace ELSE '' END, seq,
+		CASE WHEN small THEN timestamp ELSE '' END, CASE WHEN small THEN action ELSE '' END, CASE WHEN small THEN phase ELSE '' END, CASE WHEN small THEN request_id ELSE '' END,
+		CASE WHEN small THEN session_id ELSE '' END, CASE WHEN small THEN language ELSE '' END, exit_code, duration_ms, success, CASE WHEN small THEN detail ELSE '' END,
+		CASE WHEN small THEN actor ELSE '' END, CASE WHEN small THEN resource_usage END, CASE WHEN small THEN metadata END, CASE WHEN small THEN prev ELSE '' END, CASE WHEN small THEN hash ELSE '' END
+		FROM (SELECT *, ` + rowSize + ` <= 16777216 AS small FROM audit` + store.NotIndexed + ` WHERE `
+
+	// position
+	selectAt = selectWhole + `position = ?) AS one`
+
+	// after
+	selectAfter = selectWhole + `position > ?) AS later ORDER BY position`
+
 	// namespace, action, earliest time. The action may not be that of runs. Rows that are larger than those of servers are left out.
 	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit
 		WHERE namespace = ? AND action = ? AND ` + isIndexed + ` AND timestamp >= ? AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY seq`

@@ -98,6 +98,13 @@ func (e *Endings) checked(err error) error {
 
 func (e *Endings) fits(r *stored) bool { return e.of[nameOf(r.id)].fits(r) }
 
+// doubtful reports whether the record has entries that were missing or changed when they were read. They may be revocations.
+func (e *Endings) doubtful() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.at.Doubtful()
+}
+
 // begun reports whether the record was read.
 func (e *Endings) begun() bool {
 	e.mu.Lock()

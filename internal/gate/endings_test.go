@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -103,5 +104,49 @@ func TestATriggerGivesNoSecondUse(t *testing.T) {
 	})
 	if second || err != nil {
 		t.Errorf("the second run: got %v, %v, want it closed", second, err)
+	}
+}
+
+// TestAnEntryThatIsRestoredEndsAGrant: a running server learns of a revocation once its entry is as a server has written it,
+// although a trigger has changed or removed it before the server could read it, and kept the row of the grant as it was.
+func TestAnEntryThatIsRestoredEndsAGrant(t *testing.T) {
+	storetest.SQLite(t)
+	for name, c := range map[string]struct{ change, restore string }{
+		"other metadata": {`UPDATE audit SET metadata = '{}' WHERE position = NEW.position`, `UPDATE audit SET metadata = (SELECT metadata FROM was WHERE was.position = audit.position) WHERE position IN (SELECT position FROM was)`},
+		"another action": {`UPDATE audit SET action = 'other' WHERE position = NEW.position`, `UPDATE audit SET action = 'approval' WHERE position IN (SELECT position FROM was)`},
+		"none":           {`DELETE FROM audit WHERE position = NEW.position - 1`, `INSERT INTO audit SELECT * FROM was`},
+	} {
+		for _, more := range []bool{false, true} { // entries follow
+			if !more && name == "none" {
+				continue
+			}
+			t.Run(fmt.Sprint(name, more), func(t *testing.T) {
+				b := open(t)
+				o, _ := b.other(secret)
+				b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+				if !b.lets(one, "api.example.com") || !o.lets(one, "api.example.com") {
+					t.Fatal("got it closed, want it open")
+				}
+				when, now := `NEW.action = 'approval'`, c.change
+				if name == "none" { // the next entry removes it, because the server that has appended it looks for it
+					when = `EXISTS (SELECT 1 FROM audit WHERE position = NEW.position - 1 AND action = 'approval')`
+				}
+				b.tamper(`CREATE TABLE was AS SELECT * FROM audit WHERE false;
+					CREATE TRIGGER stays AFTER UPDATE ON grants BEGIN UPDATE grants SET revoked_at = OLD.revoked_at, mac = OLD.mac WHERE id = OLD.id; END;
+					CREATE TRIGGER copy BEFORE INSERT ON audit WHEN NEW.action = 'approval' BEGIN DELETE FROM was; END;
+					CREATE TRIGGER lose AFTER INSERT ON audit WHEN ` + when + ` BEGIN INSERT INTO was SELECT * FROM audit WHERE action = 'approval'; ` + now + `; END`)
+				if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil {
+					t.Fatal(err)
+				}
+				if more {
+					b.ask("www.example.com")
+				}
+				o.lets(one, "api.example.com") // it reads the record
+				b.tamper(`DROP TRIGGER stays; DROP TRIGGER copy; DROP TRIGGER lose; ` + c.restore)
+				if b.lets(one, "api.example.com") || o.lets(one, "api.example.com") {
+					t.Error("restored: got it open, want it closed")
+				}
+			})
+		}
 	}
 }
