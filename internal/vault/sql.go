@@ -6,9 +6,9 @@ const (
 	secretColumns = `version, namespace, key, sealed, created_at, expires_at, mac`
 
 	// A server makes no row of more than 128 KiB. Such a row is not read: it would take several times its length in memory.
-	secretSize  = `octet_length(namespace) + octet_length(key) + octet_length(sealed) + octet_length(created_at) + octet_length(expires_at) + octet_length(coalesce(mac, ''))`
-	fromSecrets = ` FROM secrets WHERE ` + secretSize + ` <= 131072`
-	countLarge  = `SELECT count(*) FROM secrets WHERE ` + secretSize + ` > 131072`
+	rowSize     = `octet_length(namespace) + octet_length(key) + octet_length(sealed) + octet_length(created_at) + octet_length(expires_at) + octet_length(coalesce(mac, ''))`
+	fromSecrets = ` FROM secrets WHERE ` + rowSize + ` <= 131072`
+	countLarge  = `SELECT count(*) FROM secrets WHERE ` + rowSize + ` > 131072`
 
 	// namespace, now, latest creation. A secret with a lifetime that was created later has an end that means nothing,
 	// because the clock was set back.
