@@ -119,6 +119,9 @@ const maxDoubtful = 1000
 // Doubtful reports whether entries were missing or changed when they were read.
 func (p Place) Doubtful() bool { return p.last || len(p.doubtful) > 0 }
 
+// After reports whether the place is after another one.
+func (p Place) After(other Place) bool { return p.entry.position > other.entry.position }
+
 // Since calls each with the request id and the metadata of every entry with an action after a place, of all namespaces and in
 // their order. It returns the place to go on from, also with an error. It uses no index: a writer of the database can make
 // one that lacks an entry. So the first call reads the whole record. If the entry at the place is gone, Since begins anew.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
@@ -147,6 +148,40 @@ func TestAnEntryThatIsRestoredEndsAGrant(t *testing.T) {
 					t.Error("restored: got it open, want it closed")
 				}
 			})
+		}
+	}
+}
+
+// TestEndingsFollowTheRecord: what Follow has read of the record stays, and it reads nothing before the first grant is needed.
+func TestEndingsFollowTheRecord(t *testing.T) {
+	b := open(t)
+	var seen gate.Endings
+	record := recordIn(b.store, func() time.Time { return b.now })
+	o := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: record, Endings: &seen, Approvals: true, Now: func() time.Time { return b.now }})
+	opens := func(domain sandboxmcp.Host) bool {
+		_, ok, err := o.Allows(t.Context(), one, at(domain, 443))
+		return ok && err == nil
+	}
+	for _, c := range []struct {
+		domain sandboxmcp.Host
+		read   bool // before
+		want   bool // open, once the entry of its revocation is gone and its row is back
+	}{{"one.example.com", false, true}, {"two.example.com", true, false}} {
+		b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: string(c.domain)}})
+		if c.read && !opens(c.domain) {
+			t.Fatalf("%s: got it closed, want it open", c.domain)
+		}
+		b.tamper(`DROP TABLE IF EXISTS copies; CREATE TABLE copies AS SELECT * FROM grants`)
+		if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, string(c.domain)); err != nil {
+			t.Fatal(err)
+		}
+		if err := seen.Follow(t.Context(), record, b.store.DB()); err != nil {
+			t.Fatal(err)
+		}
+		b.tamper(`DELETE FROM audit WHERE action = 'approval'; DELETE FROM grants; INSERT INTO grants SELECT * FROM copies`)
+		b.ask("other." + string(c.domain)) // the grants are read again
+		if got := opens(c.domain); got != c.want {
+			t.Errorf("%s: got open %v, want %v", c.domain, got, c.want)
 		}
 	}
 }
