@@ -43,9 +43,9 @@ func aheadOf(p backend.Process) *backend.Process {
 	return &backend.Process{Argv: p.Argv, Env: pre.Env, Program: pre.Program}
 }
 
-// startAhead starts the process that will probably be requested. If it returns false, the sandbox
-// may not be used.
-func (s *sandbox) startAhead(p backend.Process) bool {
+// startAhead starts the process that will probably be requested. With executed it returns when the process
+// is executed. If it returns false, the sandbox may not be used.
+func (s *sandbox) startAhead(p backend.Process, executed bool) bool {
 	if s.putProgram(p.Program) != nil {
 		return false
 	}
@@ -53,7 +53,7 @@ func (s *sandbox) startAhead(p backend.Process) bool {
 	if err != nil {
 		return false
 	}
-	proc, err := s.slot.Start(jail.Command{Argv: slices.Clone(p.Argv), Env: slices.Clone(p.Env), Dir: backend.WorkDir, Files: st.theirs})
+	proc, err := s.slot.Start(jail.Command{Argv: slices.Clone(p.Argv), Env: slices.Clone(p.Env), Dir: backend.WorkDir, Files: st.theirs, Executed: executed})
 	st.closeTheirs()
 	if err != nil {
 		st.close(0)
@@ -61,6 +61,9 @@ func (s *sandbox) startAhead(p backend.Process) bool {
 	}
 	s.streams = append(s.streams, stream{st, proc})
 	s.ahead = &ahead{p, proc, st}
+	if executed {
+		return proc.PID() != 0
+	}
 	return true
 }
 

@@ -177,7 +177,7 @@ func (b *Backend) builder(spec backend.Spec, next prospect) func() (*sandbox, bo
 			b.log.Debug("no sandbox is made ready", "error", err)
 			return nil, false
 		}
-		sound := (next.fork == "" || s.readyFork(next)) && (next.ahead == nil || s.startAhead(*next.ahead))
+		sound := (next.fork == "" || s.readyFork(next)) && (next.ahead == nil || s.startAhead(*next.ahead, false))
 		if !sound {
 			_ = s.end()
 		}

@@ -115,7 +115,9 @@ func (b *Backend) first(ctx context.Context, spec backend.Spec, p *backend.Proce
 	if err != nil {
 		return nil, err
 	}
-	if p != nil && !s.startAhead(*p) { // beside the trial: nothing of a caller runs before that has passed
+	// The process runs beside the trial: nothing of a caller runs before that has passed. While this thread sleeps, the
+	// process has a processor at once. If it ran on, the process might wait for the end of this thread's slice.
+	if p != nil && !s.startAhead(*p, true) {
 		err = errors.New("the process does not start")
 	} else if err = h.try(ctx, s); err != nil {
 		b.drop(h)

@@ -48,7 +48,7 @@
 //	spawner → server   'S' pid; descriptor: pidfd; or 'E' errno
 //	its fork → server  'R'; descriptors that the script gave, such as sockets in a sandbox's network namespace; or 'E' call errno
 //
-//	server → init      'S' tag argc envc limits terminal, directory, argv, envp; descriptors become 0, 1, 2, 3 …
+//	server → init      'S' tag argc envc limits flags, directory, argv, envp; descriptors become 0, 1, 2, 3 …
 //	init → server      'P' tag pid; or 'F' tag errno (also after 'P', when the program could not be executed)
 //	server → init      'L'; descriptor: the listener of a fork's system call filter
 //	init → server      'N': a program is about to make its first network socket, and waits

@@ -20,6 +20,7 @@ type Command struct {
 	Dir       string
 	Files     []int // become descriptors 0, 1, 2 …; the caller closes them
 	Terminal  bool  // descriptor 0 is a terminal, which becomes the controlling one
+	Executed  bool  // init does nothing until the program is executed; PID waits for that
 }
 
 // Proc is a program that was started in a sandbox.
@@ -43,6 +44,10 @@ type Exit struct {
 const (
 	startHead  = 24 + 8*16 // size of struct start of init.c without its text
 	maxStrings = 3900      // arguments and variables together; see start in init.c
+
+	// flags of init's struct start
+	startTerminal = 1
+	startExecuted = 2
 )
 
 // ErrTooLarge means that arguments and environment do not fit into one packet.
@@ -88,9 +93,7 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 	le.PutUint32(m[4:], tag)
 	le.PutUint32(m[8:], uint32(len(c.Argv)))
 	le.PutUint32(m[12:], uint32(len(c.Env)))
-	if c.Terminal {
-		le.PutUint32(m[20:], 1)
-	}
+	le.PutUint32(m[20:], c.flags())
 	if s.uid == os.Geteuid() {
 		le.PutUint32(m[16:], 1)
 		le.PutUint64(m[24:], unix.RLIMIT_NOFILE)
@@ -115,6 +118,17 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 		return nil, fmt.Errorf("ask init: %w", err)
 	}
 	return p, nil
+}
+
+// flags returns the flags of init's struct start.
+func (c *Command) flags() (f uint32) {
+	if c.Terminal {
+		f |= startTerminal
+	}
+	if c.Executed {
+		f |= startExecuted
+	}
+	return f
 }
 
 // Settle waits until init has forked every program that Start has asked for.

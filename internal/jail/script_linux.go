@@ -45,11 +45,10 @@ const (
 )
 
 const (
-	mayFail    = 1
-	afterwards = 2 // the results are sent before this call
-	store64    = 0xffffffff
-	store32    = 0xfffffffe
-	load32     = 0xfffffffd
+	mayFail = 1
+	store64 = 0xffffffff
+	store32 = 0xfffffffe
+	load32  = 0xfffffffd
 
 	maxRegs = 63
 )

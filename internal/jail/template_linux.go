@@ -105,7 +105,6 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 	s.openCommon()
 	if len(cfg.Common) > 0 && !cfg.off[wallCommon] {
 		s.seccomp(cfg.Common, false)
-		s.calls[len(s.calls)-1].flags |= afterwards // while the server prepares a sandbox; on error the jail ends
 	}
 	return s
 }

@@ -81,7 +81,7 @@ static char *number(char *p, u32 n) {
 // A script is a list of system calls with their arguments. An argument is a number, an offset of bytes in the packet, a descriptor
 // that came with the packet, or the result of an earlier call.
 enum { NUMBER, BYTES, DESCRIPTOR, RESULT };
-enum { MAY_FAIL = 1, AFTERWARDS = 2 }; // AFTERWARDS: the results are sent before this call
+enum { MAY_FAIL = 1 };
 enum { STORE64 = 0xffffffff, STORE32 = 0xfffffffe, LOAD32 = 0xfffffffd }; // not system calls: store the second argument at the
                                                         // address in the first; load from the address in the first
 struct call { u32 nr, flags; u8 tag[6], keep, pad; ul arg[6]; };
@@ -97,13 +97,11 @@ static void report(struct script *s) {
 	for (u32 i = 0; i < s->nfds; i++) sys1(SYS_close, fds[i]);
 }
 
-// run runs a script and sends its results. If a call fails, run sends its index and exits.
+// run runs a script. If a call fails, run sends its index and exits.
 static void run(struct script *s) {
-	int answered = 0;
 	for (u32 i = 0; i < s->ncalls; i++) {
 		struct call *c = &s->call[i];
 		long a[6];
-		if (c->flags & AFTERWARDS && !answered) report(s), answered = 1;
 		for (int k = 0; k < 6; k++)
 			switch (c->tag[k]) {
 			case BYTES: a[k] = (long)(buf + c->arg[k]); break;
@@ -122,7 +120,6 @@ static void run(struct script *s) {
 			sys1(SYS_exit_group, 1);
 		}
 	}
-	if (!answered) report(s);
 }
 
 // -- init ---------------------------------------------------------------------------------------------------------------------
@@ -132,7 +129,9 @@ static void end_all(void) {
 	sys1(SYS_exit_group, 0);
 }
 
-struct start { u32 kind, tag, argc, envc, nlimits, terminal; ul limit[8][2]; char text[]; }; // text: directory, argv, envp
+// TERMINAL: descriptor 0 becomes the controlling terminal. EXECUTED: answer when the program is executed, and do nothing before.
+enum { TERMINAL = 1, EXECUTED = 2 };
+struct start { u32 kind, tag, argc, envc, nlimits, flags; ul limit[8][2]; char text[]; }; // text: directory, argv, envp
 struct status { u32 kind, pid; int status; u32 maxrss; ul user, system; u32 alone, pad; }; // maxrss: KiB; user, system: microseconds; alone: no child is left
 
 // domain puts a program without a pid namespace into a Landlock domain of its own. Its signals then reach the processes that it starts,
@@ -162,7 +161,7 @@ static void start(long n) {
 	char **env = vec + k;
 	for (u32 i = 0; i < p->envc && t < end && k < 8000; i++) { vec[k++] = t; while (*t++); }
 	vec[k] = 0;
-	long pid = sys5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	long pid = sys5(SYS_clone, SIGCHLD | (p->flags & EXECUTED ? 0x4000 /* VFORK */ : 0), 0, 0, 0, 0);
 	if (pid) {
 		say(pid < 0 ? 'F' : 'P', p->tag, pid < 0 ? (u32)-pid : (u32)pid);
 		close_fds();
@@ -175,7 +174,7 @@ static void start(long n) {
 	for (int i = 0; i < ngot && r >= 0; i++) r = sys3(SYS_dup3, got.fd[i], i, 0);
 	if (r >= 0) r = sys3(SYS_close_range, ngot, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */);
 	if (r >= 0) r = sys0(SYS_setsid);
-	if (r >= 0 && p->terminal) {                           // the first terminal that a leader of a session opens becomes its own
+	if (r >= 0 && p->flags & TERMINAL) {                   // the first terminal that a leader of a session opens becomes its own
 		r = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/fd/0", 02000002 /* RDWR|CLOEXEC */, 0);
 		if (r >= 0) r = sys1(SYS_close, r);
 	}
@@ -487,6 +486,7 @@ static void spawn(void) {
 		sys4(SYS_rt_sigaction, SIGCHLD, (long)&dfl, 0, 8); // the spawner ignores it, and the child inherits that
 		struct script *s = (struct script *)(buf + q->offset);
 		run(s);
+		report(s);
 		if (q->mode & ONCE) sys1(SYS_exit_group, 0);
 		sys3(SYS_close_range, CTL + 1, CHILDREN - 1, 0);
 		sys3(SYS_close_range, NOTICES + 1, ~0u, 0);
@@ -551,6 +551,7 @@ static void contained(void) {
 	struct make *q = (struct make *)buf;
 	if (n < (long)(sizeof *q + sizeof(struct script)) || q->offset > (ul)n - sizeof(struct script)) sys1(SYS_exit_group, 1);
 	run((struct script *)(buf + q->offset));
+	report((struct script *)(buf + q->offset));
 	sys3(SYS_close_range, CTL + 1, CHILDREN - 1, 0);
 	sys3(SYS_close_range, NOTICES + 1, ~0u, 0);
 	memset(buf, 0, (ul)nbuf);
@@ -578,6 +579,8 @@ void begin(void) {
 	struct script *s = (struct script *)buf;
 	for (int i = 0; i < nspawn && i < ngot; i++) sock[i] = got.fd[i];
 	run(s);
+	// The results come after the first spawner: while the server prepares the first request on one processor, the spawner
+	// makes a network namespace on the other. In reverse order, the spawner might have to wait for the server's processor.
 	for (int i = 0; i < nspawn; i++) {
 		long pid = sys5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 		if (pid == 0) {
@@ -587,6 +590,7 @@ void begin(void) {
 			if (net && i == 0) fresh_net();                // while the server prepares the first request
 			spawner();
 		}
+		if (i == 0) report(s);
 	}
 	sys3(SYS_close_range, CTL + 1, ~0u, 0);
 	while (receive(CTL) > 0) close_fds();
