@@ -88,15 +88,15 @@ func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan s
 	if interp.Shows(e.cfg.StateDir) != "" { // open refuses it
 		return nil, errors.New("its interpreter needs the state directory to be shown")
 	}
-	var p backend.Process
-	plan := make(chan error, 1)
-	e.work.Go(func() {
-		var err error
-		p, err = e.planned(x, interp)
-		plan <- err
+	planned := make(chan struct{})
+	e.work.Go(func() { // while the builder of the jail works
+		defer close(planned)
+		e.planAhead(x, interp)
 	})
-	w.Warm(e.ctx, interp.Trees) // the program is planned while the builder of the jail works
-	if err = <-plan; err != nil {
+	w.Warm(e.ctx, interp.Trees)
+	<-planned
+	p, err := e.planned(x, interp)
+	if err != nil {
 		return nil, err
 	}
 	return w.Expect(e.ctx, e.specOf(x, interp, opening{}), p), nil
