@@ -6,10 +6,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
@@ -68,5 +70,13 @@ func showDirectories(t *testing.T, dir string) {
 	const want = "shownshownshown"
 	if got := sh(t, sb, "cd "+backend.PackageDir+"; cat first/f second/f "+process.WorkspaceDir+"/f; (echo x >first/g) 2>/dev/null; :"); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	own := filepath.Join(t.TempDir(), "own")
+	if err = errors.Join(os.Mkdir(own, 0o700), os.Mkdir(filepath.Join(own, "packages"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	err = sb.Attach(t.Context(), backend.Tree{Host: filepath.Join(own, "packages"), Inside: backend.PackageDir + "/third"})
+	if e, ok := errors.AsType[*sandboxmcp.Error](err); !ok || !strings.Contains(e.Message, "without CAP_SYS_ADMIN") || !strings.Contains(e.Hint, "as an ordinary user") {
+		t.Errorf("a directory below one of root: got %v, want an error that says which right is missing", err)
 	}
 }

@@ -150,6 +150,8 @@ func plainFix(text string) string {
 		return "allow at least 256 open files: ulimit -n, LimitNOFILE of a service, or --ulimit nofile of a container"
 	case strings.Contains(text, "lease user ids") && strings.Contains(text, "read-only file system"):
 		return "make /run/sandboxmcp writable for root; start a container with a read-only root file system with --tmpfs /run"
+	case strings.Contains(text, "without CAP_SYS_ADMIN"):
+		return "start the server as an ordinary user (for docker run: --user UID:GID), or with CAP_SYS_ADMIN (--cap-add SYS_ADMIN)"
 	}
 	return ""
 }

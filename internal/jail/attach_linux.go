@@ -278,7 +278,7 @@ func (j *Jail) mountInList(stop <-chan struct{}, place string, trees []Tree, cov
 		}
 	})
 	_, err := j.once(stop, sc, nil, fds...)
-	return err
+	return j.withRight(err)
 }
 
 // dropList removes a list from the gallery. Sandboxes keep their copies of it.

@@ -264,7 +264,7 @@ func (j *Jail) build(plan buildPlan) error {
 	}
 	if err != nil {
 		closeAll(sockets...)
-		return fmt.Errorf("build template: %w", withLimit(err, hardLimit(unix.RLIMIT_NOFILE)))
+		return fmt.Errorf("build template: %w", withLimit(j.withRight(err), hardLimit(unix.RLIMIT_NOFILE)))
 	}
 	for _, fd := range sockets {
 		j.spawners <- fd
@@ -331,6 +331,15 @@ func copiesMounts() bool {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	closeAll(fd)
 	return !errors.Is(err, unix.EPERM)
+}
+
+// withRight adds the right that the server lacks to an error that this may have caused: the builder opens directories as a
+// user of its own, and may not reach those of root.
+func (j *Jail) withRight(err error) error {
+	if j.cfg.Mode == ModeRoot && errors.Is(err, unix.EACCES) && !copiesMounts() {
+		return fmt.Errorf("%w: without CAP_SYS_ADMIN, root shows only directories that every user may reach", err)
+	}
+	return err
 }
 
 // openTree returns a detached, read-only copy of the mounts at and below dir. The

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -64,18 +65,37 @@ func lookForLeases() bool {
 	return place != "" && place == placeOf(uidsDir, string(machines))
 }
 
-// placeOf returns the file system and the path in it of a directory, by a table of mounts (proc_pid_mountinfo(5)). A mount
-// hides those before it.
+// placeOf returns the file system and the path in it of a directory, by a table of mounts (proc_pid_mountinfo(5)). It follows the
+// mounts from the root on, as the kernel follows a path. The order of the table tells nothing: many systems mount /run before
+// their root, while a new mount namespace lists the root first.
 func placeOf(dir, table string) (place string) {
+	type mount struct{ id, at, place string }
+	ids, below := map[string]bool{"": true}, map[string][]mount{} // below: mounts on the way to dir, by the id of their parent
 	for line := range strings.Lines(table) {
 		f := strings.Fields(line)
 		if len(f) < 5 {
 			continue
 		}
+		ids[f[0]] = true
 		at := strings.TrimSuffix(f[4], "/")
 		if rest, ok := strings.CutPrefix(dir, at); ok && (rest == "" || rest[0] == '/') {
-			place = f[2] + " " + path.Join(f[3], rest)
+			parent := f[1]
+			if parent == f[0] { // the root of all mounts is its own
+				parent = ""
+			}
+			below[parent] = append(below[parent], mount{f[0], at, f[2] + " " + path.Join(f[3], rest)})
 		}
+	}
+	for parent, mounts := range below {
+		if !ids[parent] { // mostly it is that of the root, which a process does not see
+			below[""] = append(below[""], mounts...)
+			delete(below, parent)
+		}
+	}
+	for id := ""; len(below[id]) > 0; {
+		next := slices.MinFunc(below[id], func(a, b mount) int { return len(a.at) - len(b.at) })
+		delete(below, id)
+		id, place = next.id, next.place
 	}
 	return place
 }

@@ -89,11 +89,15 @@ func TestLeasesOfAnotherRunAreNotSeen(t *testing.T) {
 	}
 }
 
-// TestPlaceOf: the last mount at a directory or above it decides.
+// TestPlaceOf: mounts are followed from the root on, in whatever order the table has them.
 func TestPlaceOf(t *testing.T) {
 	const root, run, own = "27 1 254:0 / / rw - ext4 /dev/vda rw\n", "30 27 0:25 / /run rw - tmpfs tmpfs rw\n", "31 30 254:0 /srv /run/sandboxmcp rw - ext4 /dev/vda rw\n"
+	const hidden, over, first = "29 27 254:0 /srv /run/sandboxmcp rw - ext4 /dev/vda rw\n", "33 30 0:26 / /run rw - tmpfs tmpfs rw\n", "1 1 0:2 / / rw - rootfs rootfs rw\n"
 	for table, want := range map[string]string{
-		"": "", "broken\n": "", root: "254:0 /run/sandboxmcp", root + run: "0:25 /sandboxmcp", root + run + own: "254:0 /srv", root + own + run: "0:25 /sandboxmcp",
+		"": "", "broken\n": "", root: "254:0 /run/sandboxmcp", root + run: "0:25 /sandboxmcp", root + run + own: "254:0 /srv",
+		run + root: "0:25 /sandboxmcp", own + run + root: "254:0 /srv", // as after a start with /run before the root
+		root + hidden: "254:0 /srv", root + hidden + run: "0:25 /sandboxmcp", run + hidden + root: "0:25 /sandboxmcp",
+		root + run + own + over: "0:26 /sandboxmcp", run + root + first: "0:25 /sandboxmcp", first + root: "254:0 /run/sandboxmcp", run: "0:25 /sandboxmcp",
 		root + "30 27 0:25 / /run/sandboxmcp2 rw - tmpfs tmpfs rw\n": "254:0 /run/sandboxmcp",
 	} {
 		if got := placeOf(uidsDir, table); got != want {

@@ -64,6 +64,7 @@ func TestNodeCells(t *testing.T) {
 			},
 			results: text("42"),
 		},
+		"error, replaced":   {cells: []string{"require('fs').writeSync = () => 0; 1", "throw 5"}, err: "number", exit: 1, stderr: "Uncaught 5\n"},
 		"declared again":    {cells: []string{"const x = 1; class A {}; let {b} = {b: 1}", "const x = 2; class A { c() {} }; let [b] = [4]", "x + b"}, results: text("6")},
 		"value":             {cells: []string{"console.log('out'); 6 * 7"}, stdout: "out\n", results: text("42")},
 		"no value":          {cells: []string{"undefined"}},

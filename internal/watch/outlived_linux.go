@@ -366,7 +366,7 @@ func (w *Group) hostNumbers() map[string]int {
 			continue
 		}
 		status, _ := os.ReadFile(filepath.Join("/proc", p, "status"))
-		if strings.Contains(string(status), "\nState:\tZ") { // its first thread has ended
+		if !strings.Contains(string(status), "\nVmSize:") { // its first thread has ended, or is ending
 			n = lastThread(p, n)
 		}
 		_, rest, _ := strings.Cut(string(status), "\nNSpid:")

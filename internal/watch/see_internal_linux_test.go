@@ -51,6 +51,7 @@ func TestAProcessThatEndsDoesNotHide(t *testing.T) {
 		"Ends":    {stat("Z", "0"), stat("D", "0"), false, 3},
 		"IsUsed":  {stat("Z", "0"), stat("D", "0"), true, 4},
 		"IsAlive": {stat("R", "4096"), "", true, 0},
+		"Leaves":  {stat("R", "0"), stat("R", "4096"), true, 0}, // its first thread has no memory any more, and is no zombie yet
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -73,6 +74,9 @@ func TestAProcessThatEndsDoesNotHide(t *testing.T) {
 			}
 			if got := w.hidden(p, s); !ok || got != c.want {
 				t.Errorf("after three looks: got %d, seen %t, want %d", got, ok, c.want)
+			}
+			if shows := c.want == 0; shows != (s.reserved > 0) {
+				t.Errorf("got %d bytes of address space, want some: %t", s.reserved, shows)
 			}
 		})
 	}

@@ -33,7 +33,7 @@ type seen struct {
 	layout   string // where the kernel has put its program, stack and arguments: at random for each program, and the same for a fork
 }
 
-// see reads a process. A process whose first thread has ended lives on in its other threads, and
+// see reads a process. A process whose first thread has ended, or is ending, lives on in its other threads, and
 // the kernel shows its memory only at these.
 func (w *Group) see(p string) (s seen, ok bool) {
 	s.path = p
@@ -45,7 +45,7 @@ func (w *Group) see(p string) (s seen, ok bool) {
 	s.times = times{time.Duration(first.number(14)+first.number(15)) * clockTick, time.Duration(first.number(16)+first.number(17)) * clockTick}
 	s.threads, s.parent = int(first.number(20)), first[4-3]
 	s.resident, s.reserved, s.layout = first.memory()
-	if first[0] != "Z" || s.threads < 2 {
+	if s.reserved > 0 || s.threads < 2 {
 		return s, true
 	}
 	s.blind = true

@@ -200,7 +200,7 @@ function text(f, limit = 65536) {
 
 function complain(words) {
   try {
-    fs.writeSync(2, words);
+    really.write(2, words);
   } catch {
     process.stderr.write(words);
   }
