@@ -288,6 +288,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
 	e.work.Go(e.sweepLoop)
+	e.work.Go(e.followLoop)
 	if cfg.First != nil {
 		e.work.Go(e.rehearse)
 	}

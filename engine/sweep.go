@@ -14,6 +14,8 @@ const (
 	sweepFirst = 5 * time.Second  // after the start: most single commands have ended by then
 	sweepEvery = 10 * time.Minute // interval of a server
 	sweepDue   = time.Hour        // a command that ends sweeps if the last sweep is older
+
+	followEvery = time.Minute // 10,000 entries take 0.2 s
 )
 
 // schemaTimeout bounds the comparison of the tables, which takes milliseconds.
@@ -34,6 +36,22 @@ func (e *Engine) sweepLoop() {
 		}
 		e.sweep(e.ctx, 0)
 		t.Reset(sweepEvery)
+	}
+}
+
+// followLoop reads the newest entries of the record regularly, for the grants that were revoked or used.
+func (e *Engine) followLoop() {
+	t := time.NewTicker(followEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := e.endings.Follow(e.ctx, e.audit, e.store.DB()); err != nil && e.ctx.Err() == nil {
+			e.log.Warn("the newest entries of the audit could not be read; trying again", "error", err)
+		}
 	}
 }
 

@@ -18,6 +18,9 @@ const (
 	MaxLimit     = 1000
 )
 
+// maxPage bounds the texts of a page, in bytes. Entries of servers have a few hundred.
+const maxPage = 64 << 20
+
 // List returns the entries of a namespace that match q, newest first unless q.OldestFirst
 // is set. The page also has the total number of matches and the newest checkpoint.
 func (l *Log) List(ctx context.Context, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
@@ -49,10 +52,14 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 		return page, fmt.Errorf("list audit entries: %w", err)
 	}
 	defer rows.Close()
+	read := 0
 	for rows.Next() {
 		var r row
 		if err := r.scan(rows); err != nil {
 			return page, fmt.Errorf("list audit entries: %w", err)
+		}
+		if read += r.length(); read > maxPage {
+			return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the entries have more than %d MiB", maxPage>>20).WithHint("ask for fewer entries")
 		}
 		e, err := r.entry()
 		if err != nil {
@@ -66,14 +73,41 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 	return page, nil
 }
 
+// length returns the bytes of the longest texts of a row that was read.
+func (r *row) length() int {
+	n := len(r.ID) + len(r.Namespace) + len(r.RequestID) + len(r.SessionID) + len(r.Detail) + len(r.Actor)
+	for _, text := range []*string{r.Usage, r.Metadata} {
+		if text != nil {
+			n += len(*text)
+		}
+	}
+	return n
+}
+
 // Place is how far a reader of the record has come. The zero value is its beginning.
-type Place struct{ entry entryPlace }
+type Place struct {
+	entry    entryPlace
+	doubtful []int64 // positions before it whose entries were missing or changed when they were read
+	last     bool    // entries after it were changed when they were read
+}
+
+// maxDoubtful bounds the positions in doubt. A reader does not go on beyond more of them.
+const maxDoubtful = 1000
+
+// Doubtful reports whether entries were missing or changed when they were read.
+func (p Place) Doubtful() bool { return p.last || len(p.doubtful) > 0 }
+
+// After reports whether the place is after another one.
+func (p Place) After(other Place) bool { return p.entry.position > other.entry.position }
 
 // Since calls each with the request id and the metadata of every entry with an action after a place, of all namespaces and in
 // their order. It returns the place to go on from, also with an error. It uses no index: a writer of the database can make
 // one that lacks an entry. So the first call reads the whole record. If the entry at the place is gone, Since begins anew.
+//
+// A writer could also change an entry before it is read and restore it afterwards. So later calls check the content of all new
+// entries, and read those that were missing or changed again until they are as a server has written them.
 func (l *Log) Since(ctx context.Context, db store.Querier, action string, after Place, each func(request, metadata string)) (Place, error) {
-	return reader{db, l.fits, each}.since(ctx, action, after)
+	return reader{db, l.fits, action, each}.since(ctx, after)
 }
 
 // fits reports whether an entry has the MAC of a server. Without a key it returns true.
@@ -85,30 +119,93 @@ func (l *Log) fits(position int64, hash, mac string) bool {
 
 // All is [Log.Since] from the beginning of the record.
 func All(ctx context.Context, db store.Querier, action string, each func(request, metadata string)) error {
-	_, err := reader{db, func(int64, string, string) bool { return false }, each}.since(ctx, action, Place{})
+	_, err := reader{db, func(int64, string, string) bool { return false }, action, each}.whole(ctx)
 	return err
 }
 
 // reader reads the record for [Log.Since].
 type reader struct {
-	db   store.Querier
-	fits func(position int64, hash, mac string) bool
-	each func(request, metadata string)
+	db     store.Querier
+	fits   func(position int64, hash, mac string) bool
+	action string
+	each   func(request, metadata string)
 }
 
-// since goes on only from entries that fit. A writer of the database could add an entry far behind the end, remove it once it
-// was read, and add it again after the next entries, which would then not be read.
-func (r reader) since(ctx context.Context, action string, after Place) (Place, error) {
+func (r reader) since(ctx context.Context, after Place) (Place, error) {
+	there := false
 	if at := after.entry; at.position > 0 {
-		var there bool
-		if err := r.db.QueryRowContext(ctx, isEntry, at.position, at.hash).Scan(&there); err != nil {
+		var err error
+		if there, err = has(ctx, r.db, selectHashAt, at.position, at.hash); err != nil {
 			return after, fmt.Errorf("read audit entries: %w", err)
 		}
-		if !there {
-			after = Place{}
+	}
+	if !there {
+		return r.whole(ctx)
+	}
+	next := Place{entry: after.entry}
+	for _, position := range after.doubtful {
+		found, err := r.checked(ctx, selectAt, position, func(_ entryPlace, genuine bool) bool {
+			if !genuine {
+				next.doubtful = append(next.doubtful, position)
+			}
+			return true
+		})
+		if err != nil {
+			return after, err
+		}
+		if found == 0 {
+			next.doubtful = append(next.doubtful, position)
 		}
 	}
-	rows, err := r.db.QueryContext(ctx, selectSince, after.entry.position, action)
+	_, err := r.checked(ctx, selectAfter, after.entry.position, func(at entryPlace, genuine bool) bool {
+		doubtful := next.doubtful
+		for position := next.entry.position + 1; position < at.position && len(doubtful) <= maxDoubtful; position++ {
+			doubtful = append(doubtful, position)
+		}
+		next.last = !genuine || len(doubtful) > maxDoubtful
+		if len(doubtful) > maxDoubtful {
+			return false
+		}
+		if genuine { // a writer of the database could add an entry far behind the end, and remove it once it was read
+			next.entry, next.doubtful = at, doubtful
+		}
+		return true
+	})
+	return next, err
+}
+
+// checked calls each for the entries of the action that a statement selects, and then with the place of every entry and
+// whether it is as a server has written it. It ends when next returns false. It returns how many entries there were.
+func (r reader) checked(ctx context.Context, query string, number int64, next func(at entryPlace, genuine bool) bool) (found int, err error) {
+	rows, err := r.db.QueryContext(ctx, query, number)
+	if err != nil {
+		return 0, fmt.Errorf("read audit entries: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var e row
+		var position int64
+		var mac string
+		if err := e.scan(placeFirst{rows, &position, &mac}); err != nil {
+			return found, fmt.Errorf("read audit entries: %w", err)
+		}
+		found++
+		if e.Action == r.action && e.Metadata != nil {
+			r.each(e.RequestID, *e.Metadata)
+		}
+		if !next(entryPlace{position, e.Hash}, e.hash() == e.Hash && r.fits(position, e.Hash, mac)) {
+			break
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return found, fmt.Errorf("read audit entries: %w", err)
+	}
+	return found, nil
+}
+
+// whole reads the record from its beginning, and checks no contents. The place is that of an entry that fits.
+func (r reader) whole(ctx context.Context) (after Place, err error) {
+	rows, err := r.db.QueryContext(ctx, selectSince, 0, r.action)
 	if err != nil {
 		return after, fmt.Errorf("read audit entries: %w", err)
 	}
@@ -124,7 +221,7 @@ func (r reader) since(ctx context.Context, action string, after Place) (Place, e
 			r.each(request, metadata)
 		}
 		if r.fits(at.position, at.hash, mac) {
-			after = Place{at}
+			after = Place{entry: at}
 		}
 	}
 	if err := rows.Err(); err != nil {
@@ -161,11 +258,13 @@ func Newest(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, acti
 	return nil
 }
 
-// Genuine calls each with the session and the metadata of the entries of a namespace with the query's action, from the query's
-// time on, oldest first. It leaves out entries that no server has written, or that were changed since: their hash or, if the
-// record is signed, their MAC is wrong. The action may not be that of runs, whose entries have no index. The query's limit has
-// no effect.
-func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(session, metadata string)) error {
+// Written is what [Log.Genuine] tells of an entry.
+type Written struct{ Phase, SessionID, Metadata string }
+
+// Genuine calls each for the entries of a namespace with the query's action, from the query's time on, oldest first. It leaves
+// out entries that no server has written, or that were changed since: their hash or, if the record is signed, their MAC is
+// wrong. The action may not be that of runs, whose entries have no index. The query's limit has no effect.
+func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(e Written)) error {
 	var m *macs
 	if l.sealer != nil {
 		var err error
@@ -186,7 +285,7 @@ func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Names
 			return fmt.Errorf("read audit entries: %w", err)
 		}
 		if r.hash() == r.Hash && (m == nil || m.fits(position, r.Hash, mac)) && r.Metadata != nil {
-			each(r.SessionID, *r.Metadata)
+			each(Written{r.Phase, r.SessionID, *r.Metadata})
 		}
 	}
 	if err := rows.Err(); err != nil {

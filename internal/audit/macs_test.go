@@ -380,7 +380,7 @@ func TestOnlyGenuineEntries(t *testing.T) {
 	genuine := func(q sandboxmcp.AuditQuery, signer audit.Signer) (all string) {
 		r := openSealed(t, dir, func(c *audit.Config) { c.Signer = signer })
 		defer r.close(t)
-		if err := r.l.Genuine(t.Context(), r.s.DB(), "a", q, func(_, metadata string) { all += metadata }); err != nil {
+		if err := r.l.Genuine(t.Context(), r.s.DB(), "a", q, func(e audit.Written) { all += e.Metadata }); err != nil {
 			t.Error(err)
 		}
 		return all

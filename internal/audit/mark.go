@@ -3,8 +3,11 @@ package audit
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // mark remembers the last entry of this process that was committed. Entries that have no checkpoint yet can be
@@ -71,23 +74,37 @@ func (m *mark) look(ctx context.Context, tx *sql.Tx) error {
 	if last.position == 0 {
 		return nil
 	}
-	var found bool
-	if err := tx.QueryRowContext(ctx, isEntry, last.position, last.hash).Scan(&found); err != nil || found {
-		return err
+	found, err := has(ctx, tx, selectHashAt, last.position, last.hash)
+	if err == nil && !found {
+		found, err = dropped(ctx, tx, m.open, last.position)
 	}
-	c, err := lastDropped(ctx, tx)
-	if err != nil {
+	if err != nil || found {
 		return err
-	}
-	if c.size >= last.position {
-		if st, err := openStatement(m.open, originDropped, c.note); err == nil && st.size == c.size {
-			return nil
-		}
 	}
 	lost := &tamperedError{reason: fmt.Sprintf("row %d, which a server has appended, is missing or another one", last.position), at: last}
 	m.lost.Store(lost)
 	_ = m.found.keep(lost) // at once, because a killed server forgets it; the sealer tries again
 	return nil
+}
+
+// has reports whether the statement query selects one text for a number, and it is this one.
+func has(ctx context.Context, db store.Querier, query string, number int64, text string) (bool, error) {
+	var got string
+	err := db.QueryRowContext(ctx, query, number).Scan(&got)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil && got == text, err
+}
+
+// dropped reports whether a signed statement says that the entry at a position was dropped because of its age.
+func dropped(ctx context.Context, db store.Querier, open func(signed string) (text string, err error), position int64) (bool, error) {
+	c, err := lastDropped(ctx, db)
+	if err != nil || c.size < position {
+		return false, err
+	}
+	st, bad := openStatement(open, originDropped, c.note)
+	return bad == nil && st.size == c.size, nil
 }
 
 // find is look, and fails if an entry was removed.

@@ -6,12 +6,14 @@ import (
 	"database/sql"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
@@ -201,4 +203,27 @@ func TestUnknownHeadIsComparedBeforeItIsReplaced(t *testing.T) {
 		t.Error("the server does not tell")
 	}
 	server.close(t)
+}
+
+// A server finds that entries were removed which its files say were signed, although another server, which has files of its own,
+// has signed others since, and a writer of the database says that entries were dropped because of their age.
+func TestARowAboutDroppedEntriesHidesNoRemoval(t *testing.T) {
+	dir := t.TempDir()
+	first := openSealed(t, dir)
+	first.append(t, "a", 3)
+	first.close(t)
+	alter(t, dir, `DELETE FROM audit; DELETE FROM audit_checkpoints`)
+	elsewhere := func(c *audit.Config) { c.HeadFile, c.CheckpointFile = filepath.Join(t.TempDir(), "head"), "" }
+	other := openSealed(t, dir, elsewhere)
+	other.append(t, "b", 5)
+	other.close(t)
+	kind := "BLOB"
+	if storetest.Postgres() {
+		kind = "BYTEA"
+	}
+	alter(t, dir, `INSERT INTO audit_rotations (size, note, edge) VALUES (1000, 'none', CAST('' AS `+kind+`))`)
+	again := openSealed(t, dir)
+	again.append(t, "a", 1)
+	testkit.Until(t, "the server tells", func() bool { return !again.l.Signing().Signed })
+	again.close(t)
 }

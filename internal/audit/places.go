@@ -177,8 +177,11 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 		if st.size > c.size {
 			return &tamperedError{reason: fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", st.size, c.size)}
 		}
-		var same bool
-		if err := tx.QueryRowContext(ctx, isCheckpoint, st.size, n, st.size).Scan(&same); err != nil {
+		same, err := has(ctx, tx, selectNoteAt, st.size, n)
+		if err == nil && !same {
+			same, err = dropped(ctx, tx, open, st.size+1)
+		}
+		if err != nil {
 			return fmt.Errorf("look for checkpoint %d: %w", st.size, err)
 		}
 		if !same {

@@ -564,3 +564,27 @@ func TestTimesThatCannotBeKept(t *testing.T) {
 		t.Errorf("got %d entries and %v, want 4", len(page.Entries), err)
 	}
 }
+
+// TestLargeRowsAreNotListed: a list does not read rows that are larger than servers write them, nor many large ones at once.
+func TestLargeRowsAreNotListed(t *testing.T) {
+	dir := t.TempDir()
+	r := openSealed(t, dir)
+	r.append(t, "a", 8)
+	r.close(t)
+	long := func(mib int) string {
+		return `replace(replace('` + strings.Repeat("x", 1<<10) + `', 'x', '` + strings.Repeat("y", 1<<10) + `'), 'y', '` + strings.Repeat("z", mib) + `')`
+	}
+	alter(t, dir, `UPDATE audit SET detail = `+long(17)+` WHERE seq = 8`)
+	s := open(t, dir)
+	page, err := audit.List(t.Context(), s.DB(), "a", sandboxmcp.AuditQuery{})
+	if err != nil || len(page.Entries) != 7 || page.Total != 8 {
+		t.Errorf("one: got %d of %d entries, %v; want 7 of 8", len(page.Entries), page.Total, err)
+	}
+	alter(t, dir, `UPDATE audit SET detail = `+long(10)+` WHERE seq <= 7`)
+	if page, err = audit.List(t.Context(), s.DB(), "a", sandboxmcp.AuditQuery{}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("seven: got %d entries, %v; want invalid_argument", len(page.Entries), err)
+	}
+	if page, err = audit.List(t.Context(), s.DB(), "a", sandboxmcp.AuditQuery{Limit: 3}); err != nil || len(page.Entries) != 3 {
+		t.Errorf("three of them: got %d entries, %v; want 3", len(page.Entries), err)
+	}
+}

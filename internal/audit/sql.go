@@ -24,6 +24,11 @@ const (
 	shortNote = `CASE WHEN octet_length(note) <= 1024 THEN note ELSE '' END`
 	shortEdge = `CASE WHEN octet_length(edge) <= 2048 THEN edge END`
 
+	// bytes of a row's texts. Numbers are not counted, because no column of them has texts.
+	rowSize = `octet_length(id) + octet_length(namespace) + octet_length(timestamp) + octet_length(action) +
+		octet_length(phase) + octet_length(request_id) + octet_length(session_id) + octet_length(language) + octet_length(detail) + octet_length(actor) +
+		octet_length(coalesce(resource_usage, '')) + octet_length(coalesce(metadata, '')) + octet_length(prev) + octet_length(hash) + octet_length(coalesce(mac, ''))`
+
 	newestNote = `SELECT size, ` + shortNote + `, ` + shortEdge + ` FROM `
 )
 
@@ -39,8 +44,8 @@ const (
 
 	selectLastHash = `SELECT ` + shortHash + ` FROM audit ORDER BY position DESC LIMIT 1`
 
-	// position, hash
-	isEntry = `SELECT EXISTS (SELECT 1 FROM audit` + store.NotIndexed + ` WHERE position = ? AND hash = ?)`
+	// position. The caller compares: a writer of the database can make a comparison there say anything.
+	selectHashAt = `SELECT ` + shortHash + ` FROM audit` + store.NotIndexed + ` WHERE position = ?`
 
 	selectLastPosition = `SELECT coalesce(max(position), 0) FROM audit`
 
@@ -54,6 +59,19 @@ const (
 	selectSince = `SELECT position, ` + shortHash + `, ` + shortMAC + `, action = ?2, CASE WHEN octet_length(request_id) <= 1024 THEN request_id ELSE '' END,
 		CASE WHEN action = ?2 AND octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
 		FROM audit` + store.NotIndexed + ` WHERE position > ?1 AND (action = ?2 OR position % 65536 = 0 OR position = (SELECT max(position) FROM audit` + store.NotIndexed + `)) ORDER BY position`
+
+	// The texts of a row that is larger than those of servers are read as empty, so its hash is wrong.
+	selectWhole = `SELECT position, CASE WHEN small THEN coalesce(mac, '') ELSE '' END, CASE WHEN small THEN id ELSE '' END, CASE WHEN small THEN namespace ELSE '' END, seq,
+		CASE WHEN small THEN timestamp ELSE '' END, CASE WHEN small THEN action ELSE '' END, CASE WHEN small THEN phase ELSE '' END, CASE WHEN small THEN request_id ELSE '' END,
+		CASE WHEN small THEN session_id ELSE '' END, CASE WHEN small THEN language ELSE '' END, exit_code, duration_ms, success, CASE WHEN small THEN detail ELSE '' END,
+		CASE WHEN small THEN actor ELSE '' END, CASE WHEN small THEN resource_usage END, CASE WHEN small THEN metadata END, CASE WHEN small THEN prev ELSE '' END, CASE WHEN small THEN hash ELSE '' END
+		FROM (SELECT *, ` + rowSize + ` <= 16777216 AS small FROM audit` + store.NotIndexed + ` WHERE `
+
+	// position
+	selectAt = selectWhole + `position = ?) AS one`
+
+	// after
+	selectAfter = selectWhole + `position > ?) AS later ORDER BY position`
 
 	// namespace, action, earliest time. The action may not be that of runs. Rows that are larger than those of servers are left out.
 	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit
@@ -76,10 +94,8 @@ const (
 	// after, before, time
 	selectFirstYoung = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
 
-	// last position, bytes. Numbers are not counted, because no column of them has texts.
-	selectLarge = `SELECT position FROM audit WHERE position <= ? AND octet_length(id) + octet_length(namespace) + octet_length(timestamp) + octet_length(action) +
-		octet_length(phase) + octet_length(request_id) + octet_length(session_id) + octet_length(language) + octet_length(detail) + octet_length(actor) +
-		octet_length(coalesce(resource_usage, '')) + octet_length(coalesce(metadata, '')) + octet_length(prev) + octet_length(hash) + octet_length(coalesce(mac, '')) > ? LIMIT 1`
+	// last position, bytes
+	selectLarge = `SELECT position FROM audit WHERE position <= ? AND ` + rowSize + ` > ? LIMIT 1`
 
 	// last position
 	deleteEntries = `DELETE FROM audit WHERE position <= ?`
@@ -96,9 +112,8 @@ const (
 	// less than, more than
 	selectNewestBetween = newestNote + `audit_checkpoints WHERE size < ? AND size > ? ORDER BY size DESC LIMIT 1`
 
-	// size, note, size
-	isCheckpoint = `SELECT EXISTS (SELECT 1 FROM audit_checkpoints WHERE size = ? AND note = ?)
-		OR ? < coalesce((SELECT max(size) FROM audit_rotations), 0)`
+	// size. See selectHashAt.
+	selectNoteAt = `SELECT ` + shortNote + ` FROM audit_checkpoints` + store.NotIndexed + ` WHERE size = ?`
 
 	// less than
 	deleteCheckpoints = `DELETE FROM audit_checkpoints WHERE size < ?`
@@ -167,6 +182,7 @@ func listed(ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (count, list strin
 	if q.OldestFirst {
 		order = "ASC"
 	}
-	list = `SELECT ` + columns + ` FROM audit WHERE ` + all + ` ORDER BY seq ` + order + ` LIMIT ?` + strconv.Itoa(len(args)+1)
+	// Rows of more than 16 MiB are left out: servers write none that large.
+	list = `SELECT ` + columns + ` FROM audit WHERE ` + all + ` AND ` + rowSize + ` <= 16777216 ORDER BY seq ` + order + ` LIMIT ?` + strconv.Itoa(len(args)+1)
 	return count, list, args
 }

@@ -178,6 +178,9 @@ func (g *Gate[S]) findSame(ctx context.Context, db store.Querier, ns sandboxmcp.
 		return approval[S]{}, err
 	}
 	for _, a := range all {
+		if a.info.Status == sandboxmcp.ApprovalDenied && a.decided.After(now.Add(clockSlack)) {
+			continue // the clock was set back since, and the denial would hold until it has come to that time again
+		}
 		if a.info.Status != sandboxmcp.ApprovalApproved {
 			return a, nil
 		}

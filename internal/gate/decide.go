@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -337,10 +338,12 @@ func (g *Gate[S]) Revoke(ctx context.Context, c sandboxmcp.Caller, text string) 
 	out := sandboxmcp.AccessRevoked{Subject: g.kind.subject(s)}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		now := format(g.now())
-		all, failed := store.Select(ctx, tx, (*stored).scan, selectToRevoke, c.Namespace, digest, now)
+		all, failed := store.Select(ctx, tx, (*stored).scan, selectGrants, now, "", "") // as they are read to be used
 		if failed != nil {
 			return failed
 		}
+		// The statement does not compare: to that, a namespace that a writer of the database has made a blob would be another one.
+		all = slices.DeleteFunc(all, func(r stored) bool { return r.namespace != string(c.Namespace) || r.digest != digest })
 		if out.Revoked = len(all); len(all) == 0 {
 			return g.notGranted(c.Namespace, s)
 		}

@@ -14,7 +14,7 @@ type denial[S Subject[S]] struct {
 }
 
 // Denied reports whether a person has denied the namespace a subject that matches within the
-// last ten minutes. If the questions cannot be read, it returns false. Open subjects are not
+// last ten minutes. A denial from before the clock was set back does not count. If the questions cannot be read, it returns false. Open subjects are not
 // considered.
 func (g *Gate[S]) Denied(ctx context.Context, ns sandboxmcp.Namespace, match func(S) bool) bool {
 	all, err := g.denials.Get(ctx)
@@ -23,7 +23,7 @@ func (g *Gate[S]) Denied(ctx context.Context, ns sandboxmcp.Namespace, match fun
 	}
 	now := g.now()
 	for _, d := range all[ns] {
-		if now.Sub(d.at) < deniedFor && match(d.subject) {
+		if !d.at.After(now.Add(clockSlack)) && now.Sub(d.at) < deniedFor && match(d.subject) {
 			return true
 		}
 	}

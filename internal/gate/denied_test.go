@@ -50,6 +50,28 @@ func TestDeniedIsKnownForTenMinutes(t *testing.T) {
 	}
 }
 
+// A denial that was made while the clock was a year ahead does not hold for that year.
+func TestADenialEndsWithAClockThatIsSetBack(t *testing.T) {
+	b := open(t)
+	year := 365 * 24 * time.Hour
+	b.pass(year)
+	denied := b.ask("api.site.test")
+	if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, sandboxmcp.AccessDecision{ID: denied.ID, Deny: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(-30 * time.Second) // within what clocks may differ by
+	if got := b.ask("api.site.test"); got.ID != denied.ID || !b.Denied(t.Context(), "default", at("api.site.test", 443)) {
+		t.Errorf("half a minute back: got %+v, want the denial", got)
+	}
+	b.pass(-year)
+	if b.Denied(t.Context(), "default", at("api.site.test", 443)) {
+		t.Error("a year back: got denied, want not")
+	}
+	if got := b.ask("api.site.test"); got.Status != sandboxmcp.ApprovalPending {
+		t.Errorf("a year back: got %+v, want a new question", got)
+	}
+}
+
 // A question without a reason shows none. That of a program is not the model's.
 func TestReasonsAreShownIfThereAreAny(t *testing.T) {
 	b := open(t)

@@ -83,6 +83,29 @@ func (e *Endings) read(ctx context.Context, log *audit.Log, db store.Querier) (e
 	return e.checked(err)
 }
 
+// Follow reads what the record has got since the last reading, if there was one. A server calls it regularly, so that callers
+// need not wait while many new entries are read.
+func (e *Endings) Follow(ctx context.Context, log *audit.Log, db store.Querier) error {
+	e.mu.Lock()
+	at, begun := e.at, e.of != nil
+	e.mu.Unlock()
+	if !begun {
+		return nil
+	}
+	type said struct{ request, metadata string }
+	var all []said
+	next, err := log.Since(ctx, db, actionApproval, at, func(request, metadata string) { all = append(all, said{request, metadata}) })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range all { // a caller may have read some of them meanwhile, which changes nothing
+		e.add(s.request, s.metadata)
+	}
+	if err == nil && next.After(e.at) {
+		e.at = next
+	}
+	return err
+}
+
 // readAll reads the whole record.
 func (e *Endings) readAll(ctx context.Context, db store.Querier) error {
 	e.of = map[name]ending{}
@@ -97,6 +120,13 @@ func (e *Endings) checked(err error) error {
 }
 
 func (e *Endings) fits(r *stored) bool { return e.of[nameOf(r.id)].fits(r) }
+
+// doubtful reports whether the record has entries that were missing or changed when they were read. They may be revocations.
+func (e *Endings) doubtful() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.at.Doubtful()
+}
 
 // begun reports whether the record was read.
 func (e *Endings) begun() bool {

@@ -1,8 +1,10 @@
 package gate_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
@@ -84,5 +86,102 @@ func TestAnAddedUseOpensNothing(t *testing.T) {
 	o, _ := b.other(secret)
 	if o.lets(gate.Who{Namespace: "default", RequestID: "r2"}, "api.example.com") {
 		t.Error("got it open to a second run, want it closed")
+	}
+}
+
+// TestATriggerGivesNoSecondUse: two runs that read an unused grant at the same time do not both use it, although a trigger puts
+// its row back.
+func TestATriggerGivesNoSecondUse(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	o, _ := b.other(secret)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}, Scope: sandboxmcp.GrantOnce})
+	b.tamper(`CREATE TRIGGER again AFTER UPDATE ON grants BEGIN UPDATE grants SET request_id = OLD.request_id, mac = OLD.mac WHERE id = OLD.id; END`)
+	_, second, err := o.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: "r2"}, func(d sandboxmcp.Domain) bool { // it is called after the rows were read
+		if !b.lets(one, "api.example.com") {
+			t.Error("the first run: got it closed, want it open")
+		}
+		return d.Host == "api.example.com"
+	})
+	if second || err != nil {
+		t.Errorf("the second run: got %v, %v, want it closed", second, err)
+	}
+}
+
+// TestAnEntryThatIsRestoredEndsAGrant: a running server learns of a revocation once its entry is as a server has written it,
+// although a trigger has changed or removed it before the server could read it, and kept the row of the grant as it was.
+func TestAnEntryThatIsRestoredEndsAGrant(t *testing.T) {
+	storetest.SQLite(t)
+	for name, c := range map[string]struct{ change, restore string }{
+		"other metadata": {`UPDATE audit SET metadata = '{}' WHERE position = NEW.position`, `UPDATE audit SET metadata = (SELECT metadata FROM was WHERE was.position = audit.position) WHERE position IN (SELECT position FROM was)`},
+		"another action": {`UPDATE audit SET action = 'other' WHERE position = NEW.position`, `UPDATE audit SET action = 'approval' WHERE position IN (SELECT position FROM was)`},
+		"none":           {`DELETE FROM audit WHERE position = NEW.position - 1`, `INSERT INTO audit SELECT * FROM was`},
+	} {
+		for _, more := range []bool{false, true} { // entries follow
+			if !more && name == "none" {
+				continue
+			}
+			t.Run(fmt.Sprint(name, more), func(t *testing.T) {
+				b := open(t)
+				o, _ := b.other(secret)
+				b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+				if !b.lets(one, "api.example.com") || !o.lets(one, "api.example.com") {
+					t.Fatal("got it closed, want it open")
+				}
+				when, now := `NEW.action = 'approval'`, c.change
+				if name == "none" { // the next entry removes it, because the server that has appended it looks for it
+					when = `EXISTS (SELECT 1 FROM audit WHERE position = NEW.position - 1 AND action = 'approval')`
+				}
+				b.tamper(`CREATE TABLE was AS SELECT * FROM audit WHERE false;
+					CREATE TRIGGER stays AFTER UPDATE ON grants BEGIN UPDATE grants SET revoked_at = OLD.revoked_at, mac = OLD.mac WHERE id = OLD.id; END;
+					CREATE TRIGGER copy BEFORE INSERT ON audit WHEN NEW.action = 'approval' BEGIN DELETE FROM was; END;
+					CREATE TRIGGER lose AFTER INSERT ON audit WHEN ` + when + ` BEGIN INSERT INTO was SELECT * FROM audit WHERE action = 'approval'; ` + now + `; END`)
+				if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil {
+					t.Fatal(err)
+				}
+				if more {
+					b.ask("www.example.com")
+				}
+				o.lets(one, "api.example.com") // it reads the record
+				b.tamper(`DROP TRIGGER stays; DROP TRIGGER copy; DROP TRIGGER lose; ` + c.restore)
+				if b.lets(one, "api.example.com") || o.lets(one, "api.example.com") {
+					t.Error("restored: got it open, want it closed")
+				}
+			})
+		}
+	}
+}
+
+// TestEndingsFollowTheRecord: what Follow has read of the record stays, and it reads nothing before the first grant is needed.
+func TestEndingsFollowTheRecord(t *testing.T) {
+	b := open(t)
+	var seen gate.Endings
+	record := recordIn(b.store, func() time.Time { return b.now })
+	o := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: record, Endings: &seen, Approvals: true, Now: func() time.Time { return b.now }})
+	opens := func(domain sandboxmcp.Host) bool {
+		_, ok, err := o.Allows(t.Context(), one, at(domain, 443))
+		return ok && err == nil
+	}
+	for _, c := range []struct {
+		domain sandboxmcp.Host
+		read   bool // before
+		want   bool // open, once the entry of its revocation is gone and its row is back
+	}{{"one.example.com", false, true}, {"two.example.com", true, false}} {
+		b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: string(c.domain)}})
+		if c.read && !opens(c.domain) {
+			t.Fatalf("%s: got it closed, want it open", c.domain)
+		}
+		b.tamper(`DROP TABLE IF EXISTS copies; CREATE TABLE copies AS SELECT * FROM grants`)
+		if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, string(c.domain)); err != nil {
+			t.Fatal(err)
+		}
+		if err := seen.Follow(t.Context(), record, b.store.DB()); err != nil {
+			t.Fatal(err)
+		}
+		b.tamper(`DELETE FROM audit WHERE action = 'approval'; DELETE FROM grants; INSERT INTO grants SELECT * FROM copies`)
+		b.ask("other." + string(c.domain)) // the grants are read again
+		if got := opens(c.domain); got != c.want {
+			t.Errorf("%s: got open %v, want %v", c.domain, got, c.want)
+		}
 	}
 }

@@ -48,6 +48,9 @@ func madeUntil(now time.Time) string { return format(now.Add(clockSlack)) }
 // modify them.
 func (g *Gate[S]) current(ctx context.Context) (map[sandboxmcp.Namespace][]grant[S], error) {
 	all, err := g.grants.Get(ctx)
+	if err == nil && len(all) > 0 && g.endings.doubtful() { // entries may be restored without a change of the grants
+		all, err = g.readAll(ctx)
+	}
 	if err != nil {
 		return nil, g.unreadable(err)
 	}
@@ -95,6 +98,7 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 	var agrees func(r *stored) bool // nil: the record was not read yet
 	var lapsed []string
 	var example string
+	now := g.now()
 	for _, r := range rows {
 		n, state := g.read(r)
 		switch state {
@@ -114,16 +118,18 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 			}
 		}
 		if !agrees(&r) {
-			now, err := store.Select(ctx, db, (*stored).scan, selectOne, r.id) // the entry may be younger than the row; then that has changed by now
+			again, err := store.Select(ctx, db, (*stored).scan, selectOne, r.id) // the entry may be younger than the row; then that has changed by now
 			if err != nil {
 				return nil, err
 			}
-			if len(now) > 0 && !agrees(&now[0]) {
+			if len(again) > 0 && !agrees(&again[0]) {
 				g.told.fault(reasonBack, &r)
 			}
 			continue
 		}
-		all = append(all, n)
+		if n.expires.IsZero() || now.Before(n.expires) { // to the statement, an end that is a blob would be later than now
+			all = append(all, n)
+		}
 	}
 	g.told.lapsed(lapsed, example)
 	return all, nil
@@ -234,6 +240,11 @@ func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 	taken := false
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
+		// Another run may have used it since its row was read, and a trigger of a writer of the database have put it back.
+		agrees, failed := g.endings.judge(ctx, g.cfg.Audit, tx)
+		if failed != nil || !agrees(&n.row) {
+			return failed
+		}
 		done, failed := tx.ExecContext(ctx, takeGrant, who.RequestID, mac, n.info.ID, n.row.mac.String, format(g.now()))
 		if failed != nil {
 			return failed

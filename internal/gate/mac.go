@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -58,15 +59,18 @@ func (g *Gate[S]) askedFor(ctx context.Context, id string) (of asked, err error)
 		return of, nil //nolint:nilerr // the transaction of the decision finds the same, and says so
 	}
 	several := false
-	err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(session, metadata string) {
+	err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(e audit.Written) {
+		if e.Phase != sandboxmcp.PhaseIntent { // kinds may have one action for questions and answers, and an answer names what the row says
+			return
+		}
 		var m struct {
 			ID     string `json:"approval_id"`
 			SHA256 string `json:"sha256"`
 		}
-		if json.Unmarshal([]byte(metadata), &m) != nil || m.ID != id {
+		if json.Unmarshal([]byte(e.Metadata), &m) != nil || m.ID != id {
 			return
 		}
-		now := asked{m.SHA256, session}
+		now := asked{m.SHA256, e.SessionID}
 		several = several || of.sha256 != "" && of != now
 		of = now
 	})
@@ -90,6 +94,13 @@ func reasonOf(reason string, r *stored) string { return fmt.Sprintf(reason, r.id
 // Faults returns a sentence for each stored grant of any kind that was forged, changed, or put back after it was revoked
 // or used. derive is as in [Config.Key].
 func Faults(ctx context.Context, db store.Querier, derive func(purpose string) ([]byte, error)) (faults []string, err error) {
+	var unread int
+	if err = db.QueryRowContext(ctx, countLarge).Scan(&unread); err != nil {
+		return nil, err
+	}
+	if unread > 0 {
+		faults = append(faults, fmt.Sprintf("%d rows of table grants are larger than a server makes them and were not read", unread))
+	}
 	all, err := store.Select(ctx, db, (*stored).scan, selectGrants, "", "", "")
 	if err != nil {
 		return nil, err

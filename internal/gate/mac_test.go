@@ -315,3 +315,69 @@ func TestAChangedQuestionIsNotAnswered(t *testing.T) {
 		t.Errorf("a question that no server has asked: got the grant %+v and %v, want none and an error", n, err)
 	}
 }
+
+// TestADenialAsksNothing: the entry of a denial is not taken for that of a question, although both may have one action. It
+// names what the row said, and a writer of the database can have changed that, with the time of the question.
+func TestADenialAsksNothing(t *testing.T) {
+	b := open(t)
+	kind := lines()
+	kind.Asked, kind.Opened, kind.Denied = "line", "line", "line"
+	g := gate.New(gate.Config[line]{Kind: kind, Key: secret, Store: b.store, Audit: recordIn(b.store, func() time.Time { return b.now }), Approvals: true, Now: func() time.Time { return b.now }})
+	person := sandboxmcp.Caller{Namespace: "default", Actor: "cli"}
+	asked, _, err := g.Request(t.Context(), person, "echo hello", gate.Ask{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.pass(5 * time.Minute)
+	const text = `{"kind":"line","namespace":"default","pattern":"evil"}`
+	b.tamper(`UPDATE approvals SET subject = '` + text + `', digest = '` + digestOf(text) + `', asked_at = '` + store.FormatTime(b.now) + `'`)
+	if _, _, err = g.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: asked.ID, Deny: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.tamper(`UPDATE approvals SET state = 'pending'`)
+	if _, n, err := g.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: asked.ID}); n != nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied {
+		t.Errorf("got the grant %+v and %v, want none and access_denied", n, err)
+	}
+}
+
+// TestALargeGrantIsNotRead: neither a grant nor a question is read that is larger than a server makes it.
+func TestALargeGrantIsNotRead(t *testing.T) {
+	b := open(t)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	asked := b.ask("www.example.com")
+	long := `replace('` + strings.Repeat("x", 1<<10) + `', 'x', '` + strings.Repeat("y", 1<<7) + `')`
+	b.tamper(`INSERT INTO grants (` + everyColumn + `, mac) SELECT 'grt_large', namespace, subject, ` + long + `, scope, session_id, request_id, approval_id, actor, granted_at, expires_at, revoked_at, mac FROM grants;
+		UPDATE approvals SET reason = ` + long)
+	o, log := b.other(secret)
+	if !o.lets(one, "api.example.com") || log.Len() > 0 {
+		t.Errorf("got the log %q, want the whole grant open and the large one not read", log)
+	}
+	if got := b.faults(); got != "1 rows of table grants are larger than a server makes them and were not read" {
+		t.Errorf("got faults %q", got)
+	}
+	_, err := o.Find(t.Context(), "default", asked.ID)
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+}
+
+// TestAGrantInABlobIsRevoked: a grant that is in force can be revoked, and ends at its time, although a writer of the database has
+// made its namespace and its end blobs, which SQLite takes for another namespace and for a later time.
+func TestAGrantInABlobIsRevoked(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "www.example.com"}, Scope: sandboxmcp.GrantDuration, For: time.Hour})
+	b.tamper(`CREATE TABLE copies AS SELECT id, CAST(namespace AS BLOB) AS namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at,
+		CASE WHEN expires_at = '' THEN '' ELSE CAST(expires_at AS BLOB) END AS expires_at, revoked_at, mac FROM grants;
+		DROP TABLE grants; ALTER TABLE copies RENAME TO grants`)
+	o, _ := b.other(secret)
+	if !o.lets(one, "api.example.com") || !o.lets(one, "www.example.com") {
+		t.Fatal("before: got one closed, want both open")
+	}
+	if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil || o.lets(one, "api.example.com") {
+		t.Errorf("revoked: got %v, want it closed", err)
+	}
+	b.pass(2 * time.Hour)
+	if list, err := b.List(t.Context(), ""); err != nil || len(list.Granted) > 0 || b.lets(one, "www.example.com") {
+		t.Errorf("after its end: got %+v, %v, want none", list.Granted, err)
+	}
+}

@@ -315,6 +315,11 @@ func (f *Files) namedIn(words []string) []string {
 	return all
 }
 
+// holds reports whether a directory is below one of host_roots. real is its path without links.
+func (f *Files) holds(real string) bool {
+	return slices.ContainsFunc(*f.trees.Load(), func(t tree) bool { return under(real, t.real) })
+}
+
 func sum(b []byte) string {
 	s := sha256.Sum256(b)
 	return hex.EncodeToString(s[:])

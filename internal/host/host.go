@@ -215,6 +215,10 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	if j.dir, err = h.dir(cmd.Dir, j.reads); err != nil {
 		return j, "", err
 	}
+	if r.obeys() && cmd.Dir != "" && !h.Files.holds(j.dir) {
+		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and its program executes what it finds there").
+			WithHint("name a directory below host_roots, or none")
+	}
 	for _, w := range words[1:] {
 		if err = argument(j.dir, w, j.reads); err != nil {
 			return j, "", err

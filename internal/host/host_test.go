@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -405,5 +406,36 @@ func TestSecretsAreMaskedInBinaryFiles(t *testing.T) {
 	content, err := base64.StdEncoding.DecodeString(got.Content)
 	if err != nil || got.Encoding != "base64" || string(content) != "\x00\xff***\x00" {
 		t.Errorf("got %q, %q, %v, want the secret masked", got.Encoding, content, err)
+	}
+}
+
+// TestAnApprovedProgramObeysOnlyRoots: a person who allows a program that executes others is not asked about its directory, so
+// a caller cannot name one outside of host_roots.
+func TestAnApprovedProgramObeysOnlyRoots(t *testing.T) {
+	b := open(t)
+	sub, outside := filepath.Join(b.root, "sub"), t.TempDir()
+	if err := errors.Join(os.Mkdir(sub, 0o755), os.Symlink(outside, filepath.Join(b.root, "out"))); err != nil {
+		t.Fatal(err)
+	}
+	person := sandboxmcp.Caller{Namespace: caller.Namespace, Actor: "cli"}
+	for _, pattern := range []string{"bash -c id", "wc -c"} {
+		if _, err := b.Decide(t.Context(), person, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: pattern}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(command, dir string) error {
+		_, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: command, Dir: dir}, noMasks{})
+		return err
+	}
+	for _, dir := range []string{outside, "/", filepath.Join(b.root, "out"), filepath.Dir(b.root)} {
+		wantCode(t, dir, run("bash -c id", dir), sandboxmcp.CodeHostPathDenied)
+	}
+	for command, dir := range map[string]string{"bash -c id": sub, "wc -c": outside} {
+		if err := run(command, dir); err != nil {
+			t.Errorf("%s in %s: got %v, want no error", command, dir, err)
+		}
+	}
+	if err := run("bash -c id", ""); err != nil {
+		t.Errorf("without a directory: got %v, want no error", err)
 	}
 }

@@ -88,7 +88,7 @@ func (t *Table) Owners(ctx context.Context) (map[string][]string, error) {
 
 func (t *Table) read(ctx context.Context) (map[sandboxmcp.Namespace][]Set, error) {
 	l := t.look()
-	rows, err := l.read(ctx, t.store.DB(), t.macs, selectAll)
+	rows, err := l.read(ctx, t.store.DB(), t.macs, "")
 	if err != nil {
 		return nil, fmt.Errorf("read installed packages: %w", err)
 	}
@@ -203,7 +203,7 @@ func (t *Table) look() *look {
 
 // of returns the rows of a namespace within a transaction.
 func (t *Table) of(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace) ([]row, error) {
-	all, err := t.look().read(ctx, tx, t.macs, selectOf, ns)
+	all, err := t.look().read(ctx, tx, t.macs, string(ns))
 	if err != nil {
 		return nil, fmt.Errorf("read installed packages: %w", err)
 	}

@@ -90,12 +90,15 @@ func (r *row) columns() []string {
 	return []string{r.namespace, r.language, r.digest, r.added, r.requested, r.id}
 }
 
-// read returns the rows that a statement selects, each with its state. If l is not nil, read skips entries of the record that
-// cannot name a row.
-func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, query string, args ...any) ([]row, error) {
-	all, err := store.Select(ctx, db, (*row).scan, query, args...)
+// read returns the rows of a namespace, or of all if only is empty, each with its state. If l is not nil, read skips entries of
+// the record that cannot name a row.
+func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, only string) ([]row, error) {
+	all, err := store.Select(ctx, db, (*row).scan, selectAll)
 	if err != nil {
 		return nil, err
+	}
+	if only != "" { // to a statement, a namespace that a writer of the database has made a blob would be another one
+		all = slices.DeleteFunc(all, func(r row) bool { return r.namespace != only })
 	}
 	fit := map[string][]*row{} // by namespace
 	for n := range all {
@@ -125,7 +128,7 @@ func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, q
 		return all, nil
 	}
 	// The entry of a removal may be younger than the rows that were read. Such a row has gone by now.
-	now, err := store.Select(ctx, db, (*row).scan, query, args...)
+	now, err := store.Select(ctx, db, (*row).scan, selectAll)
 	if err != nil {
 		return nil, err
 	}
@@ -148,8 +151,8 @@ type checked struct {
 	seq int64
 }
 
-// clockSlack is how much the clocks of servers may differ.
-const clockSlack = time.Minute
+// clockSlack is how much the clocks of servers may differ: that of each is at most a minute from the one of a database that they share.
+const clockSlack = 3 * time.Minute
 
 // removedIn returns the ids of the rows of a namespace that were removed, as the audit record names them. Entries that are
 // older than a row do not name it. If the reading before has found it in force, neither do the entries that were read then.
@@ -201,7 +204,7 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	if unread > 0 {
 		faults = append(faults, fmt.Sprintf("%d rows of table packages are larger than a server makes them and were not read", unread))
 	}
-	all, err := (*look)(nil).read(ctx, db, store.NewRowMACs(derive, macPurpose), selectAll)
+	all, err := (*look)(nil).read(ctx, db, store.NewRowMACs(derive, macPurpose), "")
 	for n := range all {
 		if reason := all[n].fault(); reason != "" {
 			faults = append(faults, reason)

@@ -267,3 +267,22 @@ func TestOlderServersAreRefused(t *testing.T) {
 		t.Errorf("got %d sets removed by this release, want 1", n)
 	}
 }
+
+// TestPackagesInABlobAreRemoved: packages that are in force can be removed, although a writer of the database has made their
+// namespace a blob, which SQLite takes for another one.
+func TestPackagesInABlobAreRemoved(t *testing.T) {
+	storetest.SQLite(t)
+	b := openBed(t)
+	add(t, b.Table, "one", "x")
+	b.tamper(`CREATE TABLE copies AS SELECT CAST(namespace AS BLOB) AS namespace, language, digest, added_at, requested, id, mac FROM packages; DROP TABLE packages; ALTER TABLE copies RENAME TO packages`)
+	o, _ := b.other(secret)
+	if diff := cmp.Diff([]string{"x"}, digests(t, o, "one")); diff != "" {
+		t.Fatalf("before (-want +got):\n%s", diff)
+	}
+	if n := b.remove("x"); n != 1 {
+		t.Errorf("got %d removed, want 1", n)
+	}
+	if got := digests(t, o, "one"); len(got) > 0 {
+		t.Errorf("after: got %v, want none", got)
+	}
+}

@@ -10,7 +10,6 @@ const (
 	countLarge = `SELECT count(*) FROM packages WHERE ` + size + ` > 1048576`
 
 	selectAll = selectRows + ` ORDER BY namespace, added_at DESC, digest`
-	selectOf  = selectRows + ` AND namespace = ? ORDER BY added_at DESC, digest`
 
 	setOne = `INSERT INTO packages (namespace, language, digest, added_at, requested, id, mac) VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (namespace, language, digest) DO UPDATE SET added_at = excluded.added_at, requested = excluded.requested, id = excluded.id, mac = excluded.mac`

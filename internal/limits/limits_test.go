@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -216,13 +217,21 @@ func BenchmarkKept(b *testing.B) {
 	}
 }
 
-// TestABadRowFailsItsNamespaceAlone: limits that cannot be decoded fail the requests of their namespace.
+// TestABadRowFailsItsNamespaceAlone: limits that cannot be decoded, or are longer than servers store them, fail the requests of
+// their namespace.
 func TestABadRowFailsItsNamespaceAlone(t *testing.T) {
+	for name, kept := range map[string]string{"no JSON": `'{'`, "too long": `kept || replace('` + strings.Repeat("x", 1<<10) + `', 'x', '` + strings.Repeat(" ", 1<<6) + `')`} {
+		t.Run(name, func(t *testing.T) { badRow(t, kept) })
+	}
+}
+
+func badRow(t *testing.T, text string) {
+	t.Helper()
 	dir := t.TempDir()
 	a, _ := open(t, store.Config{Dir: dir})
 	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
 	set(t, a, "two", sandboxmcp.Limits{MaxRAMMB: 8})
-	storetest.Tamper(t, dir, `UPDATE limits SET kept = '{' WHERE namespace = 'one'`)
+	storetest.Tamper(t, dir, `UPDATE limits SET kept = ` + text + ` WHERE namespace = 'one'`)
 	b, _ := open(t, store.Config{Dir: dir})
 	if _, err := b.Kept(t.Context(), "one"); err == nil {
 		t.Error("the namespace of the row: got no error, want one")

@@ -175,10 +175,17 @@ func Faults(ctx context.Context, db store.Querier, dir string, cfg Config) ([]st
 }
 
 // Faults returns a sentence for each stored secret that was forged or changed, or has a reserved name. If the key of the vault
-// cannot be read, it returns none.
+// cannot be read, it returns none but of rows that are too large to be read.
 func (v *Vault) Faults(ctx context.Context, db store.Querier) (faults []string, err error) {
 	if v.cfg.Kind != Sealed {
 		return nil, nil
+	}
+	var unread int
+	if err = db.QueryRowContext(ctx, countLarge).Scan(&unread); err != nil {
+		return nil, err
+	}
+	if unread > 0 {
+		faults = append(faults, fmt.Sprintf("%d rows of table secrets are larger than a server makes them and were not read", unread))
 	}
 	rows, err := store.Select(ctx, db, (*stored).scan, selectSealed)
 	if err != nil {
@@ -186,7 +193,7 @@ func (v *Vault) Faults(ctx context.Context, db store.Querier) (faults []string, 
 	}
 	fits, err := v.key.fitting(rows)
 	if e, coded := errors.AsType[*sandboxmcp.Error](err); coded && e.Code == sandboxmcp.CodeVaultUnavailable {
-		return nil, nil
+		return faults, nil
 	}
 	if err != nil {
 		return nil, err

@@ -178,6 +178,42 @@ func TestALifetimeInTheCache(t *testing.T) {
 	}
 }
 
+// TestALifetimeThatNoStatementFinds: a secret ends at its time, although a writer of the database has made that time a blob, which
+// SQLite takes for later than any text.
+func TestALifetimeThatNoStatementFinds(t *testing.T) {
+	storetest.SQLite(t)
+	k := fresh(t)
+	if err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "A", Value: sandboxmcp.NewSecret(value), TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	k.add(t, "B", value)
+	k.tamper(t, `CREATE TABLE copies AS SELECT version, namespace, key, sealed, created_at, CAST(expires_at AS BLOB) AS expires_at, mac FROM secrets;
+		DROP TABLE secrets; ALTER TABLE copies RENAME TO secrets`)
+	want(t, k.values(t, "ns"), "A", value, "B", value)
+	k.now = k.now.Add(2 * time.Hour)
+	want(t, k.values(t, "ns"), "B", value)
+	if got := k.listed(t); got != "B" {
+		t.Errorf("listed: got %q, want B", got)
+	}
+	o, _ := logged(t, k)
+	want(t, o.values(t, "ns"), "B", value)
+}
+
+// TestALargeSecretIsNotRead: a row that is larger than a server makes it is not read, and the other secrets are used.
+func TestALargeSecretIsNotRead(t *testing.T) {
+	k := fresh(t)
+	k.add(t, "A", value)
+	k.tamper(t, `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at, mac) SELECT namespace, 'B', `+blob(make([]byte, 1<<17))+`, created_at, expires_at, mac FROM secrets`)
+	o, log := logged(t, k)
+	want(t, o.values(t, "ns"), "A", value)
+	if log.Len() > 0 {
+		t.Errorf("got the log %q, want the row not to be read", log)
+	}
+	if got := k.faults(t); got != "1 rows of table secrets are larger than a server makes them and were not read" {
+		t.Errorf("got faults %q", got)
+	}
+}
+
 // TestADeletedSecretInTheCache: a deleted secret is not used, although a writer of the database has put another row in its place.
 func TestADeletedSecretInTheCache(t *testing.T) {
 	k := fresh(t)

@@ -79,6 +79,9 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 		if err != nil {
 			return nil, fmt.Errorf("look into the vault: %w", err)
 		}
+		if !i.lasts(clock) {
+			continue
+		}
 		l.items, l.sealed = append(l.items, i), append(l.sealed, r.sealed)
 	}
 	return l, nil
@@ -104,6 +107,12 @@ func (r *stored) item() (i Item, err error) {
 		i.expires, err = store.ParseTime(r.expiry)
 	}
 	return i, err
+}
+
+// lasts reports whether a secret may be used at a time. The statements ask the same, but a writer of the database can
+// make a comparison of theirs say anything, such as by a time that is a blob: each blob is later than each text.
+func (i *Item) lasts(now time.Time) bool {
+	return i.expires.IsZero() || i.expires.After(now) && !i.created.After(now.Add(clockSlack))
 }
 
 // unread is the error of a vault that could not be read.
