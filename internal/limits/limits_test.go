@@ -6,8 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -231,7 +231,7 @@ func badRow(t *testing.T, text string) {
 	a, _ := open(t, store.Config{Dir: dir})
 	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
 	set(t, a, "two", sandboxmcp.Limits{MaxRAMMB: 8})
-	storetest.Tamper(t, dir, `UPDATE limits SET kept = ` + text + ` WHERE namespace = 'one'`)
+	storetest.Tamper(t, dir, `UPDATE limits SET kept = `+text+` WHERE namespace = 'one'`)
 	b, _ := open(t, store.Config{Dir: dir})
 	if _, err := b.Kept(t.Context(), "one"); err == nil {
 		t.Error("the namespace of the row: got no error, want one")
