@@ -18,8 +18,9 @@ type grant[S Subject[S]] struct {
 	row     stored
 }
 
-// clockSlack is how far the clock may be set back without an effect on grants.
-const clockSlack = time.Minute
+// clockSlack is how far the clock may be set back without an effect on grants and denials. The clock of each server is at most
+// a minute from that of a database that they share.
+const clockSlack = 3 * time.Minute
 
 // fits reports whether a grant is in force for a subject at a time. A grant with an end is
 // not in force before it was made: the clock was set back, so its end would come too late.
