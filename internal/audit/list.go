@@ -174,6 +174,7 @@ func (r reader) since(ctx context.Context, after Place) (Place, error) {
 		return true
 	})
 	if err == nil && lost {
+		after.last = true
 		return after, errLost
 	}
 	return next, err
