@@ -91,8 +91,10 @@ type Place struct {
 	last     bool    // entries after it were changed when they were read
 }
 
-// maxDoubtful bounds the positions in doubt. A reader does not go on beyond more of them.
+// maxDoubtful bounds the positions in doubt. With more of them, a reader could not say what the record has, and fails.
 const maxDoubtful = 1000
+
+var errLost = fmt.Errorf("more than %d audit entries are missing or were changed; run `sandboxmcp audit verify`", maxDoubtful)
 
 // Doubtful reports whether entries were missing or changed when they were read.
 func (p Place) Doubtful() bool { return p.last || len(p.doubtful) > 0 }
@@ -157,20 +159,24 @@ func (r reader) since(ctx context.Context, after Place) (Place, error) {
 			next.doubtful = append(next.doubtful, position)
 		}
 	}
+	lost := false
 	_, err := r.checked(ctx, selectAfter, after.entry.position, func(at entryPlace, genuine bool) bool {
-		doubtful := next.doubtful
-		for position := next.entry.position + 1; position < at.position && len(doubtful) <= maxDoubtful; position++ {
-			doubtful = append(doubtful, position)
+		if next.last = !genuine; next.last { // a writer of the database could add an entry far behind the end, and remove it once it was read
+			return true
 		}
-		next.last = !genuine || len(doubtful) > maxDoubtful
-		if len(doubtful) > maxDoubtful {
-			return false
+		for position := next.entry.position + 1; position < at.position; position++ {
+			if lost = len(next.doubtful) == maxDoubtful; lost {
+				return false
+			}
+			next.doubtful = append(next.doubtful, position)
 		}
-		if genuine { // a writer of the database could add an entry far behind the end, and remove it once it was read
-			next.entry, next.doubtful = at, doubtful
-		}
+		next.entry = at
 		return true
 	})
+	if err == nil && lost {
+		after.last = true
+		return after, errLost
+	}
 	return next, err
 }
 

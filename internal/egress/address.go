@@ -109,13 +109,14 @@ func isISATAP(a netip.Addr) bool {
 	return b[8]&^universal == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-// ofThisMachine reports whether a connection to the address stays inside this machine, where
+// ofThisMachine reports whether a connection to the address may stay inside this machine, where
 // it passes no external firewall. Not only addresses of interfaces do: load balancers route
-// their addresses to the machines behind them, which have local routes for them.
+// their addresses to the machines behind them, which have local routes for them. Addresses of
+// interfaces count without such a route, because not every kernel tells of it (gVisor, interfaces in a VRF).
 func ofThisMachine(a netip.Addr) bool {
 	a = a.Unmap()
-	if local, known := routesHere(a); known {
-		return local
+	if routesHere(a) {
+		return true
 	}
 	all, err := net.InterfaceAddrs()
 	if err != nil {

@@ -225,3 +225,49 @@ func TestADripRests(t *testing.T) {
 		})
 	}
 }
+
+// away is a connection to an address of another machine.
+type away struct{ *net.TCPConn }
+
+func (away) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(8, 8, 8, 8), Port: 80} }
+
+// TestAnAnswerEndsWhatIsStillSent: a program that has got an answer before the end of its request, and neither goes on nor
+// closes, does not keep the connection for as long as one may be idle.
+func TestAnAnswerEndsWhatIsStillSent(t *testing.T) {
+	listen := func() *net.TCPListener {
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	host, door := listen(), listen()
+	go func() {
+		if up, err := host.Accept(); err == nil {
+			_, _ = io.WriteString(up, "no HTTP\r\n\r\n")
+			_ = up.Close()
+		}
+	}()
+	l := newLink(New(Config{Caps: Caps{Idle: time.Hour}, Resolve: map[sandboxmcp.Domain]netip.AddrPort{{Host: "open.test"}: netip.MustParseAddrPort(host.Addr().String())}}), one{open: sandboxmcp.Domain{Host: "open.test"}}, nil)
+	defer l.Close()
+	program, err := net.Dial("tcp", door.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	c, err := door.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := time.AfterFunc(20*time.Second, func() { _ = program.Close() })
+	go func() {
+		_, _ = io.WriteString(program, "POST / HTTP/1.1\r\nHost: open.test\r\nContent-Length: 10\r\n\r\nbegun")
+		_, _ = io.Copy(io.Discard, program) // until the answer has ended
+		_, _ = io.WriteString(program, "!")
+	}()
+	l.servePort(away{c}, 80)
+	if !over.Stop() {
+		t.Error("the connection has not ended before the program closed it")
+	}
+}

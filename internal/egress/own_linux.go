@@ -7,28 +7,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routesHere asks the kernel for its route to an address, and reports whether the route ends at this machine. known is
-// false if the kernel has no answer.
-func routesHere(a netip.Addr) (local, known bool) {
+// routesHere asks the kernel for its route to an address, and reports whether the route ends at this machine. Without an
+// answer it returns false.
+func routesHere(a netip.Addr) bool {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
-		return false, false
+		return false
 	}
 	defer unix.Close(fd)
 	if err = unix.Sendto(fd, routeQuestion(a), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return false, false
+		return false
 	}
 	answer := make([]byte, 4<<10)
 	n, _, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT) // the kernel has answered within Sendto
 	const typeAt = unix.SizeofNlMsghdr + 7                    // rtm_type in struct rtmsg
 	if err != nil || n < unix.SizeofNlMsghdr+unix.SizeofRtMsg || binary.NativeEndian.Uint16(answer[4:]) != unix.RTM_NEWROUTE {
-		return false, false
+		return false
 	}
 	switch answer[typeAt] {
 	case unix.RTN_LOCAL, unix.RTN_BROADCAST, unix.RTN_ANYCAST, unix.RTN_MULTICAST:
-		return true, true
+		return true
 	}
-	return false, true
+	return false
 }
 
 // routeQuestion returns the netlink message that asks for the route to an address.

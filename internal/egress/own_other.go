@@ -5,4 +5,4 @@ package egress
 import "net/netip"
 
 // routesHere is known on Linux alone.
-func routesHere(netip.Addr) (local, known bool) { return false, false }
+func routesHere(netip.Addr) bool { return false }

@@ -172,6 +172,7 @@ func closeWrite(c net.Conn) {
 // linger closes the connection so that the bytes written last arrive. A plain close with
 // unread input would send a reset, and the peer would discard them.
 func (v *visit) linger() {
+	v.in.stop() // another goroutine may be reading, and would give the connection a later deadline
 	closeWrite(v.c)
 	_ = v.c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
 	_, _ = io.CopyN(io.Discard, &patient{Conn: v.c, effort: v.l.effort}, 256<<10)

@@ -72,6 +72,24 @@ func TestADenialEndsWithAClockThatIsSetBack(t *testing.T) {
 	}
 }
 
+// What a person decides at one server holds at once at another one, whose clock is two minutes behind.
+func TestDecisionsHoldAtServersWithOtherClocks(t *testing.T) {
+	b := open(t)
+	clock := func() time.Time { return b.now.Add(-2 * time.Minute) }
+	o := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: recordIn(b.store, clock), Approvals: true, Now: clock})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}, Scope: sandboxmcp.GrantOnce})
+	if _, ok, err := o.Allows(t.Context(), one, at("api.site.test", 443)); !ok || err != nil {
+		t.Errorf("a grant: got %v, %v, want it open", ok, err)
+	}
+	denied := b.ask("www.site.test")
+	if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, sandboxmcp.AccessDecision{ID: denied.ID, Deny: true}); err != nil {
+		t.Fatal(err)
+	}
+	if !o.Denied(t.Context(), "default", at("www.site.test", 443)) {
+		t.Error("a denial: got not denied, want denied")
+	}
+}
+
 // A question without a reason shows none. That of a program is not the model's.
 func TestReasonsAreShownIfThereAreAny(t *testing.T) {
 	b := open(t)

@@ -121,13 +121,6 @@ func (e *Endings) checked(err error) error {
 
 func (e *Endings) fits(r *stored) bool { return e.of[nameOf(r.id)].fits(r) }
 
-// doubtful reports whether the record has entries that were missing or changed when they were read. They may be revocations.
-func (e *Endings) doubtful() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.at.Doubtful()
-}
-
 // begun reports whether the record was read.
 func (e *Endings) begun() bool {
 	e.mu.Lock()
@@ -150,5 +143,19 @@ func (e *Endings) judge(ctx context.Context, log *audit.Log, db store.Querier) (
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return e.fits(r) && own.fits(r)
+	}, err
+}
+
+// latest is judge, but it reads the record only if entries were missing or changed when they were read. They may be revocations.
+func (e *Endings) latest(ctx context.Context, log *audit.Log, db store.Querier) (fits func(r *stored) bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.at.Doubtful() {
+		err = e.read(ctx, log, db)
+	}
+	return func(r *stored) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.fits(r)
 	}, err
 }

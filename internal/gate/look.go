@@ -18,8 +18,9 @@ type grant[S Subject[S]] struct {
 	row     stored
 }
 
-// clockSlack is how far the clock may be set back without an effect on grants.
-const clockSlack = time.Minute
+// clockSlack is how far the clock may be set back without an effect on grants and denials. The clock of each server is at most
+// a minute from that of a database that they share.
+const clockSlack = 3 * time.Minute
 
 // fits reports whether a grant is in force for a subject at a time. A grant with an end is
 // not in force before it was made: the clock was set back, so its end would come too late.
@@ -44,17 +45,24 @@ func (n grant[S]) fits(who Who, now time.Time) bool {
 // the database.
 func madeUntil(now time.Time) string { return format(now.Add(clockSlack)) }
 
-// current returns the grants of each namespace, made by any process. The caller must not
-// modify them.
-func (g *Gate[S]) current(ctx context.Context) (map[sandboxmcp.Namespace][]grant[S], error) {
+// current returns the grants that are in force for who, made by any process. What this process has learned of the record since
+// it has read their rows ends them as well.
+func (g *Gate[S]) current(ctx context.Context, who Who) (in []grant[S], err error) {
 	all, err := g.grants.Get(ctx)
-	if err == nil && len(all) > 0 && g.endings.doubtful() { // entries may be restored without a change of the grants
-		all, err = g.readAll(ctx)
+	if err != nil || len(all[who.Namespace]) == 0 {
+		return nil, g.unreadable(err)
 	}
+	agrees, err := g.endings.latest(ctx, g.cfg.Audit, g.cfg.Store.DB())
 	if err != nil {
 		return nil, g.unreadable(err)
 	}
-	return all, nil
+	now := g.now()
+	for _, n := range all[who.Namespace] {
+		if row := n.row.usedBy(who); n.fits(who, now) && agrees(&row) {
+			in = append(in, n)
+		}
+	}
+	return in, nil
 }
 
 // readAll reads the grants of each namespace.
@@ -70,7 +78,11 @@ func (g *Gate[S]) readAll(ctx context.Context) (map[sandboxmcp.Namespace][]grant
 	return of, nil
 }
 
+// unreadable returns the error of grants that could not be read, or nil if err is.
 func (g *Gate[S]) unreadable(err error) error {
+	if err == nil {
+		return nil
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled").WithCause(err)
 	}
@@ -181,15 +193,12 @@ func (g *Gate[S]) Open(ctx context.Context, who Who) ([]S, error) {
 	if !g.asking.Load() {
 		return open, nil
 	}
-	all, err := g.current(ctx)
+	all, err := g.current(ctx, who)
 	if err != nil {
 		return nil, err
 	}
-	now := g.now()
-	for _, n := range all[who.Namespace] {
-		if n.fits(who, now) {
-			open = append(open, n.subject)
-		}
+	for _, n := range all {
+		open = append(open, n.subject)
 	}
 	return open, nil
 }
@@ -205,14 +214,13 @@ func (g *Gate[S]) Allows(ctx context.Context, who Who, match func(S) bool) (rule
 	if !g.asking.Load() {
 		return rule, false, nil
 	}
-	all, err := g.current(ctx)
+	all, err := g.current(ctx, who)
 	if err != nil {
 		return rule, false, err
 	}
-	now := g.now()
 	var once []grant[S]
-	for _, n := range all[who.Namespace] {
-		if !n.fits(who, now) || !match(n.subject) {
+	for _, n := range all {
+		if !match(n.subject) {
 			continue
 		}
 		if n.info.Scope == sandboxmcp.GrantOnce && n.info.RequestID == "" {
@@ -231,8 +239,7 @@ func (g *Gate[S]) Allows(ctx context.Context, who Who, match func(S) bool) (rule
 
 // take assigns a grant for one run to who's run. It returns false if another run has it.
 func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
-	used := n.row
-	used.request = string(who.RequestID)
+	used := n.row.usedBy(who)
 	mac, err := g.macs.Of(used.columns()...)
 	if err != nil {
 		return false, err
@@ -240,9 +247,9 @@ func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 	taken := false
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
-		// Another run may have used it since its row was read, and a trigger of a writer of the database have put it back.
+		// Another run may have used it since its row was read, and a trigger of a writer of the database may have put it back.
 		agrees, failed := g.endings.judge(ctx, g.cfg.Audit, tx)
-		if failed != nil || !agrees(&n.row) {
+		if failed != nil || !agrees(&used) {
 			return failed
 		}
 		done, failed := tx.ExecContext(ctx, takeGrant, who.RequestID, mac, n.info.ID, n.row.mac.String, format(g.now()))
@@ -268,16 +275,12 @@ func (g *Gate[S]) Covers(ctx context.Context, who Who, s S) (ok bool, until *tim
 	if g.kind.covered(settings, s) || !g.asking.Load() {
 		return g.kind.covered(settings, s), nil, nil
 	}
-	all, err := g.current(ctx)
+	all, err := g.current(ctx, who)
 	if err != nil {
 		return false, nil, err
 	}
-	now := g.now()
 	open := append([]S(nil), settings...)
-	for _, n := range all[who.Namespace] {
-		if !n.fits(who, now) {
-			continue
-		}
+	for _, n := range all {
 		open = append(open, n.subject)
 		if n.subject.Covers(s) && (!ok || n.expires.IsZero() || until != nil && n.expires.After(*until)) {
 			ok, until = true, nil

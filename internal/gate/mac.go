@@ -30,6 +30,15 @@ func (r *stored) scan(row store.Row) error {
 	return row.Scan(&r.id, &r.namespace, &r.subject, &r.digest, &r.scope, &r.session, &r.request, &r.approval, &r.actor, &r.granted, &r.expires, &r.mac)
 }
 
+// usedBy returns the row as it is once who's run has used the grant, if that is an unused one for one run.
+func (r *stored) usedBy(who Who) stored {
+	used := *r
+	if used.scope == string(sandboxmcp.GrantOnce) && used.request == "" {
+		used.request = string(who.RequestID)
+	}
+	return used
+}
+
 // columns returns the columns before the MAC, in the order of insertGrant. The MAC covers all of them. The last one is
 // revoked_at, which is empty in each row with a MAC.
 func (r *stored) columns() []string {

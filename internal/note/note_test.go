@@ -214,6 +214,12 @@ func TestNotes(t *testing.T) {
 		{"an open host that does not answer", run(sandboxmcp.StatusFailed, failed), "No connection to api.site.test, which is open: it refused the connection."},
 		{"an open host that does not answer to a program that succeeds", run(sandboxmcp.StatusCompleted, failed), ""},
 		{"a private address", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) { r.Result.Network.Denied[0].Reason = "its address is private" }), "No connection to api.site.test: the domain is open, but its address is private. An operator can allow it with egress_private_hosts."},
+		{"a protocol that is refused at an open host", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) {
+			r.Result.Network.Allowed, r.Result.Network.Denied[0].Reason = []string{"api.site.test:443"}, "what was sent is not TLS"
+		}), "No connection to api.site.test, which is open: what was sent is not TLS."},
+		{"a host that was open before", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) {
+			r.Result.Network.Allowed, r.Result.Network.Denied[0].Reason = []string{"api.site.test:443"}, "nobody has opened it"
+		}), "No connection to api.site.test: the domain is not open. Call request_egress with it; retries do not help."},
 		{"a host beside allowed_domains", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) {
 			r.Result.Network.Denied[0].Reason = "it is not among the allowed_domains of this run"
 		}), "No connection to api.site.test: it is not among the allowed_domains of this run."},

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -27,6 +28,9 @@ func (r *Run) unaskable(d sandboxmcp.DeniedRequest) string {
 		return fmt.Sprintf("No connection to %s: the domain is open, but %s. An operator can allow it with egress_private_hosts.", d.Host, d.Reason)
 	case d.Reason == "it is not among the allowed_domains of this run":
 		return fmt.Sprintf("No connection to %s: %s.", d.Host, d.Reason)
+	case d.Reason == "", d.Reason == "it is not open", d.Reason == "nobody has opened it": // it may have been open before
+	case slices.Contains(r.Result.Network.Allowed, d.Host+":"+strconv.Itoa(d.Port)): // its protocol was refused
+		return fmt.Sprintf("No connection to %s, which is open: %s.", d.Host, d.Reason)
 	}
 	return ""
 }

@@ -136,7 +136,7 @@ func New(c Config) *Server {
 		decoding:    make(chan struct{}, 1),
 		load:        newLoad(),
 		forms:       newForms(),
-		subscribers: subscribers{of: map[*mcp.ServerSession]map[string]subscription{}, each: map[sandboxmcp.Namespace]int{}, followed: map[sandboxmcp.Namespace]context.CancelFunc{}, telling: map[telling]int{}},
+		subscribers: subscribers{of: map[*mcp.ServerSession]map[string]subscription{}, each: map[sandboxmcp.Namespace]int{}, followed: map[sandboxmcp.Namespace]*follower{}, telling: map[telling]int{}},
 	}
 	if s.notes == nil {
 		s.notes = func() []string { return nil }

@@ -93,8 +93,8 @@ func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error
 	if err != nil {
 		return s.protocolError(err)
 	}
-	if first {
-		s.followEvents(who) //nolint:contextcheck // clients come and go, and the last one ends it
+	if first != nil {
+		s.followEvents(who, first) //nolint:contextcheck // clients come and go, and the last one ends it
 	}
 	if scheme == "run" {
 		s.watchRun(ctx, who, sandboxmcp.RequestID(id))

@@ -27,10 +27,13 @@ type subscription struct {
 type subscribers struct {
 	mu       sync.Mutex
 	of       map[*mcp.ServerSession]map[string]subscription
-	each     map[sandboxmcp.Namespace]int                // subscriptions of each namespace that has some
-	followed map[sandboxmcp.Namespace]context.CancelFunc // ends the follower of a namespace's events
-	telling  map[telling]int                             // changes that are being told
+	each     map[sandboxmcp.Namespace]int       // subscriptions of each namespace that has some
+	followed map[sandboxmcp.Namespace]*follower // of each namespace's events
+	telling  map[telling]int                    // changes that are being told
 }
+
+// follower is a goroutine that follows the events of a namespace.
+type follower struct{ stop context.CancelFunc } // nil: it has not begun
 
 // telling is a change of a resource of a namespace.
 type telling struct {
@@ -38,8 +41,8 @@ type telling struct {
 	uri string
 }
 
-// add adds a subscription. first reports whether nothing follows the events of its namespace yet.
-func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first bool, err error) {
+// add adds a subscription. If nothing follows the events of its namespace yet, add returns the follower that has to begin.
+func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first *follower, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	mine := b.of[client]
@@ -49,7 +52,7 @@ func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first bo
 	}
 	before, known := mine[sub.uri]
 	if !known && (len(mine) >= maxSubscriptions || bytes > maxSubscribed) {
-		return false, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the client has subscribed to %d resources already, or their uris would have more than %d KiB", len(mine), maxSubscribed>>10).
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the client has subscribed to %d resources already, or their uris would have more than %d KiB", len(mine), maxSubscribed>>10).
 			WithHint("unsubscribe from those that are no longer needed")
 	}
 	if mine == nil {
@@ -61,11 +64,11 @@ func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first bo
 	if known {
 		b.endLocked(before.ns)
 	}
-	_, followed := b.followed[sub.ns]
-	if !followed {
-		b.followed[sub.ns] = func() {} // until followEvents sets it
+	if b.followed[sub.ns] == nil {
+		first = &follower{}
+		b.followed[sub.ns] = first
 	}
-	return !followed, nil
+	return first, nil
 }
 
 // remove removes a subscription.
@@ -89,8 +92,26 @@ func (b *subscribers) endLocked(ns sandboxmcp.Namespace) {
 		return
 	}
 	delete(b.each, ns)
-	if stop := b.followed[ns]; stop != nil {
-		stop()
+	if f := b.followed[ns]; f != nil && f.stop != nil {
+		f.stop()
+	}
+	delete(b.followed, ns)
+}
+
+// begin reports whether a follower is still needed, and lets stop end it. Its namespace may have lost its last subscription,
+// and got another one with a follower of its own, before it could begin.
+func (b *subscribers) begin(f *follower, ns sandboxmcp.Namespace, stop context.CancelFunc) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f.stop = stop
+	return b.followed[ns] == f
+}
+
+// abandon removes a follower that could not begin, so that the next subscription has another one.
+func (b *subscribers) abandon(f *follower, ns sandboxmcp.Namespace) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.followed[ns] == f {
 		delete(b.followed, ns)
 	}
 }
@@ -184,24 +205,18 @@ func (s *Server) liveSessions() map[*mcp.ServerSession]bool {
 }
 
 // followEvents tells subscribers of a namespace of changes, until none is left.
-func (s *Server) followEvents(who sandboxmcp.Caller) {
+func (s *Server) followEvents(who sandboxmcp.Caller, f *follower) {
 	ctx, stop := context.WithCancel(context.Background()) //nolint:forbidigo // it outlives the call of the client that subscribes first
 	events, err := s.engine.Follow(ctx, who, false)
-	s.subscribers.mu.Lock()
-	unused := s.subscribers.each[who.Namespace] == 0 // the last subscription has ended meanwhile
-	if err != nil {
-		delete(s.subscribers.followed, who.Namespace)
-	} else if !unused {
-		s.subscribers.followed[who.Namespace] = stop
-	}
-	s.subscribers.mu.Unlock()
 	if err != nil {
 		stop()
+		s.subscribers.abandon(f, who.Namespace)
 		s.log.Warn("subscribers are not told of changes", "namespace", who.Namespace, "error", err)
 		return
 	}
-	if unused {
+	if !s.subscribers.begin(f, who.Namespace, stop) {
 		stop()
+		return
 	}
 	go func() {
 		defer stop()
