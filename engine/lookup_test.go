@@ -360,8 +360,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 	_, err := engine.New(t.Context(), engine.Config{StateDir: filepath.Join(dir, "swept", "x"), Backends: []backend.Backend{&fake{}}})
 	wantCode(t, err, sandboxmcp.CodeBackendUnavailable)
-	if after := openFiles(); after != before {
-		t.Errorf("descriptors: got %d, want %d as before", after, before)
+	if after := openFiles(); after > before { // what an earlier test has left may be closed meanwhile
+		t.Errorf("descriptors: got %d, want at most %d as before", after, before)
 	}
 	if err := goleak.Find(now); err != nil {
 		t.Error(err)
