@@ -15,5 +15,5 @@ func (b *Beginning) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns what was kept.
+// String returns the bytes that Write has kept.
 func (b *Beginning) String() string { return b.text.String() }

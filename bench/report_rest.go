@@ -53,7 +53,7 @@ func (s *suite) writeIdle(p func(string, ...any)) {
 	p("\n### Memory of sandboxes that wait\n")
 	p("In MiB, beyond what two runs before them had left there. A session has run one program.")
 	p("*PSS* counts a page that n processes share as 1/n of it; *kernel* is what the kernel")
-	p("accounts to their control groups for itself. *Stays* is what is left when the first is")
+	p("accounts to their control groups for itself. *Stays* is the memory that remains when the first is")
 	p("closed, and in the PSS of all: the interpreter that sessions are forked from, and empty")
 	p("sandboxes that the engine has ready.\n")
 	p("| what | PSS of the first | stays | n | PSS of all | PSS of each | private of each | kernel of each | ready |")

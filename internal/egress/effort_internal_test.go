@@ -140,7 +140,7 @@ func TestHeadsAreCharged(t *testing.T) {
 		"a head that is no request": {"GET / HTTP/1.1\r\n" + strings.Repeat("word\r\n", 5_000) + "\r\n", "", 30_000, 80},
 		"an answer":                 {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long, len(long), 80},
 		"an answer without an end":  {"GET / HTTP/1.1\r\nHost: open.test\r\n\r\n", long[:len(long)-2], len(long) - 2, 80},
-		"what is no ClientHello":    {"\x16\x03\x01\x3f\xff" + strings.Repeat("\x00", 16_383), "", 16_388, 443},
+		"not a ClientHello":         {"\x16\x03\x01\x3f\xff" + strings.Repeat("\x00", 16_383), "", 16_388, 443},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host, err := net.Listen("tcp", "127.0.0.1:0")

@@ -43,8 +43,8 @@ func (r *Rule) fits(words []string) bool {
 	return r.Flags.allow(words[1+len(r.Words):]) == ""
 }
 
-// obeys reports whether a person has allowed the command, and its program may execute what is in its directory, which the
-// person was not asked about.
+// obeys reports whether the command executes files of its directory, as make does, and a person has allowed the command without
+// being asked about the directory.
 func (r *Rule) obeys() bool { return r.Any && r.Exact != nil && *r.Exact != (Pattern{}) }
 
 // flags lists the flags that may follow the words of a rule. A flag that takes a value in the

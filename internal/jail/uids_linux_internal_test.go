@@ -89,7 +89,7 @@ func TestLeasesOfAnotherRunAreNotSeen(t *testing.T) {
 	}
 }
 
-// TestPlaceOf: mounts are followed from the root on, in whatever order the table has them.
+// TestPlaceOf: the place is found by following mounts from the root. The order of the table has no effect.
 func TestPlaceOf(t *testing.T) {
 	const root, run, own = "27 1 254:0 / / rw - ext4 /dev/vda rw\n", "30 27 0:25 / /run rw - tmpfs tmpfs rw\n", "31 30 254:0 /srv /run/sandboxmcp rw - ext4 /dev/vda rw\n"
 	const hidden, over, first = "29 27 254:0 /srv /run/sandboxmcp rw - ext4 /dev/vda rw\n", "33 30 0:26 / /run rw - tmpfs tmpfs rw\n", "1 1 0:2 / / rw - rootfs rootfs rw\n"
