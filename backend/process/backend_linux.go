@@ -85,7 +85,7 @@ func New(cfg Config) *Backend {
 	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, hostRoot: sync.OnceValue(isHostRoot), live: map[*sandbox]struct{}{}}
 	b.objects = watch.NewObjects(cfg.testOnlyEpollWatches)
 	if !cfg.NoPool {
-		b.ready = newReadyPool(cfg.PoolIdle, cfg.Eager && b.hostRoot()) // for an ordinary user, more limits make a kind of their own
+		b.ready = newReadyPool(cfg.PoolIdle, cfg.Eager && (cfg.Containers == nil || b.hostRoot())) // each limit of a container makes a kind of its own
 	}
 	return b
 }

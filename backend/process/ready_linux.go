@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 // handed out once.
 
 // poolKey is every field of a Spec that affects how a sandbox is built. Two Specs with the same key
-// differ only in ID and MinTier, and, where resizes reports that they can be set later, in MemoryBytes,
-// WorkBytes, CPUCores, MaxTasks and CPUTime. The tier is checked when a sandbox is handed out.
+// differ only in ID and MinTier, and in the limits that are set when a sandbox is handed out, see setLater.
+// The tier is checked when a sandbox is handed out.
 type poolKey struct {
 	memory, workBytes, workInodes, tempBytes int64
 	cores                                    float64
@@ -34,69 +35,89 @@ const (
 )
 
 func (b *Backend) keyOf(s backend.Spec) poolKey {
-	memory, work, cores, tasks, cpuTime := s.MemoryBytes, s.WorkBytes, s.CPUCores, s.MaxTasks, s.CPUTime
-	if b.resizes() {
-		memory, work = 0, 0
-		if 0 < tasks && tasks <= readyTasks {
-			tasks = setLater
-			if jail.Crowd(s.MaxTasks) {
-				tasks = setLaterCrowd
-			}
-		}
-		if cores > 0 {
-			cores = setLater
-		}
-		if 0 < cpuTime && cpuTime <= readyCPUTime {
-			cpuTime = setLater
+	key := poolKey{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
+	most, grouped := b.resizes()
+	if most == (ready{}) {
+		return key
+	}
+	if 0 < s.MemoryBytes && s.MemoryBytes <= most.memory {
+		key.memory, key.workBytes = setLater, setLater
+		if !grouped { // tempBytes depends on the memory
+			key.tempBytes = setLater
 		}
 	}
-	return poolKey{memory, work, s.WorkInodes, s.TempBytes, cores, tasks, cpuTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
+	if 0 < s.MaxTasks && s.MaxTasks <= most.tasks {
+		key.tasks = setLater
+		if jail.Crowd(s.MaxTasks) {
+			key.tasks = setLaterCrowd
+		}
+	}
+	if 0 < s.CPUTime && s.CPUTime <= most.cpuTime {
+		key.cpuTime = setLater
+	}
+	if s.CPUCores > 0 && grouped { // otherwise the sandbox is pinned to processors when it is built
+		key.cores = setLater
+	}
+	return key
 }
 
-// Limits of the processes in a ready sandbox, which may run code of packages. They can only be lowered.
-// So a request gets such a sandbox only if its own limits are not above them. Until then the control
-// group limits the tasks to those of the last request.
-const (
-	readyCPUTime = 24 * time.Hour
-	readyTasks   = 1 << 15
+// ready are limits of the processes in a ready sandbox, which may run code of packages. They can only be lowered.
+// So a request gets such a sandbox only if its own limits are not above them.
+type ready struct {
+	memory  int64
+	tasks   int
+	cpuTime time.Duration
+}
+
+var (
+	// Until a sandbox is handed out, its control group limits memory and tasks to those of the last request.
+	readyInGroup = ready{math.MaxInt64, 1 << 15, 24 * time.Hour}
+
+	// Without a control group the watch does so, which does not limit tasks. dataBytes is derived from both.
+	readyWatched = ready{4 << 30, 512, 24 * time.Hour}
 )
 
-// resizes reports whether the limits of memory, tasks and CPU of a sandbox, and the size of its working
-// directory, which depends on the memory, can be set when it is handed out. Only root may change mounts
-// of sandboxes from outside. Without a control group of version 1 the limits are set in other ways.
-func (b *Backend) resizes() bool {
-	if !b.hostRoot() || b.cfg.Containers != nil {
-		return false
+// resizes returns the limits of ready sandboxes whose limits of memory, tasks and CPU time, and the size of their
+// directories, which depends on the memory, can be set when they are handed out. Otherwise it returns zero. grouped
+// says that control groups limit them. In a control group of version 2 the limits are set in other ways.
+func (b *Backend) resizes() (most ready, grouped bool) {
+	if b.cfg.Containers != nil {
+		return ready{}, false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return false
+		return ready{}, false
 	}
 	b.groupsLocked()
-	return b.tree != nil && b.tree.Version() == 1
+	switch {
+	case b.tree == nil:
+		return readyWatched, false
+	case b.tree.Version() == 1:
+		return readyInGroup, true
+	}
+	return ready{}, false
 }
 
-// resize gives a ready sandbox the limits of spec and the size of its working directory. It reads them
+// resize gives a ready sandbox the limits of spec and the size of its directories. It reads them
 // back, except for the limit of cores, which is read when the walls are observed. On error the sandbox
 // must not be used.
 func (s *sandbox) resize(spec backend.Spec) error {
-	size, had := workBytes(spec), workBytes(s.spec)
 	group := spec.MemoryBytes != s.spec.MemoryBytes || spec.CPUCores != s.spec.CPUCores || spec.MaxTasks != s.spec.MaxTasks
-	lowered := s.lowers(spec)
-	if !group && size == had && lowered == (jail.Lowered{}) {
+	room, lowered := s.roomFor(spec), s.lowers(spec)
+	if !group && room == (jail.Room{}) && lowered == (jail.Lowered{}) {
 		return nil
 	}
-	if s.hall.Mode() != jail.ModeRoot || s.group == nil {
+	if m := s.hall.Mode(); m != jail.ModeRoot && m != jail.ModeUser || s.group == nil && spec.CPUCores != s.spec.CPUCores {
 		return errors.ErrUnsupported
 	}
-	if group {
+	if group && s.group != nil {
 		if err := s.group.Change(cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + 1}); err != nil {
 			return err
 		}
 	}
-	if size != had {
-		if err := s.slot.ResizeWork(size); err != nil {
+	if room != (jail.Room{}) {
+		if err := s.slot.Resize(room); err != nil {
 			return err
 		}
 	}
@@ -108,6 +129,17 @@ func (s *sandbox) resize(spec backend.Spec) error {
 	return s.slot.LimitCrowd(spec.MaxTasks)
 }
 
+// roomFor returns the sizes for a Spec that the directories of a ready sandbox do not have yet.
+func (s *sandbox) roomFor(spec backend.Spec) (r jail.Room) {
+	if size := workBytes(spec); size != workBytes(s.spec) {
+		r.WorkBytes = max(size, 1)
+	}
+	if size := tempBytes(spec); s.group == nil && size != tempBytes(s.spec) {
+		r.TempBytes = max(size, 1)
+	}
+	return r
+}
+
 // lowers returns the limits of a Spec that the processes of a ready sandbox do not have yet.
 func (s *sandbox) lowers(spec backend.Spec) (l jail.Lowered) {
 	if spec.CPUTime != s.spec.CPUTime {
@@ -116,22 +148,32 @@ func (s *sandbox) lowers(spec backend.Spec) (l jail.Lowered) {
 	if spec.MaxTasks != s.rlimitTasks {
 		l.MaxTasks = spec.MaxTasks
 	}
+	if size := dataBytes(spec); s.group == nil && size != s.rlimitData {
+		l.DataBytes = size
+	}
 	return l
 }
 
 // loosen gives a sandbox that is built ahead the limits that resize lowers.
 func (s *sandbox) loosen() {
+	most, _ := s.b.resizes()
 	key := s.b.keyOf(s.spec)
 	if key.cpuTime == setLater {
-		s.spec.CPUTime = readyCPUTime
+		s.spec.CPUTime = most.cpuTime
 	}
 	if key.tasks < 0 {
-		s.rlimitTasks = readyTasks
+		s.rlimitTasks = most.tasks
+	}
+	if key.memory == setLater {
+		s.rlimitData = dataBytes(backend.Spec{MemoryBytes: most.memory, MaxTasks: max(most.tasks, s.spec.MaxTasks)})
 	}
 }
 
 // workBytes returns the size of the working directory, whose files count as memory.
 func workBytes(spec backend.Spec) int64 { return min(spec.WorkBytes, spec.MemoryBytes/2) }
+
+// tempBytes returns the size of the directories of temporary files, where there is no control group.
+func tempBytes(spec backend.Spec) int64 { return min(spec.TempBytes, spec.MemoryBytes/4) }
 
 // fillDelay is the delay between handing out a sandbox of a session and building the next one. After
 // it, the request has probably been answered.
@@ -248,7 +290,7 @@ func (s *sandbox) give(spec backend.Spec) {
 // are watched.
 func (b *Backend) handOut(s *sandbox) error {
 	s.asked = true
-	s.watch.Restart()
+	s.watch.Restart(s.spec.MemoryBytes)
 	if s.spec.Stays && b.ready != nil { // the next one may be requested before this one is closed
 		time.AfterFunc(fillDelay, b.ready.Fill)
 	}

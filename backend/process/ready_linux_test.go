@@ -70,11 +70,13 @@ func TestReadyByUse(t *testing.T) {
 	until(t, b, "2", func(n int) bool { return n == 2 })
 	kinds := map[string]func(*backend.Spec){
 		"a limit of cpu time": func(s *backend.Spec) { s.CPUTime = time.Minute }, "inodes": func(s *backend.Spec) { s.WorkInodes++ },
-		"temp": func(s *backend.Spec) { s.TempBytes /= 2 }, "directories": func(s *backend.Spec) { s.Trees = backend.Trees(t.TempDir()) },
+		"directories": func(s *backend.Spec) { s.Trees = backend.Trees(t.TempDir()) },
 	}
-	if !resizes(t, b) {
-		kinds["memory"], kinds["work"] = func(s *backend.Spec) { s.MemoryBytes++ }, func(s *backend.Spec) { s.WorkBytes /= 2 }
-		kinds["cores"], kinds["tasks"] = func(s *backend.Spec) { s.CPUCores = 0.5 }, func(s *backend.Spec) { s.MaxTasks++ }
+	if grouped(t, b) {
+		kinds["temp"] = func(s *backend.Spec) { s.TempBytes /= 2 }
+	} else {
+		kinds["cores"], kinds["tasks"] = func(s *backend.Spec) { s.CPUCores = 0.5 }, func(s *backend.Spec) { s.MaxTasks = 513 }
+		kinds["memory"] = func(s *backend.Spec) { s.MemoryBytes = 4<<30 + 1 }
 	}
 	for name, change := range kinds {
 		sp := spec("other")
@@ -104,7 +106,6 @@ func TestReadyByUse(t *testing.T) {
 // TestEagerIsReadyAfterOneUse: with Eager a kind of sandbox is kept ready from its first request on, so that
 // a client that asks rarely has one for its second.
 func TestEagerIsReadyAfterOneUse(t *testing.T) {
-	testkit.Need(t, "root", os.Geteuid() == 0, "for an ordinary user a kind is kept ready from its second request on")
 	b := newBackend(func(c *process.Config) { c.Eager = true })(t)
 	defer func() { _ = b.Close(t.Context()) }()
 	openClosed(t, b, spec("once"))
@@ -165,40 +166,45 @@ func TestReadyIsAsFresh(t *testing.T) {
 	}
 }
 
-// resizes reports whether ready sandboxes are given to requests with another memory limit.
-func resizes(t *testing.T, b backend.Backend) bool {
+// grouped reports whether control groups of version 1 limit the sandboxes.
+func grouped(t *testing.T, b backend.Backend) bool {
 	t.Helper()
 	iso := b.Capabilities(t.Context()).Isolation
 	return iso.Tier == sandboxmcp.TierL3 && slices.Contains(iso.Walls, "memory limit (cgroup v1)")
 }
 
-// TestReadyTakesOtherLimits: where limits can be set later, a ready sandbox is given to requests with
-// other limits of memory, cores, tasks and CPU time, or with a working directory of another size. The sandbox
-// then equals one that was built for the request, and the limits are in force.
+// TestReadyTakesOtherLimits: a ready sandbox is given to requests with other limits of memory, tasks and CPU time, or with
+// a working directory of another size, and with control groups also with other cores. The sandbox then equals one that
+// was built for the request, and the limits are in force.
 func TestReadyTakesOtherLimits(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
-	b := newBackend()(t)
+	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		t.Run(name, func(t *testing.T) { takesOtherLimits(t, newBackend(change...)) })
+	}
+}
+
+func takesOtherLimits(t *testing.T, open func(testing.TB) backend.Backend) {
+	b := open(t)
 	defer func() { _ = b.Close(t.Context()) }()
 	small, large, roomy := spec("small"), spec("large"), spec("roomy")
 	small.WorkBytes, large.WorkBytes, roomy.WorkBytes = 64<<20, 64<<20, 128<<20
+	small.TempBytes, large.TempBytes, roomy.TempBytes = 48<<20, 48<<20, 48<<20
 	small.MemoryBytes, large.MemoryBytes, roomy.MemoryBytes = 96<<20, 256<<20, 256<<20 // the working directory has at most half
 	small.CPUTime, large.CPUTime, roomy.CPUTime = 40*time.Second, 20*time.Second, 30*time.Second
-	small.CPUCores, large.CPUCores = 0.5, 1.5
 	small.MaxTasks, large.MaxTasks, roomy.MaxTasks = 20, 40, 60
-	left := 2 // none is taken
-	if resizes(t, b) {
-		left = 1
+	if grouped(t, b) {
+		small.CPUCores, large.CPUCores = 0.5, 1.5
 	}
 	for name, sp := range map[string][2]backend.Spec{"Lower": {large, small}, "Higher": {small, large}, "Work": {large, roomy}} {
 		t.Run(name, func(t *testing.T) {
-			fresh := newBackend()(t)
+			fresh := open(t)
 			defer func() { _ = fresh.Close(t.Context()) }()
 			want, wantIso := seen(t, fresh, sp[1], 0)
 			if err := b.(backend.Pooler).Trim(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			readied(t, b, sp[0])
-			got, gotIso := seen(t, b, sp[1], left)
+			got, gotIso := seen(t, b, sp[1], 1)
 			if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
 				t.Errorf("a ready sandbox is another than a new one (-new +ready):\n%s", diff)
 			}
@@ -211,7 +217,7 @@ func TestReadyTakesOtherLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = sb.Close(t.Context()) }()
-			r, err := sb.Start(t.Context(), backend.Process{Argv: []string{python(), "-S", "-c", "x = bytearray(150 << 20)"}, Env: []string{"PATH=/usr/bin:/bin"}})
+			r, err := sb.Start(t.Context(), backend.Process{Argv: []string{python(), "-S", "-c", "import time; x = bytearray(150 << 20); time.sleep(0.5)"}, Env: []string{"PATH=/usr/bin:/bin"}})
 			if err != nil {
 				t.Fatal(err)
 			}

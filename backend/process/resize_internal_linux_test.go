@@ -8,28 +8,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestResizeIsRefusedWithoutAGroup: without a control group nothing can hold another memory limit, so a
-// ready sandbox serves only requests with its own.
-func TestResizeIsRefusedWithoutAGroup(t *testing.T) {
+// TestOtherCoresAreRefusedWithoutAGroup: without a control group a sandbox is pinned to its processors when it is built,
+// so a ready one serves only requests for as many.
+func TestOtherCoresAreRefusedWithoutAGroup(t *testing.T) {
 	spec := trialSpec("ready")
-	s := &sandbox{hall: &hall{Jail: new(jail.Jail)}, spec: spec, rlimitTasks: spec.MaxTasks}
+	s := &sandbox{hall: &hall{Jail: new(jail.Jail)}, spec: spec, rlimitTasks: spec.MaxTasks, rlimitData: dataBytes(spec)}
 	if err := s.resize(spec); err != nil {
 		t.Errorf("the same limits: got %v, want nil", err)
 	}
-	for name, change := range map[string]func(*backend.Spec){
-		"memory": func(s *backend.Spec) { s.MemoryBytes *= 2 },
-		"work":   func(s *backend.Spec) { s.WorkBytes /= 2 },
-	} {
-		other := spec
-		change(&other)
-		if err := s.resize(other); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("another %s: got %v, want unsupported", name, err)
-		}
+	spec.CPUCores *= 2
+	if err := s.resize(spec); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("other cores: got %v, want unsupported", err)
 	}
 }
 
@@ -47,7 +40,7 @@ func TestAReadySandboxThatCannotBeResizedIsNotUsed(t *testing.T) {
 		}
 		_ = sb.Close(t.Context())
 	}
-	if !b.resizes() {
+	if most, _ := b.resizes(); most == (ready{}) {
 		t.Skip("sandboxes are not resized here")
 	}
 	testkit.Until(t, "two are ready", func() bool { return b.ready.Len() == 2 })

@@ -34,6 +34,7 @@ type sandbox struct {
 	hall        *hall
 	spec        backend.Spec // before the sandbox is handed out, give replaces it with mu held
 	rlimitTasks int          // limit of tasks of its processes when they are started; resize lowers it to that of spec
+	rlimitData  int64        // the same of their data, without a control group; see dataBytes
 	key         poolKey      // under which it was opened; set before it is handed out
 	slot        *jail.Slot
 	group       *cgroup.Group // nil: none
@@ -94,7 +95,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, p purpose) (*sandbox, error)
 	if err := b.reserveTasks(spec.MaxTasks, p != forCaller); err != nil {
 		return nil, err
 	}
-	s := &sandbox{b: b, hall: h, spec: spec, rlimitTasks: spec.MaxTasks, effort: backend.NewEffort(), accesses: make(chan struct{}, maxAccesses)}
+	s := &sandbox{b: b, hall: h, spec: spec, rlimitTasks: spec.MaxTasks, rlimitData: dataBytes(spec), effort: backend.NewEffort(), accesses: make(chan struct{}, maxAccesses)}
 	if p == forLater {
 		s.loosen()
 	}
@@ -115,8 +116,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, p purpose) (*sandbox, error)
 	cfg := s.slotConfig()
 	cfg.WantProc = tree == nil && mode != jail.ModePlain
 	if tree == nil {
-		cfg.Size.DataBytes = dataBytes(spec)
-		cfg.Size.TempBytes = min(cfg.Size.TempBytes, spec.MemoryBytes/4)
+		cfg.Size.DataBytes, cfg.Size.TempBytes = s.rlimitData, tempBytes(spec)
 	}
 	done, err := s.limit(tree, &cfg)
 	defer done()

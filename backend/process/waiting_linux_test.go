@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
@@ -35,6 +36,41 @@ func TestPackageCodeHasLimitsBeforeItsProgram(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestAProgramOfALoadedSandboxHasItsOwnMemoryLimit: the memory of a sandbox in which package code has run is limited
+// before it is handed out. From then on the limit of its request holds, whether it is lower or higher.
+func TestAProgramOfALoadedSandboxHasItsOwnMemoryLimit(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	small, large := withPackages(spec("small")), withPackages(spec("large"))
+	large.MemoryBytes = 3 * small.MemoryBytes
+	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(change...)(t)
+			defer func() { _ = b.Close(t.Context()) }()
+			hatched(t, b, spec("warm"))
+			if err := made(t, b.(*process.Backend), where); err != nil {
+				t.Fatalf("got %v, want that it is imported ahead", err)
+			}
+			for _, sp := range [][2]backend.Spec{{small, large}, {large, small}} {
+				for range 4 { // all that are ready afterwards were built for it
+					p, _ := importing("pass", where)
+					begun(t, b, sp[0], p, nil)
+					until(t, b, "2", func(n int) bool { return n >= 2 })
+				}
+				until(t, b, "4, of which two load nothing", func(n int) bool { return n == 4 })
+				p, _ := importing("import time; x = bytearray(150 << 20); time.sleep(0.5)", where)
+				e, u, _ := begun(t, b, sp[1], p, func(backend.Sandbox) {
+					if n := ready(b); n != 3 {
+						t.Errorf("%d are ready beside the open one, want 3", n)
+					}
+				})
+				if fits := sp[1].MemoryBytes > 150<<20; fits != (e.Signal == 0) || fits != (u.OOMKills == 0) {
+					t.Errorf("150 MiB with a limit of %d MiB, made ready for %d MiB: got %+v and %d OOM kills", sp[1].MemoryBytes>>20, sp[0].MemoryBytes>>20, e, u.OOMKills)
+				}
+			}
+		})
 	}
 }
 

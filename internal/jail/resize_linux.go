@@ -15,13 +15,14 @@ import (
 type Lowered struct {
 	CPUSeconds int64 // see Size
 	MaxTasks   int   // see Size
+	DataBytes  int64 // see Size
 }
 
 // Lower lowers limits of init and of each of its children, and reads them back. Forks that wait for a
 // program, and later ones, get the limits, too. Processes inherit them. A process that exists already and
 // is not a child of init keeps its limits.
 //
-// Preconditions: those of ResizeWork. No program was started in the sandbox.
+// Preconditions: ModeRoot or ModeUser. No program was started in the sandbox. It may not be called after Close.
 func (s *Slot) Lower(l Lowered) error {
 	pid := s.PID()
 	if pid == 0 || s.Ended() { // its process id may be another's by now
@@ -64,10 +65,14 @@ func (l Lowered) set(pid int) error {
 	if l.MaxTasks > 0 && err == nil {
 		err = lower(pid, "tasks", unix.RLIMIT_NPROC, int64(l.MaxTasks)+1)
 	}
+	if l.DataBytes > 0 && err == nil {
+		err = lower(pid, "memory", unix.RLIMIT_DATA, l.DataBytes)
+	}
 	return err
 }
 
 func lower(pid int, what string, limit int, to int64) error {
+	to = min(to, hardLimit(limit)) // it cannot be raised, see rlimits
 	want := unix.Rlimit{Cur: uint64(to), Max: uint64(to)}
 	var got unix.Rlimit
 	err := unix.Prlimit(pid, limit, &want, nil)
@@ -83,32 +88,91 @@ func lower(pid int, what string, limit int, to int64) error {
 	return nil
 }
 
-// ResizeWork changes the size of the sandbox's working directory. It reads the new size back from the
-// kernel and fails if it is another. The directory may not hold more than that.
+// Room is the size of directories that programs can write to, see Size. 0: a directory keeps its size.
+type Room struct {
+	WorkBytes int64
+	TempBytes int64
+}
+
+// Resize changes the size of the sandbox's directories. It reads the new sizes back from the kernel, and
+// fails if one is another. No directory may hold more than its new size.
 //
-// Preconditions: ModeRoot, because only then the server may change mounts of sandboxes itself. It may
-// not be called after Close.
-func (s *Slot) ResizeWork(bytes int64) error {
+// Preconditions: ModeRoot or ModeUser, and SlotConfig.WantProc if TempBytes is set. It may not be called after Close.
+func (s *Slot) Resize(r Room) error {
 	defer s.stale() // afterwards, so that no look from before is kept
-	fs, err := unix.Fspick(s.Dirs[DirWork], "", unix.FSPICK_EMPTY_PATH|unix.FSPICK_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("resize the working directory: %w", err)
+	at, places := bounds.Places(r.WorkBytes, 0, r.TempBytes), []place{}
+	if r.WorkBytes > 0 {
+		places = append(places, place{at[0], s.Dirs[DirWork]})
 	}
-	defer closeAll(fs)
-	if err = unix.FsconfigSetString(fs, "size", strconv.FormatInt(max(bytes, bounds.LeastBytes), 10)); err == nil {
+	if r.TempBytes > 0 {
+		places = append(places, place{at[1], s.Dirs[DirTemp]}, place{at[2], s.Dirs[DirShm]})
+	}
+	err := s.remount(places)
+	for _, p := range places {
+		if err == nil {
+			err = p.check()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("resize: %w", err)
+	}
+	return nil
+}
+
+// place is a directory of a sandbox.
+type place struct {
+	bounds.Place
+
+	fd int
+}
+
+func (p place) size() string { return strconv.FormatInt(p.Bytes, 10) }
+
+// remount sets the sizes of directories. Only root may change mounts of a sandbox itself. Another user's server
+// leaves that to a spawner, which has capabilities in the sandbox's user namespace.
+func (s *Slot) remount(places []place) error {
+	if s.jail.cfg.Mode == ModeRoot {
+		for _, p := range places {
+			if err := p.reconfigure(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	sc := &script{}
+	sc.do("enter the sandbox", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNS))
+	for _, p := range places {
+		sc.mount("none", p.Path, "tmpfs", unix.MS_REMOUNT|flagsOf(p.Place), "size="+p.size())
+	}
+	_, err := s.jail.once(nil, sc, s.gone, s.pidfd)
+	return err
+}
+
+func (p place) reconfigure() error {
+	fs, err := unix.Fspick(p.fd, "", unix.FSPICK_EMPTY_PATH|unix.FSPICK_CLOEXEC)
+	if err == nil {
+		defer closeAll(fs)
+		err = unix.FsconfigSetString(fs, "size", p.size())
+	}
+	if err == nil {
 		err = unix.FsconfigReconfigure(fs)
 	}
-	var st unix.Statfs_t
-	if err == nil {
-		err = unix.Fstatfs(s.Dirs[DirWork], &st)
-	}
 	if err != nil {
-		return fmt.Errorf("resize the working directory: %w", err)
+		return fmt.Errorf("%s: %w", p.Path, err)
+	}
+	return nil
+}
+
+// check fails unless the directory has its size.
+func (p place) check() error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(p.fd, &st); err != nil {
+		return fmt.Errorf("%s: %w", p.Path, err)
 	}
 	page := int64(os.Getpagesize())
-	want := (max(bytes, bounds.LeastBytes) + page - 1) / page * page
+	want := (p.Bytes + page - 1) / page * page
 	if got := int64(st.Blocks) * st.Bsize; got != want {
-		return fmt.Errorf("resize the working directory: it has %d bytes, want %d", got, want)
+		return fmt.Errorf("%s has %d bytes, want %d", p.Path, got, want)
 	}
 	return nil
 }

@@ -215,23 +215,26 @@ func haveLists(proc string) (there lists) {
 	return there
 }
 
+// flagsOf returns the flags of the mount of a place.
+func flagsOf(at bounds.Place) uintptr {
+	if at.NoExec {
+		return unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	}
+	return unix.MS_NOSUID | unix.MS_NODEV
+}
+
 // places mounts the sandbox's writable directories and /proc, enters the cgroup, and
 // opens the directories for the server. It returns the index of the descriptor of
 // /dev/pts/ptmx among the returned ones; -1: /dev/pts is not mounted.
 func (s *script) places(p plan) (ptmx int) {
-	const nosuid = unix.MS_NOSUID | unix.MS_NODEV
 	for _, at := range bounds.Places(p.size.WorkBytes, p.size.WorkInodes, p.size.TempBytes) {
-		flags := uintptr(nosuid)
-		if at.NoExec {
-			flags |= unix.MS_NOEXEC
-		}
 		if at.Path == runPlace || !p.off[wallMounts] {
-			s.mount(path.Base(at.Path), at.Path, "tmpfs", flags, at.Options())
+			s.mount(path.Base(at.Path), at.Path, "tmpfs", flagsOf(at), at.Options())
 		}
 	}
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
 	s.do("symlink "+bridgePlace, unix.SYS_SYMLINKAT, s.str(programPlace+"/bridge"), num(unix.AT_FDCWD), s.str(bridgePlace))
-	s.mount("proc", "/proc", "proc", nosuid|unix.MS_NOEXEC, "hidepid=2")
+	s.mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=2")
 	s.sharedPlace(p)
 	// Reading the list of locks keeps every process of the host from locking a file. The mount is
 	// read-only, as the one of the empty file is.

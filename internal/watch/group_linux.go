@@ -27,8 +27,8 @@ type Limits struct {
 // of a core. Its methods may be called concurrently. A nil Group limits nothing.
 type Group struct {
 	slot   *jail.Slot
-	plain  bool // without namespaces
-	limits Limits
+	plain  bool   // without namespaces
+	limits Limits // changed by run alone, between looks
 	end    func(excess string)
 	quit   chan struct{}
 	done   chan struct{}
@@ -37,9 +37,10 @@ type Group struct {
 	began     time.Time // from then on it may use its fraction of a core; guarded by sharing
 	notBefore time.Time // earliest time of the next exact sum
 	waits     atomic.Bool
-	spent     spent // used by run alone
-	looks     int   // number of calls of look; used by run alone
-	outside   bool  // processes are read from the host's /proc; used by run alone
+	memory    atomic.Int64 // memory limit of the program that has come; 0: none has come
+	spent     spent        // used by run alone
+	looks     int          // number of calls of look; used by run alone
+	outside   bool         // processes are read from the host's /proc; used by run alone
 
 	exact    exact          // used by run alone
 	outlived outlived       // used by run alone
@@ -330,13 +331,14 @@ func (w *Group) Usage(ended time.Duration) cgroup.Usage {
 	return cgroup.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
 }
 
-// Restart is called when a waiting sandbox gets its program. From then on the group measures the sandbox as often as
-// others. The program's fraction of a core counts from that time, so processor time that the sandbox did not use
-// while it waited does not add to it.
-func (w *Group) Restart() {
+// Restart is called when a waiting sandbox gets its program, with the program's memory limit. From then on the group
+// measures the sandbox as often as others. The program's fraction of a core counts from that time, so processor time
+// that the sandbox did not use while it waited does not add to it.
+func (w *Group) Restart(memoryBytes int64) {
 	if w == nil {
 		return
 	}
+	w.memory.Store(memoryBytes)
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
 	w.again = true

@@ -13,6 +13,9 @@ const lateLook = 2 * mostPatience
 
 // lookInTime is look. If that takes long, it stops the programs until the look has ended.
 func (w *Group) lookInTime() bool {
+	if m := w.memory.Load(); m > 0 {
+		w.limits.MemoryBytes = m
+	}
 	ended, done := make(chan struct{}), make(chan struct{})
 	late := time.AfterFunc(lateLook, func() {
 		defer close(done)

@@ -16,7 +16,7 @@ func TestRestartKeepsNoUnusedShare(t *testing.T) {
 		if w.share(used); allowed() != time.Minute/2 {
 			t.Errorf("while it waits: got %v of a processor, want %v", allowed(), time.Minute/2)
 		}
-		w.Restart()
+		w.Restart(0)
 		if w.share(used); allowed() != used {
 			t.Errorf("when its program comes: got %v of a processor, want the %v that it has used", allowed(), used)
 		}
