@@ -20,17 +20,25 @@ func TestKeysAreFoundAcrossPieces(t *testing.T) {
 				if err := os.WriteFile(file, whole, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				private, certificate, err := holds(file)
+				private, certificate, err := holds(file, false)
 				if got := [2]bool{private, certificate}; got != want || err != nil {
 					t.Errorf("%s at %d: got %v, %v, want %v", mark, at, got, err, want)
 				}
 			}
 		}
 	}
+	if err := os.WriteFile(file, append(bytes.Repeat([]byte("CERTIFICATE-----"), 2<<10), "PRIVATE KEY"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []bool{false, true} {
+		if private, certificate, err := holds(file, first); private == first || !certificate || err != nil {
+			t.Errorf("a key after 32 KiB of certificates, first %v: got %v, %v, %v, want it found if all is read", first, private, certificate, err)
+		}
+	}
 	if err := os.WriteFile(file, make([]byte, maxCertificates+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := holds(file); err == nil {
+	if _, _, err := holds(file, false); err == nil {
 		t.Error("a file above the limit: got no error, want one")
 	}
 }

@@ -29,7 +29,7 @@ const (
 // show it, if any are needed.
 func (b *Backend) certificates() (inside string, shown []jail.Tree) {
 	if own := b.cfg.CertFile; own != "" {
-		target, err := certificateFile(own)
+		target, err := certificateFile(own, inNone)
 		switch {
 		case err != nil:
 			b.log.Warn("the file of certificates is not shown in sandboxes; they have the system's", "file", own, "error", err)
@@ -43,7 +43,7 @@ func (b *Backend) certificates() (inside string, shown []jail.Tree) {
 		return certificatesBelow(b.cfg.Root), nil
 	}
 	for _, path := range systemCertificates {
-		if target, err := certificateFile(path); err == nil && jail.Shows(path) && jail.Shows(target) {
+		if target, err := certificateFile(path, jail.Shows); err == nil && jail.Shows(path) && jail.Shows(target) {
 			return path, nil
 		}
 	}
@@ -66,9 +66,13 @@ func certificatesBelow(root string) string {
 	return ""
 }
 
+// inNone says that sandboxes see no file anyway.
+func inNone(string) bool { return false }
+
 // certificateFile checks that a file contains certificates and no private key, and that programs in
-// sandboxes can read it. It returns the path with all links resolved.
-func certificateFile(path string) (string, error) {
+// sandboxes can read it. It returns the path with all links resolved. Of a file that sandboxes see anyway it
+// reads only the beginning, up to a certificate.
+func certificateFile(path string, seen func(target string) bool) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", errors.New("it is not named by an absolute path")
 	}
@@ -85,7 +89,7 @@ func certificateFile(path string) (string, error) {
 	case os.Geteuid() == 0 && st.Mode().Perm()&0o004 == 0:
 		return "", errors.New("not everybody may read it")
 	}
-	private, certificate, err := holds(target)
+	private, certificate, err := holds(target, seen(target))
 	switch {
 	case err != nil:
 		return "", err
@@ -98,8 +102,8 @@ func certificateFile(path string) (string, error) {
 }
 
 // holds reports whether a file contains a private key or a certificate. It reads the file in pieces,
-// because it is large and new memory is slow.
-func holds(file string) (private, certificate bool, err error) {
+// because it is large and new memory is slow. With first set it reads up to a certificate.
+func holds(file string, first bool) (private, certificate bool, err error) {
 	const key, cert, overlap = "PRIVATE KEY", "CERTIFICATE-----", 16
 	f, err := os.Open(file)
 	if err != nil {
@@ -112,7 +116,7 @@ func holds(file string) (private, certificate bool, err error) {
 		piece := buf[:had+n]
 		private = private || bytes.Contains(piece, []byte(key))
 		certificate = certificate || bytes.Contains(piece, []byte(cert))
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || first && certificate {
 			return private, certificate, nil
 		}
 		if err != nil {

@@ -73,7 +73,7 @@ func (s *sandbox) removeContainer() error {
 // an image may have none.
 func (b *Backend) containerCertificates() (inside string, shown []jail.Tree) {
 	for _, path := range append([]string{b.cfg.CertFile}, systemCertificates...) {
-		if target, err := certificateFile(path); err == nil {
+		if target, err := certificateFile(path, inNone); err == nil {
 			return shownCertificates, []jail.Tree{{Host: target, Inside: shownCertificates}}
 		}
 	}
