@@ -247,14 +247,21 @@ func (l *Link) Review(keep func(Ask) bool) {
 }
 
 // Cut ends the connections for which keep returns false, because their domain was closed
-// or has expired.
+// or has expired, and those to hosts that may no longer have a special address.
 func (l *Link) Cut(keep func(Ask) bool) {
 	l.mu.Lock()
 	out := maps.Clone(l.out)
 	l.mu.Unlock()
 	for c, v := range out {
-		if ask := v.ask; !keep(ask) {
-			l.ledger.deny(Entry{Host: string(ask.Host), Port: ask.Port, Via: ask.Via, Reason: "it is not open any more, and a connection to it was ended"})
+		why := ""
+		switch ask := v.ask; {
+		case !keep(ask):
+			why = "it is not open any more, and a connection to it was ended"
+		case v.private && !l.proxy.dial.mayBePrivate(ask.Host, ask.Port):
+			why = "egress_private_hosts does not list it any more, and a connection to it was ended"
+		}
+		if why != "" {
+			l.ledger.deny(Entry{Host: string(v.ask.Host), Port: v.ask.Port, Via: v.ask.Via, Reason: why})
 			reset(c)
 			reset(v.c)
 		}

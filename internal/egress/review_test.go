@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 )
@@ -43,6 +45,35 @@ func TestReview(t *testing.T) {
 		t.Errorf("after the review: got %v and %v, want the first cut", first, second)
 	}
 	b.wantDenied("a.kit.test", 99, "was ended")
+}
+
+// TestPrivateHostsAreCut: connections to hosts that may not have a private address any more are cut, and the rest goes on.
+func TestPrivateHostsAreCut(t *testing.T) {
+	names := []string{"a.kit.test", "b.kit.test"}
+	var private []sandboxmcp.Domain
+	s := setup{resolve: egress.NewNameServer(t, map[string][][]string{names[0]: {{"127.0.0.1"}}, names[1]: {{"127.0.0.1"}}}).At()}
+	for _, n := range names {
+		at := netip.MustParseAddrPort(server(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }))
+		place := n + ":" + portText(at.Port())
+		s.open, s.private, s.ports = append(s.open, place), append(s.private, place), append(s.ports, int(at.Port()))
+		private = append(private, domain(t, place))
+	}
+	b := newBox(t, s)
+	a, c := b.toName(names[0], s.ports[0]), b.toName(names[1], s.ports[1])
+	echo := func(c net.Conn) error {
+		_, _ = c.Write([]byte{0, 1, 2})
+		_, err := io.ReadFull(c, make([]byte, 3))
+		return err
+	}
+	if first, second := echo(a), echo(c); first != nil || second != nil {
+		t.Fatal(first, second)
+	}
+	b.proxyOf.SetPrivate(private[1:])
+	b.link.Cut(func(egress.Ask) bool { return true })
+	if first, second := echo(a), echo(c); first == nil || second != nil {
+		t.Errorf("after the cut: got %v and %v, want the first cut", first, second)
+	}
+	b.wantDenied(names[0], s.ports[0], "was ended")
 }
 
 // TestReviewMeanwhile: what was allowed before a review and is connected after it

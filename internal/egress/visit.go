@@ -26,6 +26,8 @@ type visit struct {
 
 	round int // Link.round at the latest decision
 	ask   Ask // of the latest decision
+
+	private bool // the connection to the host may have a special address
 }
 
 func (l *Link) newVisit(c net.Conn, port int) *visit {
@@ -139,6 +141,7 @@ func (e closedError) Error() string { return e.verdict.Reason }
 // the connection with untrack.
 func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
 	for {
+		v.private = v.l.proxy.dial.mayBePrivate(v.host, v.port)
 		up, err := v.l.proxy.dial.connect(withEffort(v.l.ctx, v.l.effort), v.host, v.port)
 		if err != nil {
 			v.l.proxy.log.Debug("dial for a sandbox", "host", v.host, "port", v.port, "error", err)
