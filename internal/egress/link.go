@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
@@ -105,15 +106,16 @@ func (l *Link) countRefused() {
 		if a.IsLoopback() { // the program tried to reach a server in its own sandbox
 			continue
 		}
-		e := Entry{Host: a.String(), Port: int(r.Address.Port()), Times: r.Count, Via: ViaTCP, Reason: "the port is not open"}
+		e := Entry{Host: a.String(), Port: int(r.Address.Port()), Times: r.Count, Via: ViaTCP, Reason: "the port is not open", Denial: sandboxmcp.DenialClosed}
 		if h, ok := l.names.name(a); ok {
 			e.Host = string(h)
 		}
 		if verdict, closed := l.policy.Closed(); closed {
-			e.Rule, e.Reason = verdict.Rule, verdict.Reason
+			verdict = closedIfUnsaid(verdict)
+			e.Rule, e.Reason, e.Denial = verdict.Rule, verdict.Reason, verdict.Denial
 		}
 		if r.Network == "udp" {
-			e.Via, e.Reason = ViaUDP, "nothing but TCP leaves a sandbox"
+			e.Via, e.Reason, e.Denial = ViaUDP, "nothing but TCP leaves a sandbox", sandboxmcp.DenialOther
 		}
 		l.ledger.deny(e)
 	}
@@ -253,18 +255,18 @@ func (l *Link) Cut(keep func(Ask) bool) {
 	out := maps.Clone(l.out)
 	l.mu.Unlock()
 	for c, v := range out {
-		why := ""
+		e := Entry{Host: string(v.ask.Host), Port: v.ask.Port, Via: v.ask.Via}
 		switch ask := v.ask; {
 		case !keep(ask):
-			why = "it is not open any more, and a connection to it was ended"
+			e.Reason, e.Denial = "it is not open any more, and a connection to it was ended", sandboxmcp.DenialClosed
 		case v.private && !l.proxy.dial.mayBePrivate(ask.Host, ask.Port):
-			why = "egress_private_hosts does not list it any more, and a connection to it was ended"
+			e.Reason = "egress_private_hosts does not list it any more, and a connection to it was ended"
+		default:
+			continue
 		}
-		if why != "" {
-			l.ledger.deny(Entry{Host: string(v.ask.Host), Port: v.ask.Port, Via: v.ask.Via, Reason: why})
-			reset(c)
-			reset(v.c)
-		}
+		l.ledger.deny(e)
+		reset(c)
+		reset(v.c)
 	}
 }
 
