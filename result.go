@@ -101,7 +101,20 @@ type DeniedRequest struct {
 	Port   int    `json:"port"`
 	Times  int    `json:"times"`
 	Reason string `json:"reason,omitempty"` // reason of the latest refusal
+	Denial Denial `json:"-"`                // its kind
 }
+
+// Denial is the kind of a refusal, which decides what helps. Only the server that has refused a destination knows it.
+type Denial int
+
+// The kinds.
+const (
+	DenialOther    Denial = iota // for its reason, also if the destination is open
+	DenialClosed                 // nobody has opened the destination
+	DenialPerson                 // a person denied it
+	DenialUnlisted               // it is not among the allowed_domains of the run
+	DenialAddress                // it is open, but its address is special
+)
 
 // Artifact is a file below /mnt/data that a run has made or changed.
 type Artifact struct {

@@ -53,6 +53,8 @@ func (f *filler) fill(v reflect.Value) {
 	case json.RawMessage:
 		v.SetBytes(fmt.Appendf(nil, `{"n":%s,"of":%d}`, large, f.n))
 		return
+	case sandboxmcp.Denial: // it stays at the server that has refused a destination
+		return
 	case sandboxmcp.RequestID, sandboxmcp.SessionID, sandboxmcp.Namespace: // their forms are checked
 		v.SetString("id_" + strconv.Itoa(f.n))
 		return

@@ -22,9 +22,10 @@ const (
 )
 
 // followers counts the followers of events on one listener. A caller that connects again and
-// again takes no place from others. Its methods may be called concurrently.
+// again takes no place from others: after its first one it leaves as many to them as it has. Its methods may be called
+// concurrently.
 type followers struct {
-	each int // places of one caller
+	each int // places of one caller; all of them: the callers are not told apart
 
 	mu    sync.Mutex // guards the fields below
 	total int
@@ -35,9 +36,9 @@ type followers struct {
 func (f *followers) enter(actor string) (leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	have, most := f.total, maxFollow
-	if f.by[actor] >= f.each {
-		have, most = f.by[actor], f.each
+	have, most, own := f.total, maxFollow, f.by[actor]
+	if left := maxFollow - f.total; own >= f.each || own > 0 && own >= left && f.each < maxFollow {
+		have, most = own, min(own, f.each)
 	}
 	if have >= most {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "there are %d followers of events, which is the limit", most).

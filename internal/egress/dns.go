@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -86,11 +85,11 @@ func (l *Link) lookup(q dnsmessage.Question) (dnsmessage.RCode, dnsmessage.Resou
 	}
 	verdict := Verdict{Reason: "it is no host name"}
 	if err == nil {
-		verdict = l.policy.Name(h)
+		verdict = closedIfUnsaid(l.policy.Name(h))
 	}
 	if !verdict.Allowed {
 		if !isReverse(text) { // libraries make these without the program's wish
-			l.ledger.denyOnce(Entry{Host: asked(q.Name), Via: ViaDNS, Rule: verdict.Rule, Reason: cmp.Or(verdict.Reason, notOpen)}, q.Type == dnsmessage.TypeAAAA)
+			l.ledger.denyOnce(Entry{Host: asked(q.Name), Via: ViaDNS, Rule: verdict.Rule, Reason: verdict.Reason, Denial: verdict.Denial}, q.Type == dnsmessage.TypeAAAA)
 		}
 		return dnsmessage.RCodeNameError, nil
 	}

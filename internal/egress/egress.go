@@ -81,7 +81,7 @@ func New(c Config) *Proxy {
 // a run's isolation report. It is empty without such settings.
 func (p *Proxy) Weak() []string { return append([]string(nil), p.weak...) }
 
-// SetPrivate replaces [Config.Private], for connections to come.
+// SetPrivate replaces [Config.Private]. The next [Link.Cut] ends connections to hosts that are gone from it.
 func (p *Proxy) SetPrivate(hosts []sandboxmcp.Domain) { p.dial.setPrivate(hosts) }
 
 // Attach serves the sockets of n until the link is closed, which closes them.

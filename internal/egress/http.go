@@ -60,7 +60,7 @@ func (v *visit) http() {
 		v.refuse(ViaHTTP, http.StatusBadRequest, "no name stands for this address, and the request has no Host")
 		return
 	case v.host != "" && r.host != "" && r.host != v.host:
-		v.denyHost(string(r.host), ViaHTTP, "the connection is for "+string(v.host)+", and the request is for another host", "")
+		v.denyHost(string(r.host), ViaHTTP, "the connection is for "+string(v.host)+", and the request is for another host")
 		v.answer(http.StatusForbidden, "the request is for another host than the connection")
 		return
 	case r.port != 0 && r.port != v.port:
@@ -101,7 +101,7 @@ func (v *visit) request(via Via) (*request, bool) {
 			v.port = 80
 		}
 		v.port = cmp.Or(h.port, v.port)
-		v.denyHost(h.host, via, "it is no host name", "")
+		v.denyHost(h.host, via, "it is no host name")
 		v.answer(http.StatusForbidden, err.Error())
 		return nil, false
 	}

@@ -58,7 +58,7 @@ func (r *rules) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
 	if r.hold != nil {
 		return r.hold(ctx, ask)
 	}
-	return egress.Verdict{Reason: "it is not open", Recourse: r.recourse}
+	return egress.Verdict{Reason: "it is not open", Denial: sandboxmcp.DenialClosed, Recourse: r.recourse}
 }
 
 func (r *rules) Name(h sandboxmcp.Host) egress.Verdict {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
@@ -105,15 +106,16 @@ func (l *Link) countRefused() {
 		if a.IsLoopback() { // the program tried to reach a server in its own sandbox
 			continue
 		}
-		e := Entry{Host: a.String(), Port: int(r.Address.Port()), Times: r.Count, Via: ViaTCP, Reason: "the port is not open"}
+		e := Entry{Host: a.String(), Port: int(r.Address.Port()), Times: r.Count, Via: ViaTCP, Reason: "the port is not open", Denial: sandboxmcp.DenialClosed}
 		if h, ok := l.names.name(a); ok {
 			e.Host = string(h)
 		}
 		if verdict, closed := l.policy.Closed(); closed {
-			e.Rule, e.Reason = verdict.Rule, verdict.Reason
+			verdict = closedIfUnsaid(verdict)
+			e.Rule, e.Reason, e.Denial = verdict.Rule, verdict.Reason, verdict.Denial
 		}
 		if r.Network == "udp" {
-			e.Via, e.Reason = ViaUDP, "nothing but TCP leaves a sandbox"
+			e.Via, e.Reason, e.Denial = ViaUDP, "nothing but TCP leaves a sandbox", sandboxmcp.DenialOther
 		}
 		l.ledger.deny(e)
 	}
@@ -247,17 +249,24 @@ func (l *Link) Review(keep func(Ask) bool) {
 }
 
 // Cut ends the connections for which keep returns false, because their domain was closed
-// or has expired.
+// or has expired, and those to hosts that may no longer have a special address.
 func (l *Link) Cut(keep func(Ask) bool) {
 	l.mu.Lock()
 	out := maps.Clone(l.out)
 	l.mu.Unlock()
 	for c, v := range out {
-		if ask := v.ask; !keep(ask) {
-			l.ledger.deny(Entry{Host: string(ask.Host), Port: ask.Port, Via: ask.Via, Reason: "it is not open any more, and a connection to it was ended"})
-			reset(c)
-			reset(v.c)
+		e := Entry{Host: string(v.ask.Host), Port: v.ask.Port, Via: v.ask.Via}
+		switch ask := v.ask; {
+		case !keep(ask):
+			e.Reason, e.Denial = "it is not open any more, and a connection to it was ended", sandboxmcp.DenialClosed
+		case v.private && !l.proxy.dial.mayBePrivate(ask.Host, ask.Port):
+			e.Reason = "egress_private_hosts does not list it any more, and a connection to it was ended"
+		default:
+			continue
 		}
+		l.ledger.deny(e)
+		reset(c)
+		reset(v.c)
 	}
 }
 

@@ -29,12 +29,13 @@ type Ask struct {
 
 // Verdict is the decision about an Ask. Rule names what allowed or denied it, such as
 // the domain that matched. A refusal without a Rule means that the host can be opened in
-// the way of Recourse. Reason explains a refusal to the program in one line. It may be empty.
+// the way of Recourse. Reason explains a refusal to the program in one line. If it is empty, the host is closed.
 type Verdict struct {
 	Allowed  bool
 	Rule     string
 	Reason   string
-	Recourse Recourse // of a refusal without a Rule
+	Denial   sandboxmcp.Denial // of a refusal
+	Recourse Recourse          // of a refusal without a Rule
 }
 
 // Recourse is the way to open a host that is not open. The refusal tells it to the program,

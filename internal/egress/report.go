@@ -18,6 +18,7 @@ type Entry struct {
 	Via    Via    // of the latest attempt
 	Rule   string // of the latest attempt
 	Reason string // why the latest attempt was denied
+	Denial sandboxmcp.Denial
 }
 
 // Report lists the destinations that a link allowed and denied, each once, in the
@@ -44,7 +45,7 @@ func (r Report) Network() sandboxmcp.Network {
 		n.Allowed = append(n.Allowed, "others, "+strconv.Itoa(r.OtherAllowed)+" times: too many to list")
 	}
 	for _, e := range r.Denied {
-		n.Denied = append(n.Denied, sandboxmcp.DeniedRequest{Host: e.Host, Port: e.Port, Times: e.Times, Reason: e.Reason})
+		n.Denied = append(n.Denied, sandboxmcp.DeniedRequest{Host: e.Host, Port: e.Port, Times: e.Times, Reason: e.Reason, Denial: e.Denial})
 	}
 	for _, e := range r.Failed {
 		n.Failed = append(n.Failed, sandboxmcp.DeniedRequest{Host: e.Host, Port: e.Port, Times: e.Times, Reason: e.Reason})
@@ -98,8 +99,8 @@ func (b *book) count(e Entry, twin bool, limit int) {
 	if twin {
 		return
 	}
-	b.entries[i].Times += e.Times
-	b.entries[i].Via, b.entries[i].Rule, b.entries[i].Reason = e.Via, e.Rule, e.Reason
+	e.Times += b.entries[i].Times
+	b.entries[i] = e
 }
 
 func (l *ledger) allow(a Ask, rule string) {

@@ -5,13 +5,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 )
@@ -43,6 +46,67 @@ func TestReview(t *testing.T) {
 		t.Errorf("after the review: got %v and %v, want the first cut", first, second)
 	}
 	b.wantDenied("a.kit.test", 99, "was ended")
+}
+
+// TestPrivateHostsAreCut: connections to hosts that may not have a private address any more are cut, and the rest goes on.
+func TestPrivateHostsAreCut(t *testing.T) {
+	names := []string{"a.kit.test", "b.kit.test"}
+	var private []sandboxmcp.Domain
+	s := setup{resolve: egress.NewNameServer(t, map[string][][]string{names[0]: {{"127.0.0.1"}}, names[1]: {{"127.0.0.1"}}}).At()}
+	for _, n := range names {
+		at := netip.MustParseAddrPort(server(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }))
+		place := n + ":" + portText(at.Port())
+		s.open, s.private, s.ports = append(s.open, place), append(s.private, place), append(s.ports, int(at.Port()))
+		private = append(private, domain(t, place))
+	}
+	b := newBox(t, s)
+	a, c := b.toName(names[0], s.ports[0]), b.toName(names[1], s.ports[1])
+	echo := func(c net.Conn) error {
+		_, _ = c.Write([]byte{0, 1, 2})
+		_, err := io.ReadFull(c, make([]byte, 3))
+		return err
+	}
+	if first, second := echo(a), echo(c); first != nil || second != nil {
+		t.Fatal(first, second)
+	}
+	b.proxyOf.SetPrivate(private[1:])
+	b.link.Cut(func(egress.Ask) bool { return true })
+	if first, second := echo(a), echo(c); first == nil || second != nil {
+		t.Errorf("after the cut: got %v and %v, want the first cut", first, second)
+	}
+	b.wantDenied(names[0], s.ports[0], "was ended")
+}
+
+// TestKindsOfRefusals: a result says of each refusal whether the host is closed, has a special address, or was refused for
+// another reason, by its latest attempt.
+func TestKindsOfRefusals(t *testing.T) {
+	at := netip.MustParseAddrPort(server(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }))
+	port := int(at.Port())
+	out := egress.NewNameServer(t, map[string][][]string{"priv.kit.test": {{"127.0.0.1"}}})
+	b := newBox(t, setup{
+		open:  []string{"a.kit.test:" + portText(at.Port()), "priv.kit.test", "odd.kit.test"},
+		ports: []int{port}, resolve: out.At(), sites: map[string]string{"a.kit.test:" + portText(at.Port()): at.String()},
+	})
+	c := b.toName("a.kit.test", port)
+	_, _ = c.Write([]byte{0})
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	b.link.Cut(func(egress.Ask) bool { return false })
+	for _, host := range []string{"other.kit.test", "priv.kit.test"} {
+		_, _ = say(b.proxy(), "GET http://"+host+"/ HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+	}
+	_, _ = say(b.toName("odd.kit.test", 80), "GET / HTTP/2.0\r\nHost: odd.kit.test\r\n\r\n")
+	got := map[string]sandboxmcp.Denial{}
+	for _, d := range b.link.Report(false).Network().Denied {
+		got[d.Host] = d.Denial
+	}
+	want := map[string]sandboxmcp.Denial{
+		"a.kit.test": sandboxmcp.DenialClosed, "other.kit.test": sandboxmcp.DenialClosed, "priv.kit.test": sandboxmcp.DenialAddress, "odd.kit.test": sandboxmcp.DenialOther,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }
 
 // TestReviewMeanwhile: what was allowed before a review and is connected after it

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type visit struct {
 
 	round int // Link.round at the latest decision
 	ask   Ask // of the latest decision
+
+	private bool // the connection to the host may have a special address
 }
 
 func (l *Link) newVisit(c net.Conn, port int) *visit {
@@ -67,14 +70,25 @@ func (v *visit) speak() {
 // notOpen is the reason of a refusal for which the policy gives none.
 const notOpen = "it is not open"
 
-// deny counts a refusal of the connection's host.
-func (v *visit) deny(via Via, reason string) { v.denyHost(string(v.host), via, reason, "") }
-
-func (v *visit) denyHost(host string, via Via, reason, rule string) {
-	if host == "" {
-		host = v.aim
+// closedIfUnsaid returns the verdict with a reason, if it is a refusal without one.
+func closedIfUnsaid(v Verdict) Verdict {
+	if !v.Allowed && v.Reason == "" {
+		v.Reason, v.Denial = notOpen, sandboxmcp.DenialClosed
 	}
-	v.l.ledger.deny(Entry{Host: host, Port: v.port, Via: via, Rule: rule, Reason: reason})
+	return v
+}
+
+// deny counts a refusal of the connection's host.
+func (v *visit) deny(via Via, reason string) { v.denyHost(string(v.host), via, reason) }
+
+func (v *visit) denyHost(host string, via Via, reason string) {
+	v.refused(Entry{Host: host, Via: via, Reason: reason})
+}
+
+// refused counts a refusal of a host at the port of the connection.
+func (v *visit) refused(e Entry) {
+	e.Host, e.Port = cmp.Or(e.Host, v.aim), v.port
+	v.l.ledger.deny(e)
 }
 
 // decide asks the policy and counts a refusal. If the program closes the connection
@@ -84,12 +98,9 @@ func (v *visit) decide(via Via) Verdict {
 	defer cancel()
 	defer v.watch(cancel, via == ViaTCP)()
 	v.round, v.ask = v.l.now(), Ask{Host: v.host, Port: v.port, Via: via}
-	verdict := v.l.policy.Decide(ctx, v.ask)
+	verdict := closedIfUnsaid(v.l.policy.Decide(ctx, v.ask))
 	if !verdict.Allowed {
-		if verdict.Reason == "" {
-			verdict.Reason = notOpen
-		}
-		v.denyHost(string(v.host), via, verdict.Reason, verdict.Rule)
+		v.refused(Entry{Host: string(v.host), Via: via, Rule: verdict.Rule, Reason: verdict.Reason, Denial: verdict.Denial})
 	}
 	return verdict
 }
@@ -139,11 +150,12 @@ func (e closedError) Error() string { return e.verdict.Reason }
 // the connection with untrack.
 func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
 	for {
+		v.private = v.l.proxy.dial.mayBePrivate(v.host, v.port)
 		up, err := v.l.proxy.dial.connect(withEffort(v.l.ctx, v.l.effort), v.host, v.port)
 		if err != nil {
 			v.l.proxy.log.Debug("dial for a sandbox", "host", v.host, "port", v.port, "error", err)
 			if b, ok := errors.AsType[*BlockedError](err); ok {
-				v.deny(via, "its address is "+b.What)
+				v.refused(Entry{Host: string(v.host), Via: via, Reason: "its address is " + b.What, Denial: sandboxmcp.DenialAddress})
 				return nil, err
 			}
 			v.l.ledger.allow(v.ask, verdict.Rule)
@@ -231,11 +243,11 @@ func (v *visit) hello() (raw []byte, ok bool) {
 	case h.name == "":
 		v.deny(ViaTLS, "the ClientHello has no server name")
 	case err != nil:
-		v.denyHost(h.name, ViaTLS, "the server name is not a host name", "")
+		v.denyHost(h.name, ViaTLS, "the server name is not a host name")
 	case v.host != "" && name != v.host:
-		v.denyHost(string(name), ViaTLS, "the connection is for "+string(v.host)+", but the server name is another", "")
+		v.denyHost(string(name), ViaTLS, "the connection is for "+string(v.host)+", but the server name is another")
 	case h.ech:
-		v.denyHost(string(name), ViaTLS, "the server name is encrypted (ECH)", "")
+		v.denyHost(string(name), ViaTLS, "the server name is encrypted (ECH)")
 	default:
 		v.host = name
 		return h.raw, true

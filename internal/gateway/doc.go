@@ -96,7 +96,7 @@ func New(ctx context.Context, c Config) *Egress {
 }
 
 // SetRules replaces the rules of the settings. Connections to domains that are no longer open are
-// closed within a second. Connections that have reached a private address stay.
+// closed within a second, and so are those to hosts that may no longer have a private address.
 func (e *Egress) SetRules(r Rules) {
 	var operator []sandboxmcp.Domain
 	if r.Network {

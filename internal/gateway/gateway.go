@@ -343,12 +343,15 @@ func (w *Gateway) judge(ctx context.Context, p policy, ask egress.Ask) egress.Ve
 func (w *Gateway) refusal(ctx context.Context, p policy, h sandboxmcp.Host, port int) egress.Verdict {
 	denied := func(d sandboxmcp.Domain) bool { return d.Match(h, port) || port == 0 && d.MatchHost(h) }
 	if w.e.gate.Denied(ctx, p.who.Namespace, denied) {
-		return egress.Verdict{Rule: "denied", Reason: "a person denied it"}
+		return egress.Verdict{Rule: "denied", Reason: "a person denied it", Denial: sandboxmcp.DenialPerson}
 	}
-	return egress.Verdict{Reason: notOpened, Recourse: w.e.recourse(p.asks)}
+	return w.notOpened(p)
 }
 
-const notOpened = "nobody has opened it"
+// notOpened is the verdict on a host that nobody has opened or denied.
+func (w *Gateway) notOpened(p policy) egress.Verdict {
+	return egress.Verdict{Reason: "nobody has opened it", Denial: sandboxmcp.DenialClosed, Recourse: w.e.recourse(p.asks)}
+}
 
 // Closed reports whether no host can be reached, and the verdict on each if so. Once the network
 // leads out, each connection is judged on its own.
@@ -367,13 +370,13 @@ func (w *Gateway) Closed() (egress.Verdict, bool) {
 	if open, err := w.e.gate.Open(w.e.ctx, w.e.who(p)); err == nil && len(open) > 0 {
 		return egress.Verdict{}, false
 	}
-	return egress.Verdict{Reason: notOpened, Recourse: w.e.recourse(p.asks)}, true
+	return w.notOpened(p), true
 }
 
 var (
 	offlineVerdict = egress.Verdict{Rule: "offline", Reason: "this run has no network"}
 	secretVerdict  = egress.Verdict{Rule: "vault", Reason: "the name contains a secret"}
-	notListed      = egress.Verdict{Rule: "allowed_domains", Reason: "it is not among the allowed_domains of this run"}
+	notListed      = egress.Verdict{Rule: "allowed_domains", Reason: "it is not among the allowed_domains of this run", Denial: sandboxmcp.DenialUnlisted}
 )
 
 // open asks the gate, unless the run has its own list. On error it reports the domain as closed.

@@ -392,15 +392,15 @@ func TestAttemptsWithNothingOpen(t *testing.T) {
 		t.Errorf("at an attempt: got %+v, %d changes, wall %q; want sockets that refuse", sb, changes, r.Wall())
 	}
 	wantOpen(t, w, map[sandboxmcp.Host]bool{"api.site.test": false})
-	if v, closed := w.Closed(); !closed || v.Reason != "nobody has opened it" || v.Rule != "" {
+	if v, closed := w.Closed(); !closed || v.Denial != sandboxmcp.DenialClosed || v.Rule != "" {
 		t.Errorf("closed: got %+v, %v; want it closed because nobody has opened it", v, closed)
 	}
 	deny(t, e, "api.site.test")
-	if v := w.Name("api.site.test"); v.Allowed || v.Reason != "a person denied it" {
-		t.Errorf("after a denial: got %+v, want its reason", v)
+	if v := w.Name("api.site.test"); v.Allowed || v.Denial != sandboxmcp.DenialPerson {
+		t.Errorf("after a denial: got %+v, want its kind", v)
 	}
-	if v := w.Decide(t.Context(), egress.Ask{Host: "api.site.test", Port: 80}); v.Allowed || v.Reason != "a person denied it" || v.Rule == "" {
-		t.Errorf("a connection after a denial: got %+v, want its reason", v)
+	if v := w.Decide(t.Context(), egress.Ask{Host: "api.site.test", Port: 80}); v.Allowed || v.Denial != sandboxmcp.DenialPerson || v.Rule == "" {
+		t.Errorf("a connection after a denial: got %+v, want its kind", v)
 	}
 	if _, err := e.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test:5432"}}); err != nil {
 		t.Fatal(err)

@@ -183,7 +183,7 @@ func TestNotes(t *testing.T) {
 			r.Result.Network.Denied = []sandboxmcp.DeniedRequest{{Host: "db.site.test", Port: 5432}}
 		}), "No connection to db.site.test: the domain is not open. Open it with `sandboxmcp egress db.site.test:5432`, or pass --allow-domain."},
 		{"a denied host", run(sandboxmcp.StatusFailed, func(r *note.Run) {
-			r.Result.Network.Denied = []sandboxmcp.DeniedRequest{{Host: "api.site.test", Port: 443, Reason: "a person denied it"}}
+			r.Result.Network.Denied = []sandboxmcp.DeniedRequest{{Host: "api.site.test", Port: 443, Reason: "a person denied it", Denial: sandboxmcp.DenialPerson}}
 		}), "No connection to api.site.test: a person denied it. Retries do not help; talk to the user first."},
 		{"a full disk", run(sandboxmcp.StatusFailed, raised("OSError", "[Errno 28] No space left on device: 'big'")), "Probably /mnt/data or /tmp is full: files there count as memory. Delete some, or pass max_ram_mb."},
 		{"a full disk in shell", run(sandboxmcp.StatusFailed, func(r *note.Run) { r.Result.Stderr = "dd: error writing 'big': No space left on device\n" }), "Probably /mnt/data or /tmp is full: files there count as memory. Delete some, or pass max_ram_mb."},
@@ -213,15 +213,22 @@ func TestNotes(t *testing.T) {
 		{"another key", run(sandboxmcp.StatusFailed, withheld, raised("KeyError", "'OTHER'")), ""},
 		{"an open host that does not answer", run(sandboxmcp.StatusFailed, failed), "No connection to api.site.test, which is open: it refused the connection."},
 		{"an open host that does not answer to a program that succeeds", run(sandboxmcp.StatusCompleted, failed), ""},
-		{"a private address", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) { r.Result.Network.Denied[0].Reason = "its address is private" }), "No connection to api.site.test: the domain is open, but its address is private. An operator can allow it with egress_private_hosts."},
+		{"a private address", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) {
+			r.Result.Network.Denied[0].Reason, r.Result.Network.Denied[0].Denial = "its address is private", sandboxmcp.DenialAddress
+		}), "No connection to api.site.test: the domain is open, but its address is private. An operator can allow it with egress_private_hosts."},
 		{"a protocol that is refused at an open host", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) {
 			r.Result.Network.Allowed, r.Result.Network.Denied[0].Reason = []string{"api.site.test:443"}, "what was sent is not TLS"
 		}), "No connection to api.site.test, which is open: what was sent is not TLS."},
 		{"a host that was open before", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) {
-			r.Result.Network.Allowed, r.Result.Network.Denied[0].Reason = []string{"api.site.test:443"}, "nobody has opened it"
+			r.Result.Network.Allowed, r.Result.Network.Denied[0].Reason = []string{"api.site.test:443"}, "it is not open any more, and a connection to it was ended"
+			r.Result.Network.Denied[0].Denial = sandboxmcp.DenialClosed
 		}), "No connection to api.site.test: the domain is not open. Call request_egress with it; retries do not help."},
+		{"a protocol that is refused before it is known whether the host is open", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) {
+			r.Result.Network.Denied[0].Reason = "the server name is encrypted (ECH)"
+		}), "No connection to api.site.test: the server name is encrypted (ECH)."},
 		{"a host beside allowed_domains", run(sandboxmcp.StatusFailed, refused, func(r *note.Run) {
 			r.Result.Network.Denied[0].Reason = "it is not among the allowed_domains of this run"
+			r.Result.Network.Denied[0].Denial = sandboxmcp.DenialUnlisted
 		}), "No connection to api.site.test: it is not among the allowed_domains of this run."},
 		{"a warning of a program that succeeded", run(sandboxmcp.StatusCompleted, func(r *note.Run) { r.Result.Stderr = "rm: Permission denied\n" }), ""},
 		{"tasks in shell", run(sandboxmcp.StatusFailed, func(r *note.Run) { r.Result.Usage.PeakTasks = 160 }), "The limit of 160 processes and threads (16 for each of max_processes 10) was reached: pass max_processes."},

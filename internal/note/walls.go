@@ -14,7 +14,7 @@ import (
 
 // unaskable explains a refused destination if no person can be asked to open it. It returns "" if a person can be asked.
 func (r *Run) unaskable(d sandboxmcp.DeniedRequest) string {
-	if d.Reason == "a person denied it" {
+	if d.Denial == sandboxmcp.DenialPerson {
 		return fmt.Sprintf("No connection to %s: a person denied it. Retries do not help; talk to the user first.", d.Host)
 	}
 	if _, err := netip.ParseAddr(d.Host); err == nil {
@@ -24,15 +24,14 @@ func (r *Run) unaskable(d sandboxmcp.DeniedRequest) string {
 		return fmt.Sprintf("No connection to %s: that is no host name that can be opened.", sandboxmcp.Quote(d.Host))
 	}
 	switch {
-	case strings.HasPrefix(d.Reason, "its address is "):
+	case d.Denial == sandboxmcp.DenialAddress:
 		return fmt.Sprintf("No connection to %s: the domain is open, but %s. An operator can allow it with egress_private_hosts.", d.Host, d.Reason)
-	case d.Reason == "it is not among the allowed_domains of this run":
-		return fmt.Sprintf("No connection to %s: %s.", d.Host, d.Reason)
-	case d.Reason == "", d.Reason == "it is not open", d.Reason == "nobody has opened it": // it may have been open before
-	case slices.Contains(r.Result.Network.Allowed, d.Host+":"+strconv.Itoa(d.Port)): // its protocol was refused
+	case d.Denial == sandboxmcp.DenialClosed, d.Reason == "": // it may have been open before
+		return ""
+	case d.Denial == sandboxmcp.DenialOther && slices.Contains(r.Result.Network.Allowed, d.Host+":"+strconv.Itoa(d.Port)): // its protocol was refused
 		return fmt.Sprintf("No connection to %s, which is open: %s.", d.Host, d.Reason)
 	}
-	return ""
+	return fmt.Sprintf("No connection to %s: %s.", d.Host, d.Reason) // whether it is open was not asked, or does not matter
 }
 
 type wall struct {

@@ -27,7 +27,7 @@ const (
 type keySet struct {
 	client *http.Client
 	issuer string
-	url    string // empty: not known yet
+	url    string // empty: as the issuer's metadata says
 	now    func() time.Time
 
 	mu       sync.Mutex // guards the fields below; not held during a fetch
@@ -99,19 +99,20 @@ func (s *keySet) withIDLocked(id string) []jose.JSONWebKey {
 	return found
 }
 
-// fetch fetches the public keys for signatures.
+// fetch fetches the public keys for signatures. It reads the metadata each time, because an issuer may move its key set and
+// leave withdrawn keys at the former place.
 func (s *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	if s.url == "" {
-		found, err := s.discover(ctx)
-		if err != nil {
+	at := s.url
+	if at == "" {
+		var err error
+		if at, err = s.discover(ctx); err != nil {
 			return nil, err
 		}
-		s.url = found
 	}
 	var set struct{ Keys []json.RawMessage }
-	if err := s.get(ctx, s.url, &set); err != nil {
+	if err := s.get(ctx, at, &set); err != nil {
 		return nil, err
 	}
 	var all []jose.JSONWebKey

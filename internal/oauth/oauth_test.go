@@ -407,3 +407,34 @@ func TestKeysThatCannotBeRenewedAreNotBelievedForEver(t *testing.T) {
 		}
 	}
 }
+
+// TestAnIssuerMovesItsKeys: when the keys are fetched again, they come from where the issuer's metadata says by then. Keys
+// that the issuer has left at the former place are believed no longer.
+func TestAnIssuerMovesItsKeys(t *testing.T) {
+	former, later := newIssuer(t), newIssuer(t)
+	later.add("k2")
+	var moved atomic.Bool
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at := former.URL
+		if moved.Load() {
+			at = later.URL
+		}
+		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": "http://" + r.Host, "jwks_uri": at + "/keys"})
+	}))
+	defer s.Close()
+	v := oauth.New(oauth.Config{Issuer: s.URL, Resource: resource, Scope: "run", Own: "home"})
+	accepted := func(token string) bool {
+		_, _, err := v.Verify(t.Context(), token)
+		return err == nil
+	}
+	but := map[string]any{"iss": s.URL, "exp": time.Now().Add(24 * time.Hour).Unix()}
+	old, young := former.token("k1", but), later.token("k2", but)
+	if !accepted(old) || accepted(young) {
+		t.Error("before the move: want the former key alone accepted")
+	}
+	moved.Store(true)
+	oauth.Later(v, 2*time.Hour)
+	if accepted(old) || !accepted(young) {
+		t.Error("after the move: want the later key alone accepted")
+	}
+}

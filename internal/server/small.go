@@ -88,7 +88,7 @@ type smallVisit struct {
 func smallVisits(all []sandboxmcp.DeniedRequest) []smallVisit {
 	var list []smallVisit
 	for _, v := range all {
-		list = append(list, smallVisit(v))
+		list = append(list, smallVisit{v.Host, v.Port, v.Times, v.Reason})
 	}
 	return list
 }

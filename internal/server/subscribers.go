@@ -9,10 +9,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Bounds of the resources that one client has subscribed to.
+// Bounds of the resources that one client has subscribed to, and of those of all clients in a namespace. The end of each
+// session visits the URIs of all clients in the SDK, and in versions without sessions each request is one.
 const (
 	maxSubscriptions = 256
 	maxSubscribed    = 256 << 10 // bytes of their URIs
+	maxInNamespace   = 16 * maxSubscriptions
 )
 
 // subscription is a resource that a client wants to hear of.
@@ -54,6 +56,10 @@ func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first *f
 	if !known && (len(mine) >= maxSubscriptions || bytes > maxSubscribed) {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the client has subscribed to %d resources already, or their uris would have more than %d KiB", len(mine), maxSubscribed>>10).
 			WithHint("unsubscribe from those that are no longer needed")
+	}
+	if (!known || before.ns != sub.ns) && b.each[sub.ns] >= maxInNamespace {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "the clients of namespace %s have subscribed to %d resources already", sub.ns, maxInNamespace).
+			WithHint("unsubscribe from those that are no longer needed").With("retry_after_seconds", 30)
 	}
 	if mine == nil {
 		mine = map[string]subscription{}

@@ -45,6 +45,34 @@ func TestTheEndOfASubscriptionVisitsNoOthers(t *testing.T) {
 	}
 }
 
+// TestNamespacesHaveSoManySubscriptions: many clients of a namespace do not slow down the requests of others, and keep no other
+// namespace from its subscriptions.
+func TestNamespacesHaveSoManySubscriptions(t *testing.T) {
+	b := subscribers{of: map[*mcp.ServerSession]map[string]subscription{}, each: map[sandboxmcp.Namespace]int{}, followed: map[sandboxmcp.Namespace]*follower{}}
+	clients := make([]*mcp.ServerSession, 20)
+	for i := range clients {
+		clients[i] = new(mcp.ServerSession)
+		for n := range maxSubscriptions {
+			_, err := b.add(clients[i], subscription{uri: fmt.Sprintf("run://%d-%d/stdout", i, n), ns: "many"})
+			if full := i*maxSubscriptions+n >= maxInNamespace; (sandboxmcp.CodeOf(err) == sandboxmcp.CodeQueueFull) != full {
+				t.Fatalf("client %d, subscription %d: got %v, want refused %t", i, n, err, full)
+			}
+		}
+	}
+	again := subscription{uri: "run://0-0/stdout", ns: "many"}
+	if _, err := b.add(clients[0], again); err != nil {
+		t.Errorf("a subscription that is there: got %v", err)
+	}
+	for _, client := range []*mcp.ServerSession{clients[0], new(mcp.ServerSession)} {
+		if _, err := b.add(client, subscription{uri: again.uri, ns: "other"}); err != nil {
+			t.Errorf("another namespace: got %v", err)
+		}
+	}
+	if _, err := b.add(clients[1], subscription{uri: "run://1-0/stdout", ns: "many"}); err != nil {
+		t.Errorf("a subscription of another client that is there: got %v", err)
+	}
+}
+
 // slowEngine is an engine to whose events a call of meanwhile comes while they are asked for.
 type slowEngine struct {
 	Engine

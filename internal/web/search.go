@@ -109,7 +109,7 @@ func (c *Client) Search(ctx context.Context, ask sandboxmcp.SearchAsk) (sandboxm
 		status := "ok"
 		switch {
 		case err != nil:
-			status = statusOf(err)
+			status = c.statusOf(err)
 		case len(found) == 0:
 			status, answered = "no results", true
 			done.Engine = e.name
@@ -127,12 +127,17 @@ func (c *Client) Search(ctx context.Context, ask sandboxmcp.SearchAsk) (sandboxm
 		WithHint("the operator can name a SearXNG of their own in SEARXNG_URL; fetch_webpage fetches a page whose URL is known")
 }
 
-// statusOf says why an engine did not answer.
-func statusOf(err error) string {
+// statusOf says why an engine did not answer. It does not tell the host of the operator's own engine, because models and
+// callers over HTTP read it.
+func (c *Client) statusOf(err error) string {
 	if errors.Is(err, errBlocked) || errors.Is(err, errResting) {
 		return err.Error()
 	}
-	return sandboxmcp.AsError(err).Message
+	text := sandboxmcp.AsError(err).Message
+	if own, failed := url.Parse(c.cfg.SearXNG); failed == nil && own.Hostname() != "" {
+		text = strings.ReplaceAll(text, own.Hostname(), searxng)
+	}
+	return text
 }
 
 // errResting means that an engine has blocked us a while ago and is not asked.

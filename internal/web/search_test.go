@@ -3,6 +3,7 @@ package web_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,5 +97,16 @@ func TestBadSearches(t *testing.T) {
 	own := web.New(web.Config{SearXNG: "http://s.test/", Engines: []string{"brave"}})
 	if diff := cmp.Diff([]string{"searxng", "brave"}, own.Engines()); diff != "" {
 		t.Errorf("engines with a SearXNG (-want +got):\n%s", diff)
+	}
+}
+
+// TestTheHostOfTheOwnEngineIsNotTold: the caller learns that the operator's engine does not answer, and not where it is.
+func TestTheHostOfTheOwnEngineIsNotTold(t *testing.T) {
+	c := web.New(web.Config{SearXNG: "http://127.0.0.1:8081"})
+	_, err := c.Search(t.Context(), sandboxmcp.SearchAsk{Query: "q", Engine: "searxng"})
+	e := sandboxmcp.AsError(err)
+	tried, _ := e.Fields["tried"].([]sandboxmcp.TriedEngine)
+	if len(tried) != 1 || tried[0].Status == "" || strings.Contains(tried[0].Status+e.Message+e.Hint, "127.0.0.1") {
+		t.Errorf("got %v and %+v, want the failure of the engine without its host", err, tried)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/idna"
@@ -50,7 +51,7 @@ type Client struct {
 	cfg   Config
 	dial  *egress.Dialer
 	http  *http.Client
-	idle  func() // closes idle connections
+	conns *pool
 	turns chan struct{}
 
 	mu    sync.Mutex
@@ -63,26 +64,44 @@ func New(c Config) *Client {
 		c.Now = time.Now
 	}
 	dial := egress.NewDialer(dialTime, c.Allow)
-	transport := &http.Transport{
-		DialContext:            dial.DialContext,
+	conns := &pool{dial: dial}
+	conns.renew()
+	return &Client{
+		cfg: c, dial: dial, conns: conns, turns: make(chan struct{}, concurrent), rests: map[string]time.Time{},
+		http: &http.Client{Transport: judged{egress.Redirecting(conns), dial}, CheckRedirect: follow},
+	}
+}
+
+// SetAllow replaces [Config.Allow]. No connection that was made before carries a later request, so that none of them
+// outlives its permission.
+func (c *Client) SetAllow(allow []string) {
+	c.dial.SetAllow(allow)
+	c.conns.renew()
+}
+
+// pool keeps idle connections for later requests.
+type pool struct {
+	dial *egress.Dialer
+	now  atomic.Pointer[http.Transport]
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) { return p.now.Load().RoundTrip(r) }
+
+// renew begins a new pool and closes the idle connections of the former one. It does not suffice to close these: a
+// connection in use is idle later.
+func (p *pool) renew() {
+	before := p.now.Swap(&http.Transport{
+		DialContext:            p.dial.DialContext,
 		ForceAttemptHTTP2:      true,
 		TLSHandshakeTimeout:    dialTime,
 		MaxResponseHeaderBytes: maxHead,
 		MaxIdleConns:           16,
 		IdleConnTimeout:        30 * time.Second,
+	})
+	if before != nil {
+		before.CloseIdleConnections()
 	}
-	return &Client{
-		cfg: c, dial: dial, turns: make(chan struct{}, concurrent), rests: map[string]time.Time{},
-		http: &http.Client{Transport: judged{egress.Redirecting(transport), dial}, CheckRedirect: follow},
-		idle: transport.CloseIdleConnections, // http.Client.CloseIdleConnections does not reach it, because the transports around it lack that method
-	}
-}
-
-// SetAllow replaces [Config.Allow]. Idle connections are closed, so that none of them outlives its
-// permission.
-func (c *Client) SetAllow(allow []string) {
-	c.dial.SetAllow(allow)
-	c.idle()
 }
 
 // Dialer returns what makes the connections of the web tools.

@@ -288,3 +288,34 @@ func TestNoConnectionOutlivesItsPermission(t *testing.T) {
 		t.Errorf("got %+v, want an error", p)
 	}
 }
+
+// TestNoConnectionInUseOutlivesItsPermission: a connection that carries a request while its permission ends carries no
+// further one.
+func TestNoConnectionInUseOutlivesItsPermission(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	url, c := site(t, map[string]http.HandlerFunc{
+		"/slow": func(w http.ResponseWriter, _ *http.Request) {
+			close(asked)
+			<-answer
+			_, _ = w.Write([]byte("late"))
+		},
+		"/": sends("text/plain", "private"),
+	})
+	slow := make(chan error, 1)
+	go func() {
+		_, err := c.Fetch(t.Context(), sandboxmcp.PageAsk{URL: url + "/slow"}, noPDF)
+		slow <- err
+	}()
+	<-asked
+	other := httptest.NewServer(sends("text/plain", "other"))
+	defer other.Close()
+	c.SetAllow([]string{other.Listener.Addr().String()})
+	fetch(t, c, sandboxmcp.PageAsk{URL: other.URL}) // so that the client keeps idle connections again
+	close(answer)
+	if err := <-slow; err != nil {
+		t.Errorf("the request that went on: %v", err)
+	}
+	if p, err := c.Fetch(t.Context(), sandboxmcp.PageAsk{URL: url + "/"}, noPDF); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBlockedAddress {
+		t.Errorf("got %q and %v, want blocked_address", p.Content, err)
+	}
+}
