@@ -52,6 +52,8 @@ type Group struct {
 	stopped bool // programs are stopped because they are ahead of their share of the processor; guarded by sharing
 	free    bool // programs are not stopped for now; guarded by sharing
 
+	halted    time.Time     // when programs were last stopped by halt; guarded by sharing
+	continued time.Time     // when stopped programs last went on; guarded by sharing
 	stoppedAt time.Duration // processor time when they were stopped; guarded by sharing
 	resumed   int           // how often they went on since then although they were stopped; guarded by sharing
 
@@ -132,7 +134,7 @@ func (w *Group) look() bool {
 		w.outlived.forget()
 		processes = w.processes()
 	}
-	blind := map[string]int{}
+	blind, anyStopped := map[string]int{}, false
 	for _, p := range processes {
 		s, ok := w.see(p)
 		if !ok {
@@ -140,6 +142,7 @@ func (w *Group) look() bool {
 		}
 		used[p+" "+s.start], now[p+" "+s.start] = s.times, s
 		tasks += s.threads
+		anyStopped = anyStopped || s.stopped
 		rss += s.resident
 		reserved += s.reserved
 		if blind[p] = w.hidden(p, s); blind[p] > mostBlind {
@@ -147,6 +150,9 @@ func (w *Group) look() bool {
 		}
 	}
 	w.blind = blind
+	if anyStopped {
+		w.wake()
+	}
 	reaped := w.slot.CPU()
 	cpu := w.spent.look(used, reaped)
 	w.mapped.look(now)
@@ -280,7 +286,7 @@ func (w *Group) share(used time.Duration) (excess string) {
 		w.stopped = w.slot.SignalAll(int(unix.SIGSTOP)) == nil
 		w.stoppedAt, w.resumed = used, 0
 	case w.stopped && used <= allowed:
-		w.stopped = w.slot.SignalAll(int(unix.SIGCONT)) != nil
+		w.stopped = w.proceed() != nil
 	case w.stopped && used > w.stoppedAt+shareBurst:
 		_ = w.slot.SignalAll(int(unix.SIGSTOP))
 		w.stoppedAt = used
@@ -290,6 +296,31 @@ func (w *Group) share(used time.Duration) (excess string) {
 		}
 	}
 	return ""
+}
+
+// proceed continues the programs. sharing is held.
+func (w *Group) proceed() error {
+	w.continued = time.Now()
+	return w.slot.SignalAll(int(unix.SIGCONT))
+}
+
+// wakeFor is how long after the programs went on a new process may turn out to be stopped; see wake.
+const wakeFor = 2 * time.Second
+
+// wake continues the programs again if they went on a short time ago. A fork that goes on while its parent is stopped and continued
+// is stopped when it begins: the kernel keeps the first signal for it, and not the second, because a program that does not
+// handle SIGCONT ignores it. Nothing else would continue that process.
+func (w *Group) wake() {
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	if w.goesOn(time.Now()) {
+		_ = w.slot.SignalAll(int(unix.SIGCONT))
+	}
+}
+
+// goesOn reports whether the programs went on a short time ago and were not stopped since. sharing is held.
+func (w *Group) goesOn(now time.Time) bool {
+	return !w.stopped && w.continued.After(w.halted) && now.Sub(w.continued) < wakeFor
 }
 
 // exactRest is the rest after an exact sum, as a multiple of the time that the sum took.
@@ -353,7 +384,7 @@ func (w *Group) LiftQuota() error {
 		return nil
 	}
 	w.stopped = false
-	return w.slot.SignalAll(int(unix.SIGCONT))
+	return w.proceed()
 }
 
 // Yield gives the processes of the sandbox processor time only if nothing else wants it. They keep

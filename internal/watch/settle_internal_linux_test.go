@@ -13,6 +13,7 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer time.Duration // when they answer
 		grows  int64         // what they take each time that they are stopped
+		forks  bool          // a fork that had begun when they were stopped counts a moment later
 		ended  int           // they are being ended when they are stopped for this time; 0: never
 		fixed  bool          // they cannot be stopped
 		quit   bool
@@ -21,7 +22,8 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 	}{
 		"Late":         {answer: time.Second, want: shared, within: time.Second + settleEvery},
 		"Never":        {answer: time.Hour, want: counted, within: settleLimit + settleEvery},
-		"Grows":        {answer: time.Hour, grows: settleGrowth, want: counted, within: 2 * settleEvery},
+		"Grows":        {answer: time.Hour, grows: settleGrowth, want: counted, within: settleStops + 2*settleEvery},
+		"GrowsAtFirst": {answer: 2 * settleStops, forks: true, want: shared, within: 2*settleStops + settleEvery},
 		"NotStopped":   {answer: time.Hour, fixed: true, want: counted},
 		"BeingEnded":   {answer: time.Hour, ended: 3, within: 2 * settleEvery},
 		"WatchIsEnded": {answer: time.Hour, quit: true},
@@ -33,8 +35,13 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 					close(quit)
 				}
 				got, ok := settle(limit, settling{
-					halt:  func() (halted, ended bool) { stops++; return !c.fixed, stops == c.ended },
-					taken: func() int64 { return counted + int64(stops)*c.grows },
+					halt: func() (halted, ended bool) { stops++; return !c.fixed, stops == c.ended },
+					taken: func() int64 {
+						if c.forks && stops > 1 {
+							return 2 * counted
+						}
+						return counted + int64(stops)*c.grows
+					},
 					sum: func() (int64, bool) {
 						if time.Since(began) >= c.answer {
 							return shared, true

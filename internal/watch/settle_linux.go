@@ -8,12 +8,14 @@ import (
 
 // A process that does not answer in time may hold a lock, or the machine may be busy. It then counts with all of its resident
 // memory, so programs that share much of it seem to be above their limit when they are not. The same holds for memory that
-// outlives its process. So before programs are ended, they are stopped. Stopped programs hold no locks, take no memory and
-// read none of other processes, so the watch can wait until all have answered.
+// outlives its process, and for processes that begin or end while the watch adds up. So before programs are ended, they are
+// stopped. Stopped programs hold no locks, take no memory, start no processes and read no memory of others, so the watch can wait
+// until all have answered.
 const (
 	settleLimit  = 5 * time.Second
 	settleEvery  = 20 * time.Millisecond
-	settleGrowth = 16 << 20 // more memory than this is not taken by programs that are stopped
+	settleGrowth = 16 << 20               // more memory than this is not taken by programs that are stopped
+	settleStops  = 100 * time.Millisecond // programs that were asked to stop may go on for so long: init stops them when it runs
 )
 
 // exactly is sum, for programs that may have up to limit. It returns false if they are being ended.
@@ -42,7 +44,8 @@ type settling struct {
 // settle stops programs until each of them has answered. After settleLimit, or if a program takes memory
 // although it was stopped, it counts those that have not answered with all of their resident memory.
 func settle(limit int64, s settling) (sum int64, ok bool) {
-	most, end := s.taken()+settleGrowth, time.Now().Add(settleLimit)
+	began := time.Now()
+	most, end := s.taken()+settleGrowth, began.Add(settleLimit)
 	t := time.NewTicker(settleEvery)
 	defer t.Stop()
 	for {
@@ -51,7 +54,12 @@ func settle(limit int64, s settling) (sum int64, ok bool) {
 			return 0, false
 		}
 		sum, sure := s.sum()
-		if sure || sum <= limit || !halted || time.Now().After(end) || s.taken() > most {
+		if sure || sum <= limit || !halted || time.Now().After(end) {
+			return sum, true
+		}
+		if taken := s.taken(); time.Since(began) < settleStops { // a fork that had begun counts with all that it shares
+			most = max(most, taken+settleGrowth)
+		} else if taken > most {
 			return sum, true
 		}
 		select {
@@ -66,6 +74,9 @@ func settle(limit int64, s settling) (sum int64, ok bool) {
 func (w *Group) halt() (halted, ended bool) {
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
+	if !w.free {
+		w.halted = time.Now()
+	}
 	return !w.free && w.slot.SignalAll(int(unix.SIGSTOP)) == nil, w.free
 }
 
@@ -74,7 +85,7 @@ func (w *Group) goOn() {
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
 	if !w.stopped {
-		_ = w.slot.SignalAll(int(unix.SIGCONT))
+		_ = w.proceed()
 	}
 }
 
