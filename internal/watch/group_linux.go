@@ -39,6 +39,7 @@ type Group struct {
 	waits     atomic.Bool
 	spent     spent // used by run alone
 	looks     int   // number of calls of look; used by run alone
+	missed    int   // looks that have missed a process, minus those that have not, see tally; used by run alone
 	outside   bool  // processes are read from the host's /proc; used by run alone
 
 	exact    exact          // used by run alone
@@ -117,7 +118,7 @@ func (w *Group) run() {
 		if w.waits.Load() && n%waitsEvery != 0 {
 			continue
 		}
-		if !w.lookInTime() {
+		if !w.lookStill() {
 			return
 		}
 	}
@@ -134,9 +135,10 @@ func (w *Group) look() bool {
 		w.outlived.forget()
 		processes = w.processes()
 	}
-	blind, anyStopped := map[string]int{}, false
+	blind, anyStopped, missed := map[string]int{}, false, false
 	for _, p := range processes {
 		s, ok := w.see(p)
+		missed = missed || w.misses(p, s, ok)
 		if !ok {
 			continue
 		}
@@ -150,6 +152,7 @@ func (w *Group) look() bool {
 		}
 	}
 	w.blind = blind
+	w.tally(missed)
 	if anyStopped {
 		w.wake()
 	}
