@@ -30,7 +30,7 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began, stops, quit := time.Now(), 0, make(chan struct{})
+				began, stops, forgot, quit := time.Now(), 0, 0, make(chan struct{})
 				if c.quit {
 					close(quit)
 				}
@@ -48,10 +48,14 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 						}
 						return counted, false
 					},
-					quit: quit,
+					forget: func() { forgot++ },
+					quit:   quit,
 				})
 				if got != c.want || ok != (c.want > 0) {
 					t.Errorf("got %d, %v, want %d", got, ok, c.want)
+				}
+				if grown := c.forks || c.grows > 0; (forgot > 0) != grown {
+					t.Errorf("kept sizes were dropped %d times, want it only if programs have grown: %t", forgot, grown)
 				}
 				if took := time.Since(began); took > c.within { // of the bubble's clock
 					t.Errorf("got it after %v, want it within %v", took, c.within)

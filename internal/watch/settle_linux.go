@@ -26,7 +26,7 @@ func (w *Group) exactly(limit int64) (sum int64, ok bool) {
 	}
 	w.exact.keep()
 	defer w.exact.drop()
-	sum, ok = settle(limit, settling{w.halt, w.taken, func() (int64, bool) { return w.sum(limit) }, w.quit})
+	sum, ok = settle(limit, settling{w.halt, w.taken, func() (int64, bool) { return w.sum(limit) }, w.exact.keep, w.quit})
 	if !ok || sum <= limit { // otherwise they are ended
 		w.goOn()
 	}
@@ -35,10 +35,11 @@ func (w *Group) exactly(limit int64) (sum int64, ok bool) {
 
 // settling is what settle does with programs.
 type settling struct {
-	halt  func() (halted, ended bool) // stops the programs, unless they are being ended
-	taken func() int64                // their memory, in which shared memory counts for each process
-	sum   func() (sum int64, sure bool)
-	quit  <-chan struct{}
+	halt   func() (halted, ended bool) // stops the programs, unless they are being ended
+	taken  func() int64                // their memory, in which shared memory counts for each process
+	sum    func() (sum int64, sure bool)
+	forget func() // drops the sizes that sum has kept
+	quit   <-chan struct{}
 }
 
 // settle stops programs until each of them has answered. After settleLimit, or if a program takes memory
@@ -58,7 +59,10 @@ func settle(limit int64, s settling) (sum int64, ok bool) {
 			return sum, true
 		}
 		if taken := s.taken(); time.Since(began) < settleStops { // a fork that had begun counts with all that it shares
-			most = max(most, taken+settleGrowth)
+			if taken > most {
+				most = taken + settleGrowth
+				s.forget()
+			}
 		} else if taken > most {
 			return sum, true
 		}
