@@ -13,6 +13,7 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer time.Duration // when they answer
 		grows  int64         // what they take each time that they are stopped
+		shares int64         // likewise, by forks that share all of their memory
 		forks  bool          // a fork that had begun when they were stopped counts a moment later
 		ended  int           // they are being ended when they are stopped for this time; 0: never
 		fixed  bool          // they cannot be stopped
@@ -22,7 +23,8 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 	}{
 		"Late":         {answer: time.Second, want: shared, within: time.Second + settleEvery},
 		"Never":        {answer: time.Hour, want: counted, within: settleLimit + settleEvery},
-		"Grows":        {answer: time.Hour, grows: settleGrowth, want: counted, within: settleStops + 2*settleEvery},
+		"Grows":        {answer: time.Hour, grows: settleGrowth, want: counted, within: 2 * settleEvery},
+		"Forks":        {answer: time.Hour, shares: 2 * settleGrowth, want: counted, within: settleStops + 2*settleEvery},
 		"GrowsAtFirst": {answer: 2 * settleStops, forks: true, want: shared, within: 2*settleStops + settleEvery},
 		"NotStopped":   {answer: time.Hour, fixed: true, want: counted},
 		"BeingEnded":   {answer: time.Hour, ended: 3, within: 2 * settleEvery},
@@ -36,11 +38,11 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 				}
 				got, ok := settle(limit, settling{
 					halt: func() (halted, ended bool) { stops++; return !c.fixed, stops == c.ended },
-					taken: func() int64 {
+					taken: func() (all, distinct int64) {
 						if c.forks && stops > 1 {
-							return 2 * counted
+							return 2 * counted, counted
 						}
-						return counted + int64(stops)*c.grows
+						return counted + int64(stops)*(c.grows+c.shares), counted + int64(stops)*c.grows
 					},
 					sum: func() (int64, bool) {
 						if time.Since(began) >= c.answer {
@@ -54,8 +56,8 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 				if got != c.want || ok != (c.want > 0) {
 					t.Errorf("got %d, %v, want %d", got, ok, c.want)
 				}
-				if grown := c.forks || c.grows > 0; (forgot > 0) != grown {
-					t.Errorf("kept sizes were dropped %d times, want it only if programs have grown: %t", forgot, grown)
+				if grown := c.forks || c.shares > 0; (forgot > 0) != grown {
+					t.Errorf("kept sizes were dropped %d times, want it only if forks were found: %t", forgot, grown)
 				}
 				if took := time.Since(began); took > c.within { // of the bubble's clock
 					t.Errorf("got it after %v, want it within %v", took, c.within)
@@ -84,7 +86,7 @@ func TestMemoryThatIsLeftForAMomentEndsNoProgram(t *testing.T) {
 				began := time.Now()
 				got, ok := settle(limit, settling{
 					halt:  func() (halted, ended bool) { return true, false },
-					taken: func() int64 { return living },
+					taken: func() (all, distinct int64) { return living, living },
 					sum: func() (int64, bool) {
 						return withLeft(c.living, true, limit, func() int64 {
 							if time.Since(began) > c.stays {

@@ -14,8 +14,8 @@ import (
 const (
 	settleLimit  = 5 * time.Second
 	settleEvery  = 20 * time.Millisecond
-	settleGrowth = 16 << 20               // more memory than this is not taken by programs that are stopped
-	settleStops  = 100 * time.Millisecond // programs that were asked to stop may go on for so long: init stops them when it runs
+	settleGrowth = 16 << 20    // more memory than this is not taken by programs that are stopped
+	settleStops  = time.Second // programs that were asked to stop may go on for so long on a busy machine: init stops them when it runs
 )
 
 // exactly is sum, for programs that may have up to limit. It returns false if they are being ended.
@@ -35,8 +35,8 @@ func (w *Group) exactly(limit int64) (sum int64, ok bool) {
 
 // settling is what settle does with programs.
 type settling struct {
-	halt   func() (halted, ended bool) // stops the programs, unless they are being ended
-	taken  func() int64                // their memory, in which shared memory counts for each process
+	halt   func() (halted, ended bool)  // stops the programs, unless they are being ended
+	taken  func() (all, distinct int64) // their memory; in all, shared memory counts for each process, and in distinct forks share all of it
 	sum    func() (sum int64, sure bool)
 	forget func() // drops the sizes that sum has kept
 	quit   <-chan struct{}
@@ -46,7 +46,8 @@ type settling struct {
 // although it was stopped, it counts those that have not answered with all of their resident memory.
 func settle(limit int64, s settling) (sum int64, ok bool) {
 	began := time.Now()
-	most, end := s.taken()+settleGrowth, began.Add(settleLimit)
+	taken, distinct := s.taken()
+	most, mostDistinct, end := taken+settleGrowth, distinct+settleGrowth, began.Add(settleLimit)
 	t := time.NewTicker(settleEvery)
 	defer t.Stop()
 	for {
@@ -58,13 +59,13 @@ func settle(limit int64, s settling) (sum int64, ok bool) {
 		if sure || sum <= limit || !halted || time.Now().After(end) {
 			return sum, true
 		}
-		if taken := s.taken(); time.Since(began) < settleStops { // a fork that had begun counts with all that it shares
-			if taken > most {
-				most = taken + settleGrowth
-				s.forget()
-			}
-		} else if taken > most {
+		taken, distinct := s.taken()
+		switch {
+		case distinct > mostDistinct, taken > most && time.Since(began) >= settleStops:
 			return sum, true
+		case taken > most: // it may be a fork that had begun, and counts with all that it shares
+			most = taken + settleGrowth
+			s.forget()
 		}
 		select {
 		case <-s.quit:
@@ -93,13 +94,18 @@ func (w *Group) goOn() {
 	}
 }
 
-// taken adds up the resident memory of all processes and their page tables. No lock of a program delays it.
-func (w *Group) taken() int64 {
-	processes := w.processes()
-	sum := w.pageTables(processes)
+// taken adds up the resident memory of all processes and their page tables. In distinct, only the largest of the processes that
+// were forked from one program counts, without page tables. No lock of a program delays it.
+func (w *Group) taken() (all, distinct int64) {
+	processes, largest := w.processes(), map[string]int64{}
+	all = w.pageTables(processes)
 	for _, p := range processes {
 		s, _ := w.see(p)
-		sum += s.resident
+		all += s.resident
+		largest[s.layout] = max(largest[s.layout], s.resident)
 	}
-	return sum
+	for _, n := range largest {
+		distinct += n
+	}
+	return all, distinct
 }
