@@ -109,7 +109,7 @@ func memoryLimited(t *testing.T, s *suite) {
 }
 
 // spawningIsNoMemory: a program that starts others often has one copy of its memory, also while a child shares it until it
-// executes another program.
+// executes another program, and beside forks that live shortly.
 func spawningIsNoMemory(t *testing.T, s *suite) {
 	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 128 * mib })
 	s.interlock(t, x)
@@ -131,6 +131,23 @@ ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)  # the 
 `))
 	if u := x.usage(t); e.Out != "70\n" || u.OOMKills != 0 {
 		t.Errorf("got %q %q (%+v, %d kills, peak %d MiB), want 70 and no kill", e.Out, e.Err, e.Exit, u.OOMKills, u.PeakMemory/mib)
+	}
+	x = s.open(t, func(p *backend.Spec) { p.MemoryBytes = 256 * mib })
+	e = x.run(t, x.python(t, `
+import os
+kept = bytearray(os.urandom(1 << 20)) * 150
+for _ in range(100):
+    forks = []
+    for _ in range(4):
+        forks.append(os.fork())
+        if forks[-1] == 0:
+            sum(kept[:50000])
+            os._exit(0)
+    for f in forks: os.waitpid(f, 0)
+print(len(kept) >> 20)
+`))
+	if u := x.usage(t); e.Out != "150\n" || u.OOMKills != 0 {
+		t.Errorf("with short forks: got %q %q (%+v, %d kills, peak %d MiB), want 150 and no kill", e.Out, e.Err, e.Exit, u.OOMKills, u.PeakMemory/mib)
 	}
 }
 

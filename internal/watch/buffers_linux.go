@@ -107,7 +107,7 @@ func (w *Group) bufferedStill(now map[string]seen, used time.Duration, held, roo
 		sum, ok := settle(most, settling{w.halt, w.taken, func() (int64, bool) {
 			sum, sure, _ := w.inPipes(pipes)
 			return sum, sure
-		}, w.quit})
+		}, func() {}, w.quit})
 		if !ok || sum <= most { // otherwise the caller ends the stopped programs
 			w.goOn()
 		}

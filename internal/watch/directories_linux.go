@@ -88,7 +88,7 @@ func hiddenFiles(dir string, err error) int {
 }
 
 // filesOf returns the directory in /proc with the descriptors of a process. That of its first thread is empty once
-// this thread has ended; filesOf then returns the one of another thread. All threads have the same descriptors: the
+// this thread has ended, or is ending; filesOf then returns the one of another thread. All threads have the same descriptors: the
 // seccomp filter refuses others.
 func filesOf(p string) string {
 	dir := "/proc/" + p
@@ -96,8 +96,8 @@ func filesOf(p string) string {
 		return dir + "/fd"
 	}
 	text, _ := os.ReadFile(dir + "/status")
-	state, _ := inStatus(string(text), "State")
-	if threads, _ := inStatus(string(text), "Threads"); state != "Z" || threads == "1" {
+	_, shows := inStatus(string(text), "VmSize") // a thread loses its memory before its descriptors
+	if threads, _ := inStatus(string(text), "Threads"); shows || threads == "1" {
 		return dir + "/fd"
 	}
 	tasks, _ := readNames(dir + "/task")

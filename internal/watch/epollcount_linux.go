@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -430,14 +431,25 @@ func (w watched) mayBeSet() (may, known bool) {
 // epoll sets that watch the other half, each through every number.
 func mostWatches(files int) int { return (files / 2) * (files / 2) * mostFiles }
 
-// countFiles returns how many descriptors an unreadable fd directory of /proc has. Kernels before
-// 6.2 do not show it; countFiles then returns the most that a program may have.
+// countFiles returns how many descriptors an fd directory of /proc has, also if it is unreadable; none if its process has ended.
+// Kernels before 6.2 do not show it; countFiles then returns the most that a program may have.
 func countFiles(dir string) int {
-	if info, err := os.Stat(dir); err == nil && info.Size() > 0 {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0
+	case err == nil && (info.Size() > 0 || showsFiles()):
 		return int(info.Size())
 	}
 	return mostFiles
 }
+
+// showsFiles reports whether the size of an fd directory is the number of its descriptors. A process that has ended and was not
+// waited for has none.
+var showsFiles = sync.OnceValue(func() bool {
+	info, err := os.Stat("/proc/self/fd")
+	return err == nil && info.Size() > 0
+})
 
 const mostFiles = 512 // most descriptors of a program that has the server's user
 

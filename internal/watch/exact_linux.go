@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,10 +55,51 @@ const (
 
 // sum adds up the exact memory of all processes, the kernel's memory for their mappings, and the memory that outlives its
 // process. It leaves out files; see inFiles. A process that does not answer counts with all of its other resident memory and
-// the most mappings that it may have. sure is false if there is such a process, or memory that outlives its process. If sum is sure and above limit, it may leave out further processes.
+// the most mappings that it may have. sure is false if there is such a process, memory that outlives its process, or a process
+// that has begun or ended meanwhile. If sum is sure and above limit, it may leave out further processes.
 func (w *Group) sum(limit int64) (sum int64, sure bool) {
-	sum, sure = w.sumOf(w.processes(), limit)
+	sum, sure = w.sumOfAll(w.processes, limit)
 	return withLeft(sum, sure, limit, w.left)
+}
+
+// sumOfAll is sumOf for the processes that list returns. It also adds the memory of processes that have begun, ended or executed
+// another program meanwhile. Of pages that they share with others, the sum has counted a part at these others, and may have
+// counted the rest at no process: a program could have forks share its memory and end before they are read. Such a sum is not sure.
+func (w *Group) sumOfAll(list func() []string, limit int64) (sum int64, sure bool) {
+	processes := list()
+	before := w.present(processes)
+	if sum, sure = w.sumOf(processes, limit); sure && sum > limit {
+		return sum, true
+	}
+	n := moved(before, w.present(list()))
+	return sum + n, sure && n == 0
+}
+
+// present returns the resident memory of those of the processes that show some, by number, start time and layout. It leaves out
+// processes that share their memory with their parent.
+func (w *Group) present(processes []string) map[string]int64 {
+	found := make(map[string]int64, len(processes))
+	for _, p := range w.apart(slices.Clone(processes)) {
+		if s, ok := w.see(p); ok && s.resident > 0 {
+			found[p+" "+s.start+" "+s.layout] = s.resident
+		}
+	}
+	return found
+}
+
+// moved returns the memory of processes that are in only one of two lists.
+func moved(before, after map[string]int64) (sum int64) {
+	for id, n := range before {
+		if _, there := after[id]; !there {
+			sum += n
+		}
+	}
+	for id, n := range after {
+		if _, there := before[id]; !there {
+			sum += n
+		}
+	}
+	return sum
 }
 
 // left returns the memory that outlives its process and is still there, and the most that was not seen of it. It adds memory of

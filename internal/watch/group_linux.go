@@ -40,6 +40,7 @@ type Group struct {
 	memory    atomic.Int64 // memory limit of the program that has come; 0: none has come
 	spent     spent        // used by run alone
 	looks     int          // number of calls of look; used by run alone
+	missed    int          // looks that have missed a process, minus those that have not, see tally; used by run alone
 	outside   bool         // processes are read from the host's /proc; used by run alone
 
 	exact    exact          // used by run alone
@@ -53,6 +54,8 @@ type Group struct {
 	stopped bool // programs are stopped because they are ahead of their share of the processor; guarded by sharing
 	free    bool // programs are not stopped for now; guarded by sharing
 
+	halted    time.Time     // when programs were last stopped by halt; guarded by sharing
+	continued time.Time     // when stopped programs last went on; guarded by sharing
 	stoppedAt time.Duration // processor time when they were stopped; guarded by sharing
 	resumed   int           // how often they went on since then although they were stopped; guarded by sharing
 
@@ -116,7 +119,7 @@ func (w *Group) run() {
 		if w.waits.Load() && n%waitsEvery != 0 {
 			continue
 		}
-		if !w.lookInTime() {
+		if !w.lookStill() {
 			return
 		}
 	}
@@ -133,14 +136,16 @@ func (w *Group) look() bool {
 		w.outlived.forget()
 		processes = w.processes()
 	}
-	blind := map[string]int{}
+	blind, anyStopped, missed := map[string]int{}, false, false
 	for _, p := range processes {
 		s, ok := w.see(p)
+		missed = missed || w.misses(p, s, ok)
 		if !ok {
 			continue
 		}
 		used[p+" "+s.start], now[p+" "+s.start] = s.times, s
 		tasks += s.threads
+		anyStopped = anyStopped || s.stopped
 		rss += s.resident
 		reserved += s.reserved
 		if blind[p] = w.hidden(p, s); blind[p] > mostBlind {
@@ -148,6 +153,10 @@ func (w *Group) look() bool {
 		}
 	}
 	w.blind = blind
+	w.tally(missed)
+	if anyStopped {
+		w.wake()
+	}
 	reaped := w.slot.CPU()
 	cpu := w.spent.look(used, reaped)
 	w.mapped.look(now)
@@ -281,7 +290,7 @@ func (w *Group) share(used time.Duration) (excess string) {
 		w.stopped = w.slot.SignalAll(int(unix.SIGSTOP)) == nil
 		w.stoppedAt, w.resumed = used, 0
 	case w.stopped && used <= allowed:
-		w.stopped = w.slot.SignalAll(int(unix.SIGCONT)) != nil
+		w.stopped = w.proceed() != nil
 	case w.stopped && used > w.stoppedAt+shareBurst:
 		_ = w.slot.SignalAll(int(unix.SIGSTOP))
 		w.stoppedAt = used
@@ -291,6 +300,31 @@ func (w *Group) share(used time.Duration) (excess string) {
 		}
 	}
 	return ""
+}
+
+// proceed continues the programs. sharing is held.
+func (w *Group) proceed() error {
+	w.continued = time.Now()
+	return w.slot.SignalAll(int(unix.SIGCONT))
+}
+
+// wakeFor is how long after the programs went on a new process may turn out to be stopped; see wake.
+const wakeFor = 2 * time.Second
+
+// wake continues the programs again if they went on a short time ago. A fork that goes on while its parent is stopped and continued
+// is stopped when it begins: the kernel keeps the first signal for it, and not the second, because a program that does not
+// handle SIGCONT ignores it. Nothing else would continue that process.
+func (w *Group) wake() {
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	if w.goesOn(time.Now()) {
+		_ = w.slot.SignalAll(int(unix.SIGCONT))
+	}
+}
+
+// goesOn reports whether the programs went on a short time ago and were not stopped since. sharing is held.
+func (w *Group) goesOn(now time.Time) bool {
+	return !w.stopped && w.continued.After(w.halted) && now.Sub(w.continued) < wakeFor
 }
 
 // exactRest is the rest after an exact sum, as a multiple of the time that the sum took.
@@ -355,7 +389,7 @@ func (w *Group) LiftQuota() error {
 		return nil
 	}
 	w.stopped = false
-	return w.slot.SignalAll(int(unix.SIGCONT))
+	return w.proceed()
 }
 
 // Yield gives the processes of the sandbox processor time only if nothing else wants it. They keep

@@ -19,7 +19,7 @@ func (w *Group) lookInTime() bool {
 	ended, done := make(chan struct{}), make(chan struct{})
 	late := time.AfterFunc(lateLook, func() {
 		defer close(done)
-		stopWhile(ended, w.limits.MemoryBytes, stopping{w.halt, w.shown, w.exceeded, w.quit})
+		stopWhile(ended, w.limits.MemoryBytes, stopping{w.halt, w.wentOn, w.shown, w.exceeded, w.quit})
 	})
 	goesOn := w.look()
 	close(ended)
@@ -35,6 +35,7 @@ func (w *Group) lookInTime() bool {
 // stopping is what stopWhile does with programs.
 type stopping struct {
 	halt     func() (halted, ended bool) // see settling
+	wentOn   func() time.Time            // when they last went on
 	shown    func() int64                // their memory, without waiting for one of them
 	exceeded func()                      // ends them
 	quit     <-chan struct{}
@@ -43,7 +44,7 @@ type stopping struct {
 // stopWhile keeps programs stopped until a look has ended. A program that is in a system call stops after it. If
 // programs take more than growth meanwhile, it ends them.
 func stopWhile(ended <-chan struct{}, growth int64, s stopping) {
-	most := s.shown() + growth
+	wentOn, most := s.wentOn(), s.shown()+growth
 	t := time.NewTicker(settleEvery)
 	defer t.Stop()
 	for {
@@ -57,11 +58,22 @@ func stopWhile(ended <-chan struct{}, growth int64, s stopping) {
 			return
 		case <-t.C:
 		}
+		if at := s.wentOn(); at != wentOn { // the look has stopped and continued them, too
+			wentOn, most = at, s.shown()+growth
+			continue
+		}
 		if s.shown() > most {
 			s.exceeded()
 			return
 		}
 	}
+}
+
+// wentOn returns when stopped programs last went on.
+func (w *Group) wentOn() time.Time {
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	return w.continued
 }
 
 // shown adds up the resident memory of all processes. No lock of a program delays it.

@@ -29,6 +29,7 @@ type seen struct {
 	most     int64 // the most bytes that its mappings can take; set by mapped.look
 	blind    bool  // its first thread has ended, and no other thread showed its memory
 	ends     bool  // it is blind, and all of its threads were read
+	stopped  bool  // by a signal
 	parent   string
 	layout   string // where the kernel has put its program, stack and arguments: at random for each program, and the same for a fork
 }
@@ -43,7 +44,7 @@ func (w *Group) see(p string) (s seen, ok bool) {
 	}
 	s.start = first[22-3]
 	s.times = times{time.Duration(first.number(14)+first.number(15)) * clockTick, time.Duration(first.number(16)+first.number(17)) * clockTick}
-	s.threads, s.parent = int(first.number(20)), first[4-3]
+	s.threads, s.parent, s.stopped = int(first.number(20)), first[4-3], first[0] == "T"
 	s.resident, s.reserved, s.layout = first.memory()
 	if s.reserved > 0 || s.threads < 2 {
 		return s, true

@@ -13,6 +13,8 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer time.Duration // when they answer
 		grows  int64         // what they take each time that they are stopped
+		shares int64         // likewise, by forks that share all of their memory
+		forks  bool          // a fork that had begun when they were stopped counts a moment later
 		ended  int           // they are being ended when they are stopped for this time; 0: never
 		fixed  bool          // they cannot be stopped
 		quit   bool
@@ -22,29 +24,40 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 		"Late":         {answer: time.Second, want: shared, within: time.Second + settleEvery},
 		"Never":        {answer: time.Hour, want: counted, within: settleLimit + settleEvery},
 		"Grows":        {answer: time.Hour, grows: settleGrowth, want: counted, within: 2 * settleEvery},
+		"Forks":        {answer: time.Hour, shares: 2 * settleGrowth, want: counted, within: settleStops + 2*settleEvery},
+		"GrowsAtFirst": {answer: 2 * settleStops, forks: true, want: shared, within: 2*settleStops + settleEvery},
 		"NotStopped":   {answer: time.Hour, fixed: true, want: counted},
 		"BeingEnded":   {answer: time.Hour, ended: 3, within: 2 * settleEvery},
 		"WatchIsEnded": {answer: time.Hour, quit: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began, stops, quit := time.Now(), 0, make(chan struct{})
+				began, stops, forgot, quit := time.Now(), 0, 0, make(chan struct{})
 				if c.quit {
 					close(quit)
 				}
 				got, ok := settle(limit, settling{
-					halt:  func() (halted, ended bool) { stops++; return !c.fixed, stops == c.ended },
-					taken: func() int64 { return counted + int64(stops)*c.grows },
+					halt: func() (halted, ended bool) { stops++; return !c.fixed, stops == c.ended },
+					taken: func() (all, distinct int64) {
+						if c.forks && stops > 1 {
+							return 2 * counted, counted
+						}
+						return counted + int64(stops)*(c.grows+c.shares), counted + int64(stops)*c.grows
+					},
 					sum: func() (int64, bool) {
 						if time.Since(began) >= c.answer {
 							return shared, true
 						}
 						return counted, false
 					},
-					quit: quit,
+					forget: func() { forgot++ },
+					quit:   quit,
 				})
 				if got != c.want || ok != (c.want > 0) {
 					t.Errorf("got %d, %v, want %d", got, ok, c.want)
+				}
+				if grown := c.forks || c.shares > 0; (forgot > 0) != grown {
+					t.Errorf("kept sizes were dropped %d times, want it only if forks were found: %t", forgot, grown)
 				}
 				if took := time.Since(began); took > c.within { // of the bubble's clock
 					t.Errorf("got it after %v, want it within %v", took, c.within)
@@ -73,7 +86,7 @@ func TestMemoryThatIsLeftForAMomentEndsNoProgram(t *testing.T) {
 				began := time.Now()
 				got, ok := settle(limit, settling{
 					halt:  func() (halted, ended bool) { return true, false },
-					taken: func() int64 { return living },
+					taken: func() (all, distinct int64) { return living, living },
 					sum: func() (int64, bool) {
 						return withLeft(c.living, true, limit, func() int64 {
 							if time.Since(began) > c.stays {

@@ -8,12 +8,14 @@ import (
 
 // A process that does not answer in time may hold a lock, or the machine may be busy. It then counts with all of its resident
 // memory, so programs that share much of it seem to be above their limit when they are not. The same holds for memory that
-// outlives its process. So before programs are ended, they are stopped. Stopped programs hold no locks, take no memory and
-// read none of other processes, so the watch can wait until all have answered.
+// outlives its process, and for processes that begin or end while the watch adds up. So before programs are ended, they are
+// stopped. Stopped programs hold no locks, take no memory, start no processes and read no memory of others, so the watch can wait
+// until all have answered.
 const (
 	settleLimit  = 5 * time.Second
 	settleEvery  = 20 * time.Millisecond
-	settleGrowth = 16 << 20 // more memory than this is not taken by programs that are stopped
+	settleGrowth = 16 << 20    // more memory than this is not taken by programs that are stopped
+	settleStops  = time.Second // programs that were asked to stop may go on for so long on a busy machine: init stops them when it runs
 )
 
 // exactly is sum, for programs that may have up to limit. It returns false if they are being ended.
@@ -24,7 +26,7 @@ func (w *Group) exactly(limit int64) (sum int64, ok bool) {
 	}
 	w.exact.keep()
 	defer w.exact.drop()
-	sum, ok = settle(limit, settling{w.halt, w.taken, func() (int64, bool) { return w.sum(limit) }, w.quit})
+	sum, ok = settle(limit, settling{w.halt, w.taken, func() (int64, bool) { return w.sum(limit) }, w.exact.keep, w.quit})
 	if !ok || sum <= limit { // otherwise they are ended
 		w.goOn()
 	}
@@ -33,16 +35,19 @@ func (w *Group) exactly(limit int64) (sum int64, ok bool) {
 
 // settling is what settle does with programs.
 type settling struct {
-	halt  func() (halted, ended bool) // stops the programs, unless they are being ended
-	taken func() int64                // their memory, in which shared memory counts for each process
-	sum   func() (sum int64, sure bool)
-	quit  <-chan struct{}
+	halt   func() (halted, ended bool)  // stops the programs, unless they are being ended
+	taken  func() (all, distinct int64) // their memory; in all, shared memory counts for each process, and in distinct forks share all of it
+	sum    func() (sum int64, sure bool)
+	forget func() // drops the sizes that sum has kept
+	quit   <-chan struct{}
 }
 
 // settle stops programs until each of them has answered. After settleLimit, or if a program takes memory
 // although it was stopped, it counts those that have not answered with all of their resident memory.
 func settle(limit int64, s settling) (sum int64, ok bool) {
-	most, end := s.taken()+settleGrowth, time.Now().Add(settleLimit)
+	began := time.Now()
+	taken, distinct := s.taken()
+	most, mostDistinct, end := taken+settleGrowth, distinct+settleGrowth, began.Add(settleLimit)
 	t := time.NewTicker(settleEvery)
 	defer t.Stop()
 	for {
@@ -51,8 +56,16 @@ func settle(limit int64, s settling) (sum int64, ok bool) {
 			return 0, false
 		}
 		sum, sure := s.sum()
-		if sure || sum <= limit || !halted || time.Now().After(end) || s.taken() > most {
+		if sure || sum <= limit || !halted || time.Now().After(end) {
 			return sum, true
+		}
+		taken, distinct := s.taken()
+		switch {
+		case distinct > mostDistinct, taken > most && time.Since(began) >= settleStops:
+			return sum, true
+		case taken > most: // it may be a fork that had begun, and counts with all that it shares
+			most = taken + settleGrowth
+			s.forget()
 		}
 		select {
 		case <-s.quit:
@@ -66,6 +79,9 @@ func settle(limit int64, s settling) (sum int64, ok bool) {
 func (w *Group) halt() (halted, ended bool) {
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
+	if !w.free {
+		w.halted = time.Now()
+	}
 	return !w.free && w.slot.SignalAll(int(unix.SIGSTOP)) == nil, w.free
 }
 
@@ -74,17 +90,22 @@ func (w *Group) goOn() {
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
 	if !w.stopped {
-		_ = w.slot.SignalAll(int(unix.SIGCONT))
+		_ = w.proceed()
 	}
 }
 
-// taken adds up the resident memory of all processes and their page tables. No lock of a program delays it.
-func (w *Group) taken() int64 {
-	processes := w.processes()
-	sum := w.pageTables(processes)
+// taken adds up the resident memory of all processes and their page tables. In distinct, only the largest of the processes that
+// were forked from one program counts, without page tables. No lock of a program delays it.
+func (w *Group) taken() (all, distinct int64) {
+	processes, largest := w.processes(), map[string]int64{}
+	all = w.pageTables(processes)
 	for _, p := range processes {
 		s, _ := w.see(p)
-		sum += s.resident
+		all += s.resident
+		largest[s.layout] = max(largest[s.layout], s.resident)
 	}
-	return sum
+	for _, n := range largest {
+		distinct += n
+	}
+	return all, distinct
 }
