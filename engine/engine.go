@@ -209,7 +209,8 @@ type Engine struct {
 	packages     *packages.Packages
 	kept         *installed.Table // packages of namespaces
 	asks         *gate.Gate[gate.Package]
-	endings      gate.Endings
+	record       *audit.Reader // of what several parts need from the record
+	endings      *gate.Endings
 	trees        sync.Map     // their trees, by digest
 	parses       *queue.Queue // of programs that are parsed in this process
 	fetches      *queue.Queue // of requests of the web tools
@@ -341,6 +342,8 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	}
 	e.openLimits()
 	e.openWeb()
+	e.record = e.audit.Reader()
+	e.endings = gate.NewEndings(e.record)
 	e.openPackages()
 	e.openEgress()
 	err = e.openHost()

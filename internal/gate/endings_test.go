@@ -157,9 +157,9 @@ func TestAnEntryThatIsRestoredEndsAGrant(t *testing.T) {
 // TestEndingsFollowTheRecord: what Follow has read of the record stays, and it reads nothing before the first grant is needed.
 func TestEndingsFollowTheRecord(t *testing.T) {
 	b := open(t)
-	var seen gate.Endings
 	record := recordIn(b.store, func() time.Time { return b.now })
-	o := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: record, Endings: &seen, Approvals: true, Now: func() time.Time { return b.now }})
+	reader := record.Reader()
+	o := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: record, Endings: gate.NewEndings(reader), Approvals: true, Now: func() time.Time { return b.now }})
 	opens := func(domain sandboxmcp.Host) bool {
 		_, ok, err := o.Allows(t.Context(), one, at(domain, 443))
 		return ok && err == nil
@@ -177,7 +177,7 @@ func TestEndingsFollowTheRecord(t *testing.T) {
 		if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, string(c.domain)); err != nil {
 			t.Fatal(err)
 		}
-		if err := seen.Follow(t.Context(), record, b.store.DB()); err != nil {
+		if err := reader.Follow(t.Context(), b.store.DB()); err != nil {
 			t.Fatal(err)
 		}
 		b.tamper(`DELETE FROM audit WHERE action = 'approval'; DELETE FROM grants; INSERT INTO grants SELECT * FROM copies`)
@@ -219,5 +219,33 @@ func TestAGapHidesNoRevocation(t *testing.T) {
 	b.tamper(`DELETE FROM grants; INSERT INTO grants SELECT * FROM copies`)
 	if _, ok, err := b.Allows(t.Context(), one, at("api.example.com", 443)); ok {
 		t.Errorf("got it open, %v, want it closed", err)
+	}
+}
+
+// TestAMissingPlaceHidesNoRevocation: a running server goes on to look for an entry in doubt, although the entry up to which it
+// has read the record was missing meanwhile.
+func TestAMissingPlaceHidesNoRevocation(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	o, _ := b.other(secret)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	if !o.lets(one, "api.example.com") {
+		t.Fatal("got it closed, want it open")
+	}
+	b.tamper(`CREATE TRIGGER stays AFTER UPDATE ON grants BEGIN UPDATE grants SET revoked_at = OLD.revoked_at, mac = OLD.mac WHERE id = OLD.id; END;
+		CREATE TRIGGER lose AFTER INSERT ON audit WHEN NEW.action = 'approval' BEGIN UPDATE audit SET action = 'other' WHERE position = NEW.position; END`)
+	if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	b.ask("www.example.com")
+	o.lets(one, "api.example.com") // the revocation is in doubt
+	b.tamper(`CREATE TABLE was AS SELECT * FROM audit ORDER BY position DESC LIMIT 1; DELETE FROM audit WHERE position = (SELECT position FROM was)`)
+	o.lets(one, "api.example.com")
+	b.tamper(`DROP TRIGGER stays; DROP TRIGGER lose; INSERT INTO audit SELECT * FROM was; UPDATE audit SET action = 'approval' WHERE action = 'other'`)
+	b.ask("later.example.com") // the grants are read again
+	for range 2 {
+		if o.lets(one, "api.example.com") {
+			t.Error("restored: got it open, want it closed")
+		}
 	}
 }

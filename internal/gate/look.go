@@ -52,7 +52,7 @@ func (g *Gate[S]) current(ctx context.Context, who Who) (in []grant[S], err erro
 	if err != nil || len(all[who.Namespace]) == 0 {
 		return nil, g.unreadable(err)
 	}
-	agrees, err := g.endings.latest(ctx, g.cfg.Audit, g.cfg.Store.DB())
+	agrees, err := g.endings.latest(ctx, g.cfg.Store.DB())
 	if err != nil {
 		return nil, g.unreadable(err)
 	}
@@ -125,7 +125,7 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 		case whole:
 		}
 		if agrees == nil {
-			if agrees, err = g.endings.judge(ctx, g.cfg.Audit, db); err != nil {
+			if agrees, err = g.endings.judge(ctx, db); err != nil {
 				return nil, err
 			}
 		}
@@ -248,7 +248,7 @@ func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
 		// Another run may have used it since its row was read, and a trigger of a writer of the database may have put it back.
-		agrees, failed := g.endings.judge(ctx, g.cfg.Audit, tx)
+		agrees, failed := g.endings.judge(ctx, tx)
 		if failed != nil || !agrees(&used) {
 			return failed
 		}

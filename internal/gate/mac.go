@@ -114,7 +114,7 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	if err != nil {
 		return nil, err
 	}
-	s, seen := store.NewRowMACs(derive, grantPurpose), &Endings{}
+	s, seen := store.NewRowMACs(derive, grantPurpose), &Endings{} // seen is filled by the first row that needs it
 	for n := range all {
 		r := &all[n]
 		if !r.mac.Valid {
@@ -124,8 +124,9 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 			faults = append(faults, reasonOf(reasonForged, r))
 			continue
 		}
-		if seen.of == nil { // it is the first row that needs them
-			if err := seen.readAll(ctx, db); err != nil {
+		if seen.of == nil {
+			seen.of = map[name]ending{}
+			if err := seen.checked(audit.All(ctx, db, actionApproval, seen.add)); err != nil {
 				return nil, err
 			}
 		}

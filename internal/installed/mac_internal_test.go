@@ -41,7 +41,7 @@ func TestARemovalWhileRowsAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close(context.WithoutCancel(t.Context())) })
-	c := New(Config{Store: s, Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }})
+	c := New(Config{Store: s, Record: l.Reader(), Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }})
 	if err := c.Add(t.Context(), "one", Set{Language: sandboxmcp.Python, Digest: "x"}, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +73,14 @@ func TestOldRemovalsAreNotReadAgain(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close(context.WithoutCancel(t.Context())) })
 	open := func() *Table {
-		return New(Config{Store: s, Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }})
+		return New(Config{Store: s, Record: l.Reader(), Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }})
 	}
 	c := open()
 	if err := c.Add(t.Context(), "one", Set{Language: sandboxmcp.Python, Digest: "x"}, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	all, err := c.read(t.Context())
-	if err != nil || len(all["one"]) != 1 {
+	if err != nil || len(all.of["one"]) != 1 {
 		t.Fatalf("got %+v and %v, want one set", all, err)
 	}
 	say := func(id string, ago time.Duration) {
@@ -89,10 +89,10 @@ func TestOldRemovalsAreNotReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	id := all["one"][0].ID
+	id := all.of["one"][0].ID
 	want := func(c *Table, n int, why string) {
 		t.Helper()
-		if all, err := c.read(t.Context()); err != nil || len(all["one"]) != n {
+		if all, err := c.read(t.Context()); err != nil || len(all.of["one"]) != n {
 			t.Errorf("%s: got %+v and %v, want %d sets", why, all, err, n)
 		}
 	}
