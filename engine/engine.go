@@ -357,7 +357,10 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	//nolint:contextcheck // sessions live as long as the engine
 	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Known: cfg.known(), Holders: cfg.Holders, Now: cfg.Now, Expired: e.expired})
 	e.copies = session.NewCopies(e.copiesConfig())
-	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
+	e.keeper = artifact.NewKeeper(e.store, artifact.Config{
+		MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now,
+		Verify: func(r sandboxmcp.Receipt) (sandboxmcp.ReceiptPredicate, error) { return sign.Verify(r, e.key.Public()) },
+	})
 	return nil
 }
 
