@@ -13,8 +13,8 @@ import (
 )
 
 // Endings are the grants that were revoked or used, as the audit record says. A process reads the record once from its
-// beginning, when it first needs a grant, and from then on only what was added. What was read once stays, also if its entry
-// is gone. All gates of a process may share one Endings.
+// beginning, when it first needs a grant, and from then on only what was added. What was read once, and what this process itself
+// has recorded, stays, also if its entry is gone. All gates of a process may share one Endings.
 type Endings struct {
 	reader *audit.Reader
 
@@ -61,14 +61,26 @@ func (e *Endings) add(request, metadata string) {
 	if json.Unmarshal([]byte(metadata), &m) != nil {
 		return
 	}
+	if m.Used != "" {
+		e.used(m.Used, request)
+	}
+	e.revoked(m.Revoked)
+}
+
+// used adds that a run has used a grant.
+func (e *Endings) used(id, request string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if m.Used != "" {
-		was := e.of[nameOf(m.Used)]
-		by := nameOf(request)
-		e.set(nameOf(m.Used), ending{was.revoked || was.used && was.by != by, true, by})
-	}
-	for _, id := range m.Revoked {
+	was := e.of[nameOf(id)]
+	by := nameOf(request)
+	e.set(nameOf(id), ending{was.revoked || was.used && was.by != by, true, by})
+}
+
+// revoked adds that grants were revoked.
+func (e *Endings) revoked(ids []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range ids {
 		was := e.of[nameOf(id)]
 		was.revoked = true
 		e.set(nameOf(id), was)

@@ -249,3 +249,50 @@ func TestAMissingPlaceHidesNoRevocation(t *testing.T) {
 		}
 	}
 }
+
+// TestALoweredVersionHidesNoRevocation: servers notice a revocation, although a trigger takes back the version that tells them of
+// a change.
+func TestALoweredVersionHidesNoRevocation(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	o, _ := b.other(secret)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	if !b.lets(one, "api.example.com") || !o.lets(one, "api.example.com") {
+		t.Fatal("got it closed, want it open")
+	}
+	b.tamper(`CREATE TRIGGER back AFTER UPDATE ON signals BEGIN UPDATE signals SET version = OLD.version WHERE topic = OLD.topic; END`)
+	if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	for n, server := range []*bed{b, o} {
+		if server.lets(one, "api.example.com") {
+			t.Errorf("server %d: got it open, want it closed", n)
+		}
+	}
+}
+
+// TestAServerKnowsWhatItHasRecorded: a server closes what was revoked or used there, although triggers keep the row as it was and
+// remove the entry of the record.
+func TestAServerKnowsWhatItHasRecorded(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "once.example.com"}, Scope: sandboxmcp.GrantOnce})
+	if !b.lets(one, "api.example.com") {
+		t.Fatal("got it closed, want it open")
+	}
+	b.tamper(`CREATE TRIGGER stays AFTER UPDATE ON grants BEGIN UPDATE grants SET revoked_at = OLD.revoked_at, request_id = OLD.request_id, mac = OLD.mac WHERE id = OLD.id; END;
+		CREATE TRIGGER lose AFTER INSERT ON audit WHEN NEW.action = 'approval' BEGIN DELETE FROM audit WHERE position = NEW.position; END`)
+	if !b.lets(one, "once.example.com") {
+		t.Error("the first run: got it closed, want it open")
+	}
+	if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	if b.lets(one, "api.example.com") {
+		t.Error("revoked: got it open, want it closed")
+	}
+	if b.lets(gate.Who{Namespace: "default", RequestID: "r2"}, "once.example.com") {
+		t.Error("used: got it open to a second run, want it closed")
+	}
+}

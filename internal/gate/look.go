@@ -265,7 +265,10 @@ func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 			Detail: "used once: " + n.subject.String(), Metadata: map[string]any{"grant_id": n.info.ID, g.kind.Member: n.subject.String()},
 		})(ctx, tx)
 	})
-	return taken && err == nil, err
+	if taken = taken && err == nil; taken {
+		g.endings.used(n.info.ID, string(who.RequestID))
+	}
+	return taken, err
 }
 
 // Covers reports whether all of s is open to who, and until when. until is nil if no end is

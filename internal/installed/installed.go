@@ -215,6 +215,9 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, match func(
 	if errors.Is(err, errNone) {
 		return nil, nil
 	}
+	if err == nil {
+		t.gone.keep(IDs(gone))
+	}
 	return gone, err
 }
 

@@ -337,3 +337,23 @@ func TestAnEntryThatIsRestoredEndsASet(t *testing.T) {
 		})
 	}
 }
+
+// TestAServerKnowsWhatItHasRemoved: a server uses no set that was removed there, although triggers keep its row and remove the entry
+// of the record.
+func TestAServerKnowsWhatItHasRemoved(t *testing.T) {
+	storetest.SQLite(t)
+	b := openBed(t)
+	add(t, b.Table, "one", "x")
+	if got := digests(t, b.Table, "one"); len(got) != 1 {
+		t.Fatalf("got %v, want one set", got)
+	}
+	b.tamper(`CREATE TABLE copies AS SELECT * FROM packages;
+		CREATE TRIGGER stays AFTER DELETE ON packages BEGIN INSERT INTO packages SELECT * FROM copies; END;
+		CREATE TRIGGER lose AFTER INSERT ON audit BEGIN DELETE FROM audit WHERE position = NEW.position; END`)
+	if n := b.remove("x"); n != 1 {
+		t.Fatalf("got %d removed, want 1", n)
+	}
+	if got := digests(t, b.Table, "one"); len(got) > 0 {
+		t.Errorf("got %v, want none", got)
+	}
+}

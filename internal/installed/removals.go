@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// removals are the ids of rows whose removal this process has read in the record since it began. A reading of the table looks
+// removals are the ids of rows that this process has removed, or whose removal it has read in the record since it began. A reading of the table looks
 // for removals in the record, too, by an index and without checking entries. So it misses one whose entry is changed or
 // missing at that time. The reader reads such an entry again until it is as a server has written it.
 type removals struct {
@@ -46,10 +46,12 @@ func hashOf(id string) [16]byte {
 	return [16]byte(sum[:])
 }
 
-func (r *removals) add(_, metadata string) {
+func (r *removals) add(_, metadata string) { r.keep(removedBy(metadata)) }
+
+func (r *removals) keep(ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, id := range removedBy(metadata) {
+	for _, id := range ids {
 		id := hashOf(id)
 		if r.ids[id] {
 			continue
