@@ -30,9 +30,9 @@ type wanted struct {
 	begun bool
 }
 
-// Hear is called with the request id and the metadata of an entry. It is called again for an entry that is read again, and
-// also for entries that no server has written.
-type Hear func(request, metadata string)
+// Hear is called with the request id and the metadata of an entry. It is called again for an entry that is read again. genuine
+// says that the entry was checked and is as a server has written it.
+type Hear func(request, metadata string, genuine bool)
 
 // Reader returns a new reader of the record.
 func (l *Log) Reader() *Reader { return &Reader{log: l, of: map[string]*wanted{}} }
@@ -90,7 +90,10 @@ func (r *Reader) Inside(ctx context.Context, tx store.Querier, action string, he
 // Follow is Read for all actions, if there was a reading. A server calls it regularly, so that callers need not wait while
 // many new entries are read.
 func (r *Reader) Follow(ctx context.Context, db store.Querier) error {
-	type said struct{ action, request, metadata string }
+	type said struct {
+		action, request, metadata string
+		genuine                   bool
+	}
 	var all []said
 	collect := reading{r.log, db, map[string]Hear{}}
 	begun := false
@@ -98,7 +101,9 @@ func (r *Reader) Follow(ctx context.Context, db store.Querier) error {
 	at := r.at
 	for action, w := range r.of {
 		begun = begun || w.begun
-		collect.of[action] = func(request, metadata string) { all = append(all, said{action, request, metadata}) }
+		collect.of[action] = func(request, metadata string, genuine bool) {
+			all = append(all, said{action, request, metadata, genuine})
+		}
 	}
 	r.mu.Unlock()
 	if !begun {
@@ -108,7 +113,7 @@ func (r *Reader) Follow(ctx context.Context, db store.Querier) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range all { // a caller may have read some of them meanwhile, which changes nothing
-		r.of[s.action].hear(s.request, s.metadata)
+		r.of[s.action].hear(s.request, s.metadata, s.genuine)
 	}
 	if err == nil && next.entry.position > r.at.entry.position {
 		r.at = next
@@ -198,7 +203,7 @@ func (r reading) since(ctx context.Context, after reached) (reached, error) {
 	}
 	lost := false
 	err = r.log.checked(ctx, r.db, func(position int64, e *row, genuine bool) bool {
-		r.hear(e)
+		r.hear(e, genuine)
 		if next.last = !genuine; next.last { // a writer of the database could add an entry far behind the end, and remove it once it was read
 			return true
 		}
@@ -230,7 +235,7 @@ func (r reading) again(ctx context.Context, after reached) (next reached, droppe
 	for _, position := range after.doubt {
 		found := position <= dropped
 		err = r.log.checked(ctx, r.db, func(_ int64, e *row, genuine bool) bool {
-			r.hear(e)
+			r.hear(e, genuine)
 			if found = genuine; genuine && position == after.entry.position {
 				next.entry.hash = e.Hash
 			}
@@ -246,9 +251,9 @@ func (r reading) again(ctx context.Context, after reached) (next reached, droppe
 	return next, dropped, nil
 }
 
-func (r reading) hear(e *row) {
+func (r reading) hear(e *row, genuine bool) {
 	if hear := r.of[e.Action]; hear != nil && e.Metadata != nil {
-		hear(e.RequestID, *e.Metadata)
+		hear(e.RequestID, *e.Metadata, genuine)
 	}
 }
 
@@ -281,7 +286,7 @@ func (r reading) wholeOf(ctx context.Context, action string, hear Hear) (last en
 			return last, err
 		}
 		if wanted {
-			hear(request, metadata)
+			hear(request, metadata, false)
 		}
 		if r.log.fits(at.position, at.hash, mac) {
 			last = at

@@ -19,7 +19,7 @@ func TestReader(t *testing.T) {
 	defer r.close(t)
 	var got []string
 	reader := r.l.Reader()
-	reader.Want("approval", true, func(request, _ string) { got = append(got, request) })
+	reader.Want("approval", true, func(request, _ string, _ bool) { got = append(got, request) })
 	read := func(want ...string) {
 		t.Helper()
 		got = nil
@@ -65,7 +65,7 @@ func TestDroppedEntriesAreNotInDoubt(t *testing.T) {
 	defer r.close(t)
 	var got []string
 	reader := r.l.Reader()
-	reader.Want("approval", true, func(request, _ string) { got = append(got, request) })
+	reader.Want("approval", true, func(request, _ string, _ bool) { got = append(got, request) })
 	read := func(doubtful bool) {
 		t.Helper()
 		if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil || reader.Doubtful() != doubtful {

@@ -52,8 +52,9 @@ func (e ending) fits(r *stored) bool {
 	return !e.revoked && (!e.used || r.request != "" && nameOf(r.request) == e.by)
 }
 
-// add adds what an entry says. A grant that was used by several runs counts as revoked: no server makes such entries.
-func (e *Endings) add(request, metadata string) {
+// add adds what an entry says, also if no server has written it: that only closes. A grant that was used by several runs counts
+// as revoked: no server makes such entries.
+func (e *Endings) add(request, metadata string, _ bool) {
 	var m struct {
 		Used    string   `json:"grant_id"`
 		Revoked []string `json:"grant_ids"`

@@ -3,6 +3,8 @@ package installed
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
+	"strconv"
 	"testing"
 	"time"
 
@@ -108,4 +110,26 @@ func TestOldRemovalsAreNotReadAgain(t *testing.T) {
 	want(open(), 0, "an entry within the slack")
 	want(c, 0, "a new entry")
 	want(c, 0, "again")
+}
+
+// TestForgedRemovalsMakeNoneForgotten: entries that no server has written make a process forget no removal.
+func TestForgedRemovalsMakeNoneForgotten(t *testing.T) {
+	r := &removals{ids: map[[16]byte]bool{}}
+	r.add("", `{"set_ids":["set_real"]}`, true)
+	many := make([]string, maxRemovals)
+	for n := range many {
+		many[n] = strconv.Itoa(n)
+	}
+	text, err := json.Marshal(map[string]any{KeyRemoved: many})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.add("", string(text), false)
+	if len(r.ids) != 1 || !r.has("set_real") {
+		t.Errorf("got %d ids, want the one of a server", len(r.ids))
+	}
+	r.add("", string(text), true)
+	if len(r.ids) != maxRemovals {
+		t.Errorf("got %d ids, want %d", len(r.ids), maxRemovals)
+	}
 }

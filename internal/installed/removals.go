@@ -46,7 +46,12 @@ func hashOf(id string) [16]byte {
 	return [16]byte(sum[:])
 }
 
-func (r *removals) add(_, metadata string) { r.keep(removedBy(metadata)) }
+// add adds what an entry says if a server has written it. With others, a writer of the database could let this process forget ids.
+func (r *removals) add(_, metadata string, genuine bool) {
+	if genuine {
+		r.keep(removedBy(metadata))
+	}
+}
 
 func (r *removals) keep(ids []string) {
 	r.mu.Lock()
