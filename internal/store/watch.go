@@ -83,11 +83,11 @@ func (w *Watch) Version(ctx context.Context) (int64, error) {
 	return version, err
 }
 
-// state returns the committed version, and whether the file announces the same one. If it does not, a change is about to be
-// committed, a process has ended before it could commit one, or a writer of the database has changed the row.
+// state returns the committed version, and whether the row has it and the file announces no later one. Otherwise a change is
+// about to be committed, a process has ended before it could commit one, or a writer of the database has changed the row.
 func (w *Watch) state(ctx context.Context) (version int64, settled bool, err error) {
 	if w.store.pg != nil {
-		version, err = w.read(ctx)
+		version, _, err = w.read(ctx)
 		return version, true, err
 	}
 	if w.path == "" {
@@ -100,24 +100,23 @@ func (w *Watch) state(ctx context.Context) (version int64, settled bool, err err
 	if known := w.committed.Load(); announced == known {
 		return known, true, nil
 	}
-	version, err = w.read(ctx)
-	return version, version == announced, err
+	version, row, err := w.read(ctx)
+	return version, row == version && row >= announced, err
 }
 
-// read returns the version of the row, or a newer one that another call has read.
-func (w *Watch) read(ctx context.Context) (int64, error) {
-	var version int64
-	err := w.store.DB().QueryRowContext(ctx, selectVersion, w.topic).Scan(&version)
+// read returns the version of the row, and that or a newer one that another call has read.
+func (w *Watch) read(ctx context.Context) (version, row int64, err error) {
+	err = w.store.DB().QueryRowContext(ctx, selectVersion, w.topic).Scan(&row)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, w.store.explain("read", err)
+		return 0, 0, w.store.explain("read", err)
 	}
 	for {
 		known := w.committed.Load()
-		if known >= version {
-			return known, nil
+		if known >= row {
+			return known, row, nil
 		}
-		if w.committed.CompareAndSwap(known, version) {
-			return version, nil
+		if w.committed.CompareAndSwap(known, row) {
+			return row, row, nil
 		}
 	}
 }
@@ -251,7 +250,8 @@ func (w *Watch) Wait(ctx context.Context, since int64) error {
 //
 // A writer of a PostgreSQL database can lower the version of a topic, so that a later change raises it only to a version
 // that was read before. So the value is also computed again after each notification. In SQLite a trigger can do that. So the
-// value is computed again by each call as long as the file of the topic does not announce the version of the row.
+// value is computed again by each call as long as the file of the topic announces a later version than the row has, or a later one
+// was read before.
 type Cached[T any] struct {
 	watch *Watch
 	read  func(ctx context.Context) (T, error)
