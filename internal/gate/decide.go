@@ -26,12 +26,16 @@ func (g *Gate[S]) decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.
 	}
 	var a approval[S]
 	var n *sandboxmcp.AccessGrant
-	of, err := g.askedFor(ctx, d.ID)
+	of, denied, err := g.askedFor(ctx, d.ID)
 	if err != nil {
 		return sandboxmcp.Approval{}, nil, err
 	}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		a, n, err = g.answer(ctx, tx, c, d, of)
+		if denied && !d.Deny && (err == nil || errors.Is(err, errChecked)) { // a writer of the database has changed the row since
+			a.info.Status = sandboxmcp.ApprovalDenied
+			return g.answered(a)
+		}
 		return err
 	})
 	if errors.Is(err, errChecked) {

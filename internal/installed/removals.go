@@ -22,7 +22,7 @@ type removals struct {
 	ids map[[16]byte]bool // beginnings of SHA-256 hashes: a writer of the database may have made ids of any length
 }
 
-// maxRemovals bounds the memory, to about 30 MiB. Callers remove packages as often as they want. With more, any id is
+// maxRemovals bounds the memory, to about 10 MiB. Callers remove packages as often as they want. With more, any id is
 // forgotten, so that they keep no packages from others.
 const maxRemovals = 1 << 18
 
