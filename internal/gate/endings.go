@@ -6,8 +6,10 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"maps"
 	"sync"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
@@ -21,11 +23,13 @@ type Endings struct {
 	mu   sync.Mutex
 	of   map[name]ending
 	full bool // there were more than maxEndings
+
+	taken map[[2]name]bool // grants for one run that runs of this process use, with these runs
 }
 
 // NewEndings returns endings that the reader reads. The reader has no other ones.
 func NewEndings(reader *audit.Reader) *Endings {
-	e := &Endings{reader: reader, of: map[name]ending{}}
+	e := &Endings{reader: reader, of: map[name]ending{}, taken: map[[2]name]bool{}}
 	reader.Want(actionApproval, true, e.add)
 	return e
 }
@@ -75,6 +79,32 @@ func (e *Endings) used(id, request string) {
 	was := e.of[nameOf(id)]
 	by := nameOf(request)
 	e.set(nameOf(id), ending{was.revoked || was.used && was.by != by, true, by})
+}
+
+// take notes that a run of this process is about to use a grant for one run.
+func (e *Endings) take(id string, run sandboxmcp.RequestID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.taken[[2]name{nameOf(id), nameOf(string(run))}] = true
+}
+
+// takenBy reports whether a run of this process that has not ended uses a grant.
+func (e *Endings) takenBy(id string, run sandboxmcp.RequestID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.taken[[2]name{nameOf(id), nameOf(string(run))}]
+}
+
+// Over notes that a run of this process has ended. Its caller may have chosen its id, and may choose it again once the result
+// of the run is no longer kept. The grants for one run that it has used are not those of the next run.
+func (e *Endings) Over(run sandboxmcp.RequestID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.taken) == 0 {
+		return
+	}
+	by := nameOf(string(run))
+	maps.DeleteFunc(e.taken, func(k [2]name, _ bool) bool { return k[1] == by })
 }
 
 // revoked adds that grants were revoked.

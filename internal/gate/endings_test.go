@@ -296,3 +296,31 @@ func TestAServerKnowsWhatItHasRecorded(t *testing.T) {
 		t.Error("used: got it open to a second run, want it closed")
 	}
 }
+
+// TestAGrantForOneRunEndsWithTheRun: a later run with the id of the one that has used the grant does not use it again, at this
+// server or at another one. Its caller may have chosen the id.
+func TestAGrantForOneRunEndsWithTheRun(t *testing.T) {
+	var seen *gate.Endings
+	b := open(t, func(c *gate.Config[sandboxmcp.Domain]) {
+		seen = gate.NewEndings(c.Audit.Reader())
+		c.Endings = seen
+	})
+	o, _ := b.other(secret)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}, Scope: sandboxmcp.GrantOnce})
+	for range 2 {
+		if !b.lets(one, "api.example.com") {
+			t.Fatal("the run: got it closed, want it open")
+		}
+	}
+	if o.lets(one, "api.example.com") {
+		t.Error("another server: got it open, want it closed")
+	}
+	seen.Over("another")
+	if !b.lets(one, "api.example.com") {
+		t.Error("another run has ended: got it closed, want it open")
+	}
+	seen.Over(one.RequestID)
+	if b.lets(one, "api.example.com") {
+		t.Error("a later run of the id: got it open, want it closed")
+	}
+}

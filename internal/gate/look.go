@@ -58,6 +58,9 @@ func (g *Gate[S]) current(ctx context.Context, who Who) (in []grant[S], err erro
 	}
 	now := g.now()
 	for _, n := range all[who.Namespace] {
+		if n.info.Scope == sandboxmcp.GrantOnce && n.info.RequestID != "" && !g.endings.takenBy(n.info.ID, who.RequestID) {
+			continue // an earlier run of the same id has used it
+		}
 		if row := n.row.usedBy(who); n.fits(who, now) && agrees(&row) {
 			in = append(in, n)
 		}
@@ -245,6 +248,7 @@ func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 		return false, err
 	}
 	taken := false
+	g.endings.take(n.info.ID, who.RequestID)
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
 		// Another run may have used it since its row was read, and a trigger of a writer of the database may have put it back.
