@@ -17,7 +17,7 @@ import (
 func (e *Engine) openPackageGate() {
 	c := e.cfg
 	e.asks = gate.New(gate.Config[gate.Package]{
-		Kind: gate.Packages(), Store: e.store, Audit: e.audit, Key: e.key.Derive, Endings: &e.endings, Approvals: c.Packages == string(packages.Ask), Now: c.Now,
+		Kind: gate.Packages(), Store: e.store, Audit: e.audit, Key: e.key.Derive, Endings: e.endings, Approvals: c.Packages == string(packages.Ask), Now: c.Now,
 		Events: e.events, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
 	})
 }

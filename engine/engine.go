@@ -209,7 +209,8 @@ type Engine struct {
 	packages     *packages.Packages
 	kept         *installed.Table // packages of namespaces
 	asks         *gate.Gate[gate.Package]
-	endings      gate.Endings
+	record       *audit.Reader // of what several parts need from the record
+	endings      *gate.Endings
 	trees        sync.Map     // their trees, by digest
 	parses       *queue.Queue // of programs that are parsed in this process
 	fetches      *queue.Queue // of requests of the web tools
@@ -341,6 +342,8 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	}
 	e.openLimits()
 	e.openWeb()
+	e.record = e.audit.Reader()
+	e.endings = gate.NewEndings(e.record)
 	e.openPackages()
 	e.openEgress()
 	err = e.openHost()
@@ -354,7 +357,10 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	//nolint:contextcheck // sessions live as long as the engine
 	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Address: cfg.PeerAddress, Max: cfg.MaxSessions, Known: cfg.known(), Holders: cfg.Holders, Now: cfg.Now, Expired: e.expired})
 	e.copies = session.NewCopies(e.copiesConfig())
-	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
+	e.keeper = artifact.NewKeeper(e.store, artifact.Config{
+		MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now,
+		Verify: func(r sandboxmcp.Receipt) (sandboxmcp.ReceiptPredicate, error) { return sign.Verify(r, e.key.Public()) },
+	})
 	return nil
 }
 

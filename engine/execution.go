@@ -248,6 +248,7 @@ func (e *Engine) finish(x *execution) {
 	if x.err == nil && !x.helps { // a request that was refused before it ran is not counted
 		e.counts.Add(x.res.Status, e.cfg.Now().Sub(x.received))
 	}
+	e.endings.Over(x.req.ID) // while no other run may have the id
 	e.mu.Lock()
 	delete(e.live, x.req.ID)
 	e.endJobLocked(x)

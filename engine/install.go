@@ -28,7 +28,7 @@ func (e *Engine) openPackages() {
 		Owners:     func(ctx context.Context) (map[string][]string, error) { return e.kept.Owners(ctx) },
 		Changeable: c.changeable(),
 	})
-	e.kept = installed.New(installed.Config{Store: e.store, Key: e.key.Derive, Now: c.Now, Logger: e.log})
+	e.kept = installed.New(installed.Config{Store: e.store, Record: e.record, Key: e.key.Derive, Now: c.Now, Logger: e.log})
 	e.openPackageGate()
 }
 

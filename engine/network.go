@@ -18,7 +18,7 @@ import (
 func (e *Engine) openEgress() {
 	c := e.cfg
 	e.egress = gateway.New(e.ctx, gateway.Config{
-		Store: e.store, Audit: e.audit, Key: e.key.Derive, Endings: &e.endings, Events: e.events, Rules: networkRules(&c), Detours: c.Detours, Resolver: c.Resolver, Notices: c.Notices, Invocation: c.Invocation, Now: c.Now, Logger: c.Logger,
+		Store: e.store, Audit: e.audit, Key: e.key.Derive, Endings: e.endings, Events: e.events, Rules: networkRules(&c), Detours: c.Detours, Resolver: c.Resolver, Notices: c.Notices, Invocation: c.Invocation, Now: c.Now, Logger: c.Logger,
 	})
 }
 

@@ -226,3 +226,25 @@ func TestRealHeldBeyondItsRun(t *testing.T) {
 		t.Errorf("the run that the host was opened for: got %q, want GOT", res.Stdout)
 	}
 }
+
+// TestARunsIDDoesNotGetItsGrantAgain: a caller who lets the result of a run be dropped, and gives its id to another run, does not
+// use the grant for one run again.
+func TestARunsIDDoesNotGetItsGrantAgain(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) { c.Detours, c.KeepBytes = dripping(t), 1 })
+	needs(t, e, sandboxmcp.Python)
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.site.test"}, Scope: sandboxmcp.GrantOnce}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"True", "False"} {
+		res := execute(t, e, sandboxmcp.Request{ID: "mine", Language: sandboxmcp.Python, Code: `import urllib.request
+try:
+    print(urllib.request.urlopen("http://api.site.test/", timeout=10).read(4) == b"drip")
+except OSError:
+    print(False)`})
+		if strings.TrimSpace(res.Stdout) != want {
+			t.Errorf("got %q %q, want %s", res.Stdout, res.Stderr, want)
+		}
+		execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, Code: "1"}) // its result takes the place of the other one
+	}
+}

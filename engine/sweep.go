@@ -39,7 +39,7 @@ func (e *Engine) sweepLoop() {
 	}
 }
 
-// followLoop reads the newest entries of the record regularly, for the grants that were revoked or used.
+// followLoop reads the newest entries of the record regularly, for grants that were revoked or used and packages that were removed.
 func (e *Engine) followLoop() {
 	t := time.NewTicker(followEvery)
 	defer t.Stop()
@@ -49,7 +49,7 @@ func (e *Engine) followLoop() {
 			return
 		case <-t.C:
 		}
-		if err := e.endings.Follow(e.ctx, e.audit, e.store.DB()); err != nil && e.ctx.Err() == nil {
+		if err := e.record.Follow(e.ctx, e.store.DB()); err != nil && e.ctx.Err() == nil {
 			e.log.Warn("the newest entries of the audit could not be read; trying again", "error", err)
 		}
 	}

@@ -26,7 +26,11 @@ type Config struct {
 	MaxBytes int64            // size of all results of a namespace; the newest is always kept; 0: 1 GiB
 	Look     int              // a sweep stops looking for orphans after this many referenced blobs; 0: 20 000
 	Now      func() time.Time // nil: the machine's clock
+	Verify   Verify           // nil: files and long outputs are returned without a look at the receipt
 }
+
+// Verify checks that the server's key has signed a receipt, and returns its content.
+type Verify func(sandboxmcp.Receipt) (sandboxmcp.ReceiptPredicate, error)
 
 // Keeper stores results and files. Its methods may be called concurrently, and several
 // processes may have Keepers on one state directory.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -236,9 +235,9 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 	}
 	var text []byte
 	var out, errs output
-	var receipt sql.NullString
+	of := claim{ns: ns, id: id}
 	err := k.store.DB().QueryRowContext(ctx, selectExecution, id, ns).
-		Scan(&text, &out.inline, &errs.inline, &out.blob, &errs.blob, &receipt)
+		Scan(&text, &out.inline, &errs.inline, &out.blob, &errs.blob, &of.receipt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandboxmcp.Result{}, notFound(id)
 	}
@@ -252,17 +251,17 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 	if err = retype(r.Metadata); err != nil {
 		return sandboxmcp.Result{}, fmt.Errorf("load result: %w", err)
 	}
-	if receipt.Valid {
+	if of.receipt.Valid {
 		r.Receipt = &sandboxmcp.Receipt{}
-		if err = decode([]byte(receipt.String), r.Receipt); err != nil {
+		if err = decode([]byte(of.receipt.String), r.Receipt); err != nil {
 			return sandboxmcp.Result{}, fmt.Errorf("load receipt: %w", err)
 		}
 	}
-	stdout, err := k.text(ctx, out)
+	stdout, err := k.text(ctx, &of, out)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
-	stderr, err := k.text(ctx, errs)
+	stderr, err := k.text(ctx, &of, errs)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
@@ -274,7 +273,7 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 		if !content {
 			break
 		}
-		if r.Artifacts[i].ContentB64, err = k.blob(ctx, r.Artifacts[i].SHA256); err != nil {
+		if r.Artifacts[i].ContentB64, err = k.blob(ctx, &of, r.Artifacts[i].SHA256); err != nil {
 			return sandboxmcp.Result{}, err
 		}
 	}
@@ -343,14 +342,15 @@ func (k *Keeper) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 		return nil, err
 	}
 	var o output
-	err := k.store.DB().QueryRowContext(ctx, query, id, ns).Scan(&o.inline, &o.blob)
+	of := claim{ns: ns, id: id}
+	err := k.store.DB().QueryRowContext(ctx, query, id, ns).Scan(&o.inline, &o.blob, &of.receipt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound(id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", stream, err)
 	}
-	return k.text(ctx, o)
+	return k.text(ctx, &of, o)
 }
 
 // Content returns one artifact with its content. name is its path below /mnt/data. If the
@@ -359,8 +359,8 @@ func (k *Keeper) Content(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 	if err := k.store.Settle(ctx); err != nil {
 		return sandboxmcp.Artifact{}, err
 	}
-	r := sandboxmcp.Result{RequestID: id}
-	err := k.store.DB().QueryRowContext(ctx, selectSession, id, ns).Scan(&r.SessionID)
+	r, of := sandboxmcp.Result{RequestID: id}, claim{ns: ns, id: id}
+	err := k.store.DB().QueryRowContext(ctx, selectSession, id, ns).Scan(&r.SessionID, &of.receipt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandboxmcp.Artifact{}, notFound(id)
 	}
@@ -377,7 +377,7 @@ func (k *Keeper) Content(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 		return sandboxmcp.Artifact{}, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the request left no file %s", sandboxmcp.Quote(name))
 	}
 	a := list[0]
-	a.ContentB64, err = k.blob(ctx, a.SHA256)
+	a.ContentB64, err = k.blob(ctx, &of, a.SHA256)
 	return a, err
 }
 
@@ -398,25 +398,9 @@ func (k *Keeper) OfSession(ctx context.Context, ns sandboxmcp.Namespace, id sand
 	return k.Content(ctx, ns, newest, name)
 }
 
-func (k *Keeper) text(ctx context.Context, o output) ([]byte, error) {
+func (k *Keeper) text(ctx context.Context, of *claim, o output) ([]byte, error) {
 	if !o.blob.Valid {
 		return o.inline, nil
 	}
-	return k.blob(ctx, o.blob.String)
-}
-
-// blob reads a blob, whose SHA-256 the store checks.
-func (k *Keeper) blob(ctx context.Context, sum string) ([]byte, error) {
-	data, err := k.store.ReadBlob(ctx, sum)
-	if errors.Is(err, fs.ErrNotExist) {
-		e := sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the content is no longer kept")
-		if k.store.Elsewhere() {
-			e = sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the content is not on this server").WithHint("ask the server that ran the request, or keep files in an object store (blob_url)")
-		}
-		return nil, e.WithCause(err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read content: %w", err)
-	}
-	return data, nil
+	return k.blob(ctx, of, o.blob.String)
 }

@@ -11,10 +11,10 @@ const (
 
 	// request, namespace
 	selectExecution = `SELECT result, stdout, stderr, stdout_blob, stderr_blob, receipt FROM executions WHERE request_id = ? AND namespace = ?`
-	selectStdout    = `SELECT stdout, stdout_blob FROM executions WHERE request_id = ? AND namespace = ?`
-	selectStderr    = `SELECT stderr, stderr_blob FROM executions WHERE request_id = ? AND namespace = ?`
+	selectStdout    = `SELECT stdout, stdout_blob, receipt FROM executions WHERE request_id = ? AND namespace = ?`
+	selectStderr    = `SELECT stderr, stderr_blob, receipt FROM executions WHERE request_id = ? AND namespace = ?`
 	selectStored    = `SELECT EXISTS (SELECT 1 FROM executions WHERE request_id = ? AND namespace = ?)`
-	selectSession   = `SELECT session_id FROM executions WHERE request_id = ? AND namespace = ?`
+	selectSession   = `SELECT session_id, receipt FROM executions WHERE request_id = ? AND namespace = ?`
 
 	// each namespace from its newest request to the oldest
 	selectByAge = `SELECT namespace, request_id, created_at, coalesce(bytes, 0) FROM executions ORDER BY namespace, created_at DESC, request_id`

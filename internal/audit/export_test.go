@@ -59,3 +59,10 @@ func (l *Log) PublishAsIf(size int64, by Signer) {
 	l.sealer.fresh.Store(&checkpoint{size: size, note: note})
 	l.sealer.publish()
 }
+
+// Doubtful reports whether entries were missing or changed when they were read.
+func (r *Reader) Doubtful() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.at.doubtful()
+}

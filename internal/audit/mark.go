@@ -97,14 +97,23 @@ func has(ctx context.Context, db store.Querier, query string, number int64, text
 	return err == nil && got == text, err
 }
 
+// droppedTo returns the position up to which entries were dropped because of their age, as a signed statement says. It is 0 if
+// there is no such statement.
+func droppedTo(ctx context.Context, db store.Querier, open func(signed string) (text string, err error)) (int64, error) {
+	c, err := lastDropped(ctx, db)
+	if err != nil {
+		return 0, err
+	}
+	if st, bad := openStatement(open, originDropped, c.note); bad != nil || st.size != c.size {
+		return 0, nil
+	}
+	return c.size, nil
+}
+
 // dropped reports whether a signed statement says that the entry at a position was dropped because of its age.
 func dropped(ctx context.Context, db store.Querier, open func(signed string) (text string, err error), position int64) (bool, error) {
-	c, err := lastDropped(ctx, db)
-	if err != nil || c.size < position {
-		return false, err
-	}
-	st, bad := openStatement(open, originDropped, c.note)
-	return bad == nil && st.size == c.size, nil
+	size, err := droppedTo(ctx, db, open)
+	return err == nil && position <= size, err
 }
 
 // find is look, and fails if an entry was removed.

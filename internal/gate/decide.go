@@ -26,12 +26,16 @@ func (g *Gate[S]) decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.
 	}
 	var a approval[S]
 	var n *sandboxmcp.AccessGrant
-	of, err := g.askedFor(ctx, d.ID)
+	of, denied, err := g.askedFor(ctx, d.ID)
 	if err != nil {
 		return sandboxmcp.Approval{}, nil, err
 	}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		a, n, err = g.answer(ctx, tx, c, d, of)
+		if denied && !d.Deny && (err == nil || errors.Is(err, errChecked)) { // a writer of the database has changed the row since
+			a.info.Status = sandboxmcp.ApprovalDenied
+			return g.answered(a)
+		}
 		return err
 	})
 	if errors.Is(err, errChecked) {
@@ -336,6 +340,7 @@ func (g *Gate[S]) Revoke(ctx context.Context, c sandboxmcp.Caller, text string) 
 		return sandboxmcp.AccessRevoked{}, err
 	}
 	out := sandboxmcp.AccessRevoked{Subject: g.kind.subject(s)}
+	var ids []string
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		now := format(g.now())
 		all, failed := store.Select(ctx, tx, (*stored).scan, selectGrants, now, "", "") // as they are read to be used
@@ -347,7 +352,7 @@ func (g *Gate[S]) Revoke(ctx context.Context, c sandboxmcp.Caller, text string) 
 		if out.Revoked = len(all); len(all) == 0 {
 			return g.notGranted(c.Namespace, s)
 		}
-		ids := make([]string, len(all))
+		ids = make([]string, len(all))
 		for n, r := range all {
 			ids[n] = r.id
 			if _, failed = tx.ExecContext(ctx, revokeGrant, now, r.id); failed != nil {
@@ -359,6 +364,9 @@ func (g *Gate[S]) Revoke(ctx context.Context, c sandboxmcp.Caller, text string) 
 			Metadata: map[string]any{g.kind.Member: s.String(), "sha256": digest, "grants": out.Revoked, "grant_ids": ids},
 		})(ctx, tx)
 	})
+	if err == nil {
+		g.endings.revoked(ids)
+	}
 	return out, err
 }
 

@@ -116,3 +116,29 @@ func TestReasonsAreShownIfThereAreAny(t *testing.T) {
 		}
 	}
 }
+
+// TestADenialInTheRecordIsFinal: a question that was denied cannot be approved, although a writer of the database has taken the
+// denial out of its row.
+func TestADenialInTheRecordIsFinal(t *testing.T) {
+	b := open(t)
+	person := sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "cli"}
+	denied, other := b.ask("api.example.com"), b.ask("www.example.com")
+	if _, _, err := b.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: denied.ID, Deny: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.tamper(`UPDATE approvals SET state = 'pending', decided_at = ''`)
+	for _, check := range []bool{true, false} {
+		if _, _, err := b.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: denied.ID, Check: check}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeEgressDenied {
+			t.Errorf("check %v: got %v, want egress_denied", check, err)
+		}
+	}
+	if b.lets(one, "api.example.com") {
+		t.Error("got it open, want it closed")
+	}
+	if _, _, err := b.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: denied.ID, Deny: true}); err != nil {
+		t.Errorf("denied again: got %v, want no error", err)
+	}
+	if _, _, err := b.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: other.ID}); err != nil || !b.lets(one, "www.example.com") {
+		t.Errorf("another question: got %v, want it open", err)
+	}
+}

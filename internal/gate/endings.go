@@ -6,21 +6,32 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"maps"
 	"sync"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // Endings are the grants that were revoked or used, as the audit record says. A process reads the record once from its
-// beginning, when it first needs a grant, and from then on only what was added. It uses no index, because a writer of the
-// database can make one that lacks an entry. What was read once stays, also if its entry is gone. All gates of a process may
-// share one Endings, whose zero value is ready to use.
+// beginning, when it first needs a grant, and from then on only what was added. What was read once, and what this process itself
+// has recorded, stays, also if its entry is gone. All gates of a process may share one Endings.
 type Endings struct {
+	reader *audit.Reader
+
 	mu   sync.Mutex
-	at   audit.Place
-	of   map[name]ending // nil: nothing was read
-	full bool            // there were more than maxEndings
+	of   map[name]ending
+	full bool // there were more than maxEndings
+
+	taken map[[2]name]bool // grants for one run that runs of this process use, with these runs
+}
+
+// NewEndings returns endings that the reader reads. The reader has no other ones.
+func NewEndings(reader *audit.Reader) *Endings {
+	e := &Endings{reader: reader, of: map[name]ending{}, taken: map[[2]name]bool{}}
+	reader.Want(actionApproval, true, e.add)
+	return e
 }
 
 // maxEndings bounds the memory, to about 100 MiB. There is one ending for each decision of a person at most.
@@ -45,8 +56,9 @@ func (e ending) fits(r *stored) bool {
 	return !e.revoked && (!e.used || r.request != "" && nameOf(r.request) == e.by)
 }
 
-// add adds what an entry says. A grant that was used by several runs counts as revoked: no server makes such entries.
-func (e *Endings) add(request, metadata string) {
+// add adds what an entry says, also if no server has written it: that only closes. A grant that was used by several runs counts
+// as revoked: no server makes such entries.
+func (e *Endings) add(request, metadata string, _ bool) {
 	var m struct {
 		Used    string   `json:"grant_id"`
 		Revoked []string `json:"grant_ids"`
@@ -55,11 +67,51 @@ func (e *Endings) add(request, metadata string) {
 		return
 	}
 	if m.Used != "" {
-		was := e.of[nameOf(m.Used)]
-		by := nameOf(request)
-		e.set(nameOf(m.Used), ending{was.revoked || was.used && was.by != by, true, by})
+		e.used(m.Used, request)
 	}
-	for _, id := range m.Revoked {
+	e.revoked(m.Revoked)
+}
+
+// used adds that a run has used a grant.
+func (e *Endings) used(id, request string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was := e.of[nameOf(id)]
+	by := nameOf(request)
+	e.set(nameOf(id), ending{was.revoked || was.used && was.by != by, true, by})
+}
+
+// take notes that a run of this process is about to use a grant for one run.
+func (e *Endings) take(id string, run sandboxmcp.RequestID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.taken[[2]name{nameOf(id), nameOf(string(run))}] = true
+}
+
+// takenBy reports whether a run of this process that has not ended uses a grant.
+func (e *Endings) takenBy(id string, run sandboxmcp.RequestID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.taken[[2]name{nameOf(id), nameOf(string(run))}]
+}
+
+// Over notes that a run of this process has ended. Its caller may have chosen its id, and may choose it again once the result
+// of the run is no longer kept. The grants for one run that it has used are not those of the next run.
+func (e *Endings) Over(run sandboxmcp.RequestID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.taken) == 0 {
+		return
+	}
+	by := nameOf(string(run))
+	maps.DeleteFunc(e.taken, func(k [2]name, _ bool) bool { return k[1] == by })
+}
+
+// revoked adds that grants were revoked.
+func (e *Endings) revoked(ids []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range ids {
 		was := e.of[nameOf(id)]
 		was.revoked = true
 		e.set(nameOf(id), was)
@@ -74,88 +126,39 @@ func (e *Endings) set(id name, end ending) {
 	e.of[id] = end
 }
 
-// read adds the endings that the record has got since the last call. db may be a transaction: then e is only of that.
-func (e *Endings) read(ctx context.Context, log *audit.Log, db store.Querier) (err error) {
-	if e.of == nil {
-		e.of = map[name]ending{}
-	}
-	e.at, err = log.Since(ctx, db, actionApproval, e.at, e.add)
-	return e.checked(err)
-}
-
-// Follow reads what the record has got since the last reading, if there was one. A server calls it regularly, so that callers
-// need not wait while many new entries are read.
-func (e *Endings) Follow(ctx context.Context, log *audit.Log, db store.Querier) error {
-	e.mu.Lock()
-	at, begun := e.at, e.of != nil
-	e.mu.Unlock()
-	if !begun {
-		return nil
-	}
-	type said struct{ request, metadata string }
-	var all []said
-	next, err := log.Since(ctx, db, actionApproval, at, func(request, metadata string) { all = append(all, said{request, metadata}) })
+// fits reports whether a row agrees with the audit record, as far as that was read.
+func (e *Endings) fits(r *stored) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range all { // a caller may have read some of them meanwhile, which changes nothing
-		e.add(s.request, s.metadata)
-	}
-	if err == nil && next.After(e.at) {
-		e.at = next
-	}
-	return err
+	return e.of[nameOf(r.id)].fits(r)
 }
 
-// readAll reads the whole record.
-func (e *Endings) readAll(ctx context.Context, db store.Querier) error {
-	e.of = map[name]ending{}
-	return e.checked(audit.All(ctx, db, actionApproval, e.add))
-}
-
+// checked returns err, or an error if not all endings are known.
 func (e *Endings) checked(err error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if err == nil && e.full {
 		return errors.New("the audit names more revoked grants than persons can have revoked")
 	}
 	return err
 }
 
-func (e *Endings) fits(r *stored) bool { return e.of[nameOf(r.id)].fits(r) }
-
 // begun reports whether the record was read.
-func (e *Endings) begun() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.of != nil
-}
+func (e *Endings) begun() bool { return e.reader.Begun(actionApproval) }
 
 // judge returns a function that reports whether a row agrees with the audit record. It has read the record when it returns.
 // What a transaction sees beyond the last commit is not remembered, because the transaction may be undone.
-func (e *Endings) judge(ctx context.Context, log *audit.Log, db store.Querier) (fits func(r *stored) bool, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	own := &Endings{at: e.at}
+func (e *Endings) judge(ctx context.Context, db store.Querier) (fits func(r *stored) bool, err error) {
+	own := &Endings{of: map[name]ending{}}
 	if _, inside := db.(*sql.Tx); inside {
-		err = own.read(ctx, log, db)
+		err = own.checked(e.reader.Inside(ctx, db, actionApproval, own.add))
 	} else {
-		err = e.read(ctx, log, db)
+		err = e.reader.Read(ctx, db, actionApproval)
 	}
-	return func(r *stored) bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.fits(r) && own.fits(r)
-	}, err
+	return func(r *stored) bool { return e.fits(r) && own.fits(r) }, e.checked(err)
 }
 
 // latest is judge, but it reads the record only if entries were missing or changed when they were read. They may be revocations.
-func (e *Endings) latest(ctx context.Context, log *audit.Log, db store.Querier) (fits func(r *stored) bool, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.at.Doubtful() {
-		err = e.read(ctx, log, db)
-	}
-	return func(r *stored) bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.fits(r)
-	}, err
+func (e *Endings) latest(ctx context.Context, db store.Querier) (fits func(r *stored) bool, err error) {
+	return e.fits, e.checked(e.reader.Again(ctx, db))
 }

@@ -157,9 +157,9 @@ func TestAnEntryThatIsRestoredEndsAGrant(t *testing.T) {
 // TestEndingsFollowTheRecord: what Follow has read of the record stays, and it reads nothing before the first grant is needed.
 func TestEndingsFollowTheRecord(t *testing.T) {
 	b := open(t)
-	var seen gate.Endings
 	record := recordIn(b.store, func() time.Time { return b.now })
-	o := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: record, Endings: &seen, Approvals: true, Now: func() time.Time { return b.now }})
+	reader := record.Reader()
+	o := gate.New(gate.Config[sandboxmcp.Domain]{Kind: gate.Domains(), Key: secret, Store: b.store, Audit: record, Endings: gate.NewEndings(reader), Approvals: true, Now: func() time.Time { return b.now }})
 	opens := func(domain sandboxmcp.Host) bool {
 		_, ok, err := o.Allows(t.Context(), one, at(domain, 443))
 		return ok && err == nil
@@ -177,7 +177,7 @@ func TestEndingsFollowTheRecord(t *testing.T) {
 		if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, string(c.domain)); err != nil {
 			t.Fatal(err)
 		}
-		if err := seen.Follow(t.Context(), record, b.store.DB()); err != nil {
+		if err := reader.Follow(t.Context(), b.store.DB()); err != nil {
 			t.Fatal(err)
 		}
 		b.tamper(`DELETE FROM audit WHERE action = 'approval'; DELETE FROM grants; INSERT INTO grants SELECT * FROM copies`)
@@ -219,5 +219,108 @@ func TestAGapHidesNoRevocation(t *testing.T) {
 	b.tamper(`DELETE FROM grants; INSERT INTO grants SELECT * FROM copies`)
 	if _, ok, err := b.Allows(t.Context(), one, at("api.example.com", 443)); ok {
 		t.Errorf("got it open, %v, want it closed", err)
+	}
+}
+
+// TestAMissingPlaceHidesNoRevocation: a running server goes on to look for an entry in doubt, although the entry up to which it
+// has read the record was missing meanwhile.
+func TestAMissingPlaceHidesNoRevocation(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	o, _ := b.other(secret)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	if !o.lets(one, "api.example.com") {
+		t.Fatal("got it closed, want it open")
+	}
+	b.tamper(`CREATE TRIGGER stays AFTER UPDATE ON grants BEGIN UPDATE grants SET revoked_at = OLD.revoked_at, mac = OLD.mac WHERE id = OLD.id; END;
+		CREATE TRIGGER lose AFTER INSERT ON audit WHEN NEW.action = 'approval' BEGIN UPDATE audit SET action = 'other' WHERE position = NEW.position; END`)
+	if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	b.ask("www.example.com")
+	o.lets(one, "api.example.com") // the revocation is in doubt
+	b.tamper(`CREATE TABLE was AS SELECT * FROM audit ORDER BY position DESC LIMIT 1; DELETE FROM audit WHERE position = (SELECT position FROM was)`)
+	o.lets(one, "api.example.com")
+	b.tamper(`DROP TRIGGER stays; DROP TRIGGER lose; INSERT INTO audit SELECT * FROM was; UPDATE audit SET action = 'approval' WHERE action = 'other'`)
+	b.ask("later.example.com") // the grants are read again
+	for range 2 {
+		if o.lets(one, "api.example.com") {
+			t.Error("restored: got it open, want it closed")
+		}
+	}
+}
+
+// TestALoweredVersionHidesNoRevocation: servers notice a revocation, although a trigger takes back the version that tells them of
+// a change.
+func TestALoweredVersionHidesNoRevocation(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	o, _ := b.other(secret)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	if !b.lets(one, "api.example.com") || !o.lets(one, "api.example.com") {
+		t.Fatal("got it closed, want it open")
+	}
+	b.tamper(`CREATE TRIGGER back AFTER UPDATE ON signals BEGIN UPDATE signals SET version = OLD.version WHERE topic = OLD.topic; END`)
+	if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	for n, server := range []*bed{b, o} {
+		if server.lets(one, "api.example.com") {
+			t.Errorf("server %d: got it open, want it closed", n)
+		}
+	}
+}
+
+// TestAServerKnowsWhatItHasRecorded: a server closes what was revoked or used there, although triggers keep the row as it was and
+// remove the entry of the record.
+func TestAServerKnowsWhatItHasRecorded(t *testing.T) {
+	storetest.SQLite(t)
+	b := open(t)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}})
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "once.example.com"}, Scope: sandboxmcp.GrantOnce})
+	if !b.lets(one, "api.example.com") {
+		t.Fatal("got it closed, want it open")
+	}
+	b.tamper(`CREATE TRIGGER stays AFTER UPDATE ON grants BEGIN UPDATE grants SET revoked_at = OLD.revoked_at, request_id = OLD.request_id, mac = OLD.mac WHERE id = OLD.id; END;
+		CREATE TRIGGER lose AFTER INSERT ON audit WHEN NEW.action = 'approval' BEGIN DELETE FROM audit WHERE position = NEW.position; END`)
+	if !b.lets(one, "once.example.com") {
+		t.Error("the first run: got it closed, want it open")
+	}
+	if _, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	if b.lets(one, "api.example.com") {
+		t.Error("revoked: got it open, want it closed")
+	}
+	if b.lets(gate.Who{Namespace: "default", RequestID: "r2"}, "once.example.com") {
+		t.Error("used: got it open to a second run, want it closed")
+	}
+}
+
+// TestAGrantForOneRunEndsWithTheRun: a later run with the id of the one that has used the grant does not use it again, at this
+// server or at another one. Its caller may have chosen the id.
+func TestAGrantForOneRunEndsWithTheRun(t *testing.T) {
+	var seen *gate.Endings
+	b := open(t, func(c *gate.Config[sandboxmcp.Domain]) {
+		seen = gate.NewEndings(c.Audit.Reader())
+		c.Endings = seen
+	})
+	o, _ := b.other(secret)
+	b.grant(sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Domain: "api.example.com"}, Scope: sandboxmcp.GrantOnce})
+	for range 2 {
+		if !b.lets(one, "api.example.com") {
+			t.Fatal("the run: got it closed, want it open")
+		}
+	}
+	if o.lets(one, "api.example.com") {
+		t.Error("another server: got it open, want it closed")
+	}
+	seen.Over("another")
+	if !b.lets(one, "api.example.com") {
+		t.Error("another run has ended: got it closed, want it open")
+	}
+	seen.Over(one.RequestID)
+	if b.lets(one, "api.example.com") {
+		t.Error("a later run of the id: got it open, want it closed")
 	}
 }

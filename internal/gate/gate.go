@@ -107,7 +107,7 @@ func New[S Subject[S]](c Config[S]) *Gate[S] {
 	g.kind = &g.cfg.Kind
 	g.macs, g.told.log = store.NewRowMACs(c.Key, grantPurpose), c.Logger
 	if g.endings = c.Endings; g.endings == nil {
-		g.endings = &Endings{}
+		g.endings = NewEndings(c.Audit.Reader())
 	}
 	g.SetOperator(c.Operator)
 	g.SetApprovals(c.Approvals)

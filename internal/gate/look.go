@@ -52,12 +52,15 @@ func (g *Gate[S]) current(ctx context.Context, who Who) (in []grant[S], err erro
 	if err != nil || len(all[who.Namespace]) == 0 {
 		return nil, g.unreadable(err)
 	}
-	agrees, err := g.endings.latest(ctx, g.cfg.Audit, g.cfg.Store.DB())
+	agrees, err := g.endings.latest(ctx, g.cfg.Store.DB())
 	if err != nil {
 		return nil, g.unreadable(err)
 	}
 	now := g.now()
 	for _, n := range all[who.Namespace] {
+		if n.info.Scope == sandboxmcp.GrantOnce && n.info.RequestID != "" && !g.endings.takenBy(n.info.ID, who.RequestID) {
+			continue // an earlier run of the same id has used it
+		}
 		if row := n.row.usedBy(who); n.fits(who, now) && agrees(&row) {
 			in = append(in, n)
 		}
@@ -125,7 +128,7 @@ func (g *Gate[S]) judge(ctx context.Context, db store.Querier, rows []stored) (a
 		case whole:
 		}
 		if agrees == nil {
-			if agrees, err = g.endings.judge(ctx, g.cfg.Audit, db); err != nil {
+			if agrees, err = g.endings.judge(ctx, db); err != nil {
 				return nil, err
 			}
 		}
@@ -245,10 +248,11 @@ func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 		return false, err
 	}
 	taken := false
+	g.endings.take(n.info.ID, who.RequestID)
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
 		// Another run may have used it since its row was read, and a trigger of a writer of the database may have put it back.
-		agrees, failed := g.endings.judge(ctx, g.cfg.Audit, tx)
+		agrees, failed := g.endings.judge(ctx, tx)
 		if failed != nil || !agrees(&used) {
 			return failed
 		}
@@ -265,7 +269,10 @@ func (g *Gate[S]) take(ctx context.Context, n grant[S], who Who) (bool, error) {
 			Detail: "used once: " + n.subject.String(), Metadata: map[string]any{"grant_id": n.info.ID, g.kind.Member: n.subject.String()},
 		})(ctx, tx)
 	})
-	return taken && err == nil, err
+	if taken = taken && err == nil; taken {
+		g.endings.used(n.info.ID, string(who.RequestID))
+	}
+	return taken, err
 }
 
 // Covers reports whether all of s is open to who, and until when. until is nil if no end is

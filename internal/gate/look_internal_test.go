@@ -57,12 +57,12 @@ func TestARevocationWhileGrantsAreRead(t *testing.T) {
 // TestAGrantThatSeveralRunsHaveUsedOpensNothing: no server lets a second run use a grant for one run.
 func TestAGrantThatSeveralRunsHaveUsedOpensNothing(t *testing.T) {
 	e := &Endings{of: map[name]ending{}}
-	e.add("r1", `{"grant_id":"g"}`)
-	e.add("r1", `{"grant_id":"g"}`) // the record is read again
+	e.add("r1", `{"grant_id":"g"}`, true)
+	e.add("r1", `{"grant_id":"g"}`, true) // the record is read again
 	if row := (&stored{id: "g", request: "r1"}); !e.fits(row) {
 		t.Error("the run that has used the grant cannot use it")
 	}
-	e.add("r2", `{"grant_id":"g"}`)
+	e.add("r2", `{"grant_id":"g"}`, true)
 	for _, request := range []string{"r1", "r2", ""} {
 		if e.fits(&stored{id: "g", request: request}) {
 			t.Errorf("run %q can use the grant", request)

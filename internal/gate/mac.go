@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
@@ -60,36 +61,41 @@ type asked struct {
 	session string // for which a grant is if the person gives none
 }
 
-// askedFor returns a question as the record has it. A person may name a question by its id alone, and a writer of the
-// database can change its row. The caller compares the result with the row that it opens.
-func (g *Gate[S]) askedFor(ctx context.Context, id string) (of asked, err error) {
+// askedFor returns a question as the record has it, and whether a person has denied it. A person may name a question by its id
+// alone, and a writer of the database can change its row. The caller compares the result with the row that it opens.
+func (g *Gate[S]) askedFor(ctx context.Context, id string) (of asked, denied bool, err error) {
 	a, err := g.find(ctx, id)
 	if err != nil {
-		return of, nil //nolint:nilerr // the transaction of the decision finds the same, and says so
+		return of, false, nil //nolint:nilerr // the transaction of the decision finds the same, and says so
 	}
 	several := false
-	err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: g.kind.Asked, Since: a.info.RequestedAt.Add(-clockSlack)}, func(e audit.Written) {
-		if e.Phase != sandboxmcp.PhaseIntent { // kinds may have one action for questions and answers, and an answer names what the row says
-			return
-		}
+	hear := func(e audit.Written) {
 		var m struct {
 			ID     string `json:"approval_id"`
 			SHA256 string `json:"sha256"`
+			Grant  string `json:"grant_id"`
 		}
 		if json.Unmarshal([]byte(e.Metadata), &m) != nil || m.ID != id {
+			return
+		}
+		if e.Phase != sandboxmcp.PhaseIntent { // kinds may have one action for questions and answers, and an answer names what the row says
+			denied = denied || m.Grant == ""
 			return
 		}
 		now := asked{m.SHA256, e.SessionID}
 		several = several || of.sha256 != "" && of != now
 		of = now
-	})
-	if err != nil {
-		return asked{}, g.unreadable(err)
+	}
+	for _, action := range slices.Compact([]string{g.kind.Asked, g.kind.Denied}) {
+		err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: action, Since: a.info.RequestedAt.Add(-clockSlack)}, hear)
+		if err != nil {
+			return asked{}, false, g.unreadable(err)
+		}
 	}
 	if several {
-		return asked{}, nil
+		return asked{}, denied, nil
 	}
-	return of, nil
+	return of, denied, nil
 }
 
 // Reasons why a row of table grants is not in force.
@@ -114,7 +120,7 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 	if err != nil {
 		return nil, err
 	}
-	s, seen := store.NewRowMACs(derive, grantPurpose), &Endings{}
+	s, seen := store.NewRowMACs(derive, grantPurpose), &Endings{} // seen is filled by the first row that needs it
 	for n := range all {
 		r := &all[n]
 		if !r.mac.Valid {
@@ -124,8 +130,9 @@ func Faults(ctx context.Context, db store.Querier, derive func(purpose string) (
 			faults = append(faults, reasonOf(reasonForged, r))
 			continue
 		}
-		if seen.of == nil { // it is the first row that needs them
-			if err := seen.readAll(ctx, db); err != nil {
+		if seen.of == nil {
+			seen.of = map[name]ending{}
+			if err := seen.checked(audit.All(ctx, db, actionApproval, seen.add)); err != nil {
 				return nil, err
 			}
 		}

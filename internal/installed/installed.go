@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -34,6 +36,7 @@ type Set struct {
 // Config says where sets are kept.
 type Config struct {
 	Store  *store.Store
+	Record *audit.Reader                        // reads the record for this table
 	Key    func(purpose string) ([]byte, error) // derives a secret from the signing key; nil: no set is kept, and none is used
 	Now    func() time.Time                     // nil: time.Now
 	Logger *slog.Logger                         // nil: the default one
@@ -48,7 +51,14 @@ type Table struct {
 	told  told
 	last  atomic.Pointer[map[string]checked] // of the last reading of the whole table
 	watch *store.Watch
-	kept  *store.Cached[map[sandboxmcp.Namespace][]Set]
+	kept  *store.Cached[inForce]
+	gone  *removals
+}
+
+// inForce has the sets in force, as a reading of the table has found them.
+type inForce struct {
+	of    map[sandboxmcp.Namespace][]Set
+	grown int64 // of the removals that it knew
 }
 
 // topic is the name of the [store.Watch] for sets.
@@ -62,7 +72,7 @@ func New(c Config) *Table {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	t := &Table{store: c.Store, now: c.Now, macs: store.NewRowMACs(c.Key, macPurpose), told: told{log: c.Logger}, watch: c.Store.Watch(topic)}
+	t := &Table{store: c.Store, now: c.Now, macs: store.NewRowMACs(c.Key, macPurpose), told: told{log: c.Logger}, watch: c.Store.Watch(topic), gone: newRemovals(c.Record)}
 	t.kept = store.NewCached(t.watch, t.read)
 	return t
 }
@@ -71,14 +81,25 @@ func New(c Config) *Table {
 // includes every committed change of any process.
 func (t *Table) Of(ctx context.Context, ns sandboxmcp.Namespace) ([]Set, error) {
 	all, err := t.kept.Get(ctx)
-	return all[ns], err
+	if err != nil || len(all.of[ns]) == 0 {
+		return nil, err
+	}
+	if err = t.gone.reader.Again(ctx, t.store.DB()); err != nil {
+		return nil, fmt.Errorf("read which packages were removed: %w", err)
+	}
+	sets := all.of[ns]
+	if t.gone.grown.Load() == all.grown {
+		return sets, nil
+	}
+	// What this process has learned of the record since it has read their rows ends them as well.
+	return slices.DeleteFunc(slices.Clone(sets), func(s Set) bool { return t.gone.has(s.ID) }), nil
 }
 
 // Owners returns the namespaces that have a tree among their sets, by its digest.
 func (t *Table) Owners(ctx context.Context) (map[string][]string, error) {
 	all, err := t.kept.Get(ctx)
 	owners := map[string][]string{}
-	for ns, sets := range all {
+	for ns, sets := range all.of {
 		for _, s := range sets {
 			owners[s.Digest] = append(owners[s.Digest], string(ns))
 		}
@@ -86,24 +107,25 @@ func (t *Table) Owners(ctx context.Context) (map[string][]string, error) {
 	return owners, err
 }
 
-func (t *Table) read(ctx context.Context) (map[sandboxmcp.Namespace][]Set, error) {
+func (t *Table) read(ctx context.Context) (all inForce, err error) {
 	l := t.look()
+	all.grown = t.gone.grown.Load()
 	rows, err := l.read(ctx, t.store.DB(), t.macs, "")
 	if err != nil {
-		return nil, fmt.Errorf("read installed packages: %w", err)
+		return all, fmt.Errorf("read installed packages: %w", err)
 	}
 	t.last.Store(&l.now) // not in a transaction, which may be undone
-	all := map[sandboxmcp.Namespace][]Set{}
+	all.of = map[sandboxmcp.Namespace][]Set{}
 	for n := range rows {
 		if rows[n].state != whole {
 			continue
 		}
 		s, err := rows[n].set()
 		if err != nil {
-			return nil, fmt.Errorf("read installed packages: %w", err)
+			return inForce{}, fmt.Errorf("read installed packages: %w", err)
 		}
 		ns := sandboxmcp.Namespace(rows[n].namespace)
-		all[ns] = append(all[ns], s)
+		all.of[ns] = append(all.of[ns], s)
 	}
 	t.told.all(rows)
 	return all, nil
@@ -116,6 +138,9 @@ func (t *Table) Add(ctx context.Context, ns sandboxmcp.Namespace, s Set, record 
 	requests, err := json.Marshal(s.Requested)
 	if err != nil {
 		return fmt.Errorf("encode installed packages: %w", err)
+	}
+	if err = t.gone.read(ctx, t.store.DB()); err != nil { // from now on, no removal of the set is missed
+		return fmt.Errorf("read which packages were removed: %w", err)
 	}
 	return t.watch.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		have, err := t.of(ctx, tx, ns)
@@ -190,11 +215,14 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, match func(
 	if errors.Is(err, errNone) {
 		return nil, nil
 	}
+	if err == nil {
+		t.gone.keep(IDs(gone))
+	}
 	return gone, err
 }
 
 func (t *Table) look() *look {
-	l := &look{now: map[string]checked{}}
+	l := &look{now: map[string]checked{}, known: t.gone}
 	if was := t.last.Load(); was != nil {
 		l.was = *was
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/installed"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
@@ -20,7 +21,7 @@ import (
 // open opens a state directory as a process of its own would. Its clock goes on with each change.
 func open(t *testing.T, dir string) *installed.Table {
 	t.Helper()
-	return table(openStore(t, dir), secret, nil)
+	return table(t, openStore(t, dir), secret, nil)
 }
 
 func openStore(t *testing.T, dir string) *store.Store {
@@ -33,9 +34,14 @@ func openStore(t *testing.T, dir string) *store.Store {
 	return s
 }
 
-func table(s *store.Store, key func(string) ([]byte, error), log *slog.Logger) *installed.Table {
+func table(t *testing.T, s *store.Store, key func(string) ([]byte, error), log *slog.Logger) *installed.Table {
+	t.Helper()
+	l, err := audit.Open(t.Context(), s, audit.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	at := time.Unix(1, 0)
-	return installed.New(installed.Config{Store: s, Key: key, Now: func() time.Time { at = at.Add(time.Second); return at }, Logger: log})
+	return installed.New(installed.Config{Store: s, Record: l.Reader(), Key: key, Now: func() time.Time { at = at.Add(time.Second); return at }, Logger: log})
 }
 
 func secret(purpose string) ([]byte, error) { return []byte("a secret for " + purpose), nil }

@@ -18,7 +18,8 @@ import (
 )
 
 // A row has a MAC, so that a writer of the database without the signing key cannot give a namespace packages. Such a
-// writer can still put back a row that was removed. So the ids of removed rows are read from the audit record.
+// writer can still put back a row that was removed. So the ids of removed rows are read from the audit record; see also
+// removals.
 
 // macPurpose is the purpose for which the secret of the MACs is derived from the signing key.
 const macPurpose = "sandboxmcp packages 1"
@@ -112,6 +113,9 @@ func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, o
 			fit[r.namespace] = append(fit[r.namespace], r)
 		}
 	}
+	if err = l.removals(ctx, db, fit); err != nil {
+		return nil, err
+	}
 	put := false
 	for ns, rows := range fit {
 		removed, failed := l.removedIn(ctx, db, ns, rows)
@@ -119,7 +123,7 @@ func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, o
 			return nil, failed
 		}
 		for _, r := range rows {
-			if removed[r.id] {
+			if removed[r.id] || l.knows(r.id) {
 				r.state, put = back, true
 			}
 		}
@@ -143,7 +147,20 @@ func (r *row) scan(from store.Row) error {
 
 // look is a reading of the table: the result of the one before, and its own. Each removal adds an entry to the record, and a
 // caller may install and remove packages all day, so a reading does not read all of these entries again.
-type look struct{ was, now map[string]checked } // by namespace
+type look struct {
+	was, now map[string]checked // by namespace
+	known    *removals
+}
+
+// removals reads which rows were removed, outside of a transaction.
+func (l *look) removals(ctx context.Context, db store.Querier, fit map[string][]*row) error {
+	if _, inside := db.(*sql.Tx); l == nil || inside || len(fit) == 0 {
+		return nil
+	}
+	return l.known.read(ctx, db)
+}
+
+func (l *look) knows(id string) bool { return l != nil && l.known.has(id) }
 
 // checked has the ids of rows that were in force, and the number of the last entry that was read then.
 type checked struct {
@@ -175,19 +192,15 @@ func (l *look) removedIn(ctx context.Context, db store.Querier, ns string, rows 
 		if seq <= after && at.Before(before) {
 			return false
 		}
-		var m map[string]json.RawMessage
-		var all []string
-		if json.Unmarshal([]byte(metadata), &m) == nil && json.Unmarshal(m[KeyRemoved], &all) == nil {
-			for _, id := range all {
-				removed[id] = true
-			}
+		for _, id := range removedBy(metadata) {
+			removed[id] = true
 		}
 		return true
 	})
 	if l != nil && err == nil {
 		ids := map[string]bool{}
 		for _, r := range rows {
-			ids[r.id] = !removed[r.id]
+			ids[r.id] = !removed[r.id] && !l.knows(r.id)
 		}
 		l.now[ns] = checked{ids, last}
 	}

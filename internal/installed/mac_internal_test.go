@@ -3,6 +3,8 @@ package installed
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,7 +43,7 @@ func TestARemovalWhileRowsAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close(context.WithoutCancel(t.Context())) })
-	c := New(Config{Store: s, Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }})
+	c := New(Config{Store: s, Record: l.Reader(), Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }})
 	if err := c.Add(t.Context(), "one", Set{Language: sandboxmcp.Python, Digest: "x"}, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +75,14 @@ func TestOldRemovalsAreNotReadAgain(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close(context.WithoutCancel(t.Context())) })
 	open := func() *Table {
-		return New(Config{Store: s, Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }})
+		return New(Config{Store: s, Record: l.Reader(), Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil }})
 	}
 	c := open()
 	if err := c.Add(t.Context(), "one", Set{Language: sandboxmcp.Python, Digest: "x"}, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	all, err := c.read(t.Context())
-	if err != nil || len(all["one"]) != 1 {
+	if err != nil || len(all.of["one"]) != 1 {
 		t.Fatalf("got %+v and %v, want one set", all, err)
 	}
 	say := func(id string, ago time.Duration) {
@@ -89,10 +91,10 @@ func TestOldRemovalsAreNotReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	id := all["one"][0].ID
+	id := all.of["one"][0].ID
 	want := func(c *Table, n int, why string) {
 		t.Helper()
-		if all, err := c.read(t.Context()); err != nil || len(all["one"]) != n {
+		if all, err := c.read(t.Context()); err != nil || len(all.of["one"]) != n {
 			t.Errorf("%s: got %+v and %v, want %d sets", why, all, err, n)
 		}
 	}
@@ -108,4 +110,26 @@ func TestOldRemovalsAreNotReadAgain(t *testing.T) {
 	want(open(), 0, "an entry within the slack")
 	want(c, 0, "a new entry")
 	want(c, 0, "again")
+}
+
+// TestForgedRemovalsMakeNoneForgotten: entries that no server has written make a process forget no removal.
+func TestForgedRemovalsMakeNoneForgotten(t *testing.T) {
+	r := &removals{ids: map[[16]byte]bool{}}
+	r.add("", `{"set_ids":["set_real"]}`, true)
+	many := make([]string, maxRemovals)
+	for n := range many {
+		many[n] = strconv.Itoa(n)
+	}
+	text, err := json.Marshal(map[string]any{KeyRemoved: many})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.add("", string(text), false)
+	if len(r.ids) != 1 || !r.has("set_real") {
+		t.Errorf("got %d ids, want the one of a server", len(r.ids))
+	}
+	r.add("", string(text), true)
+	if len(r.ids) != maxRemovals {
+		t.Errorf("got %d ids, want %d", len(r.ids), maxRemovals)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -36,13 +37,13 @@ func openBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close(context.WithoutCancel(t.Context())) })
-	return &bed{Table: table(s, secret, nil), t: t, dir: dir, store: s, record: l}
+	return &bed{Table: table(t, s, secret, nil), t: t, dir: dir, store: s, record: l}
 }
 
 // other is the table of another server with the same database, with the log of that server.
 func (b *bed) other(key func(string) ([]byte, error)) (*installed.Table, *bytes.Buffer) {
 	var log bytes.Buffer
-	return table(b.store, key, slog.New(slog.NewTextHandler(&log, nil))), &log
+	return table(b.t, b.store, key, slog.New(slog.NewTextHandler(&log, nil))), &log
 }
 
 func (b *bed) remove(digest string) int {
@@ -284,5 +285,75 @@ func TestPackagesInABlobAreRemoved(t *testing.T) {
 	}
 	if got := digests(t, o, "one"); len(got) > 0 {
 		t.Errorf("after: got %v, want none", got)
+	}
+}
+
+// TestAnEntryThatIsRestoredEndsASet: a running server learns of a removal once its entry is as a server has written it,
+// although a trigger has changed it before the server could read it, and kept the row as it was.
+func TestAnEntryThatIsRestoredEndsASet(t *testing.T) {
+	storetest.SQLite(t)
+	for _, late := range []bool{false, true} { // the row is back only after the entry was restored
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			b := openBed(t)
+			o, _ := b.other(secret)
+			record := func(action string) {
+				if _, err := b.record.Append(t.Context(), sandboxmcp.AuditEntry{Action: action, Phase: sandboxmcp.PhaseOutcome, Namespace: "one"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			record("install_package")
+			add(t, b.Table, "one", "x")
+			if got := digests(t, o, "one"); len(got) != 1 {
+				t.Fatalf("got %v, want one set", got)
+			}
+			b.tamper(`CREATE TABLE copies AS SELECT * FROM packages;
+				CREATE TRIGGER lose AFTER INSERT ON audit WHEN NEW.action = 'remove_package' BEGIN UPDATE audit SET action = 'other' WHERE position = NEW.position; END`)
+			if n := b.remove("x"); n != 1 {
+				t.Fatalf("got %d removed, want 1", n)
+			}
+			add(t, b.Table, "two", "y")
+			record(installed.ActionRemoved)
+			back := `INSERT INTO packages SELECT * FROM copies`
+			if !late {
+				b.tamper(back)
+				add(t, b.Table, "two", "z") // the rows are read again
+			}
+			digests(t, b.Table, "one")
+			digests(t, o, "one")
+			b.tamper(`DROP TRIGGER lose; UPDATE audit SET action = 'remove_package' WHERE action = 'other'`)
+			if late {
+				digests(t, b.Table, "two")
+				digests(t, o, "two")
+				b.tamper(`UPDATE audit SET action = 'other' WHERE position = (SELECT min(position) FROM audit WHERE action = 'remove_package'); ` + back)
+				add(t, b.Table, "two", "z")
+			}
+			for range 2 { // the second time the record has no entries in doubt
+				for n, table := range []*installed.Table{b.Table, o} {
+					if got := digests(t, table, "one"); len(got) > 0 {
+						t.Errorf("server %d: got %v, want none", n, got)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestAServerKnowsWhatItHasRemoved: a server uses no set that was removed there, although triggers keep its row and remove the entry
+// of the record.
+func TestAServerKnowsWhatItHasRemoved(t *testing.T) {
+	storetest.SQLite(t)
+	b := openBed(t)
+	add(t, b.Table, "one", "x")
+	if got := digests(t, b.Table, "one"); len(got) != 1 {
+		t.Fatalf("got %v, want one set", got)
+	}
+	b.tamper(`CREATE TABLE copies AS SELECT * FROM packages;
+		CREATE TRIGGER stays AFTER DELETE ON packages BEGIN INSERT INTO packages SELECT * FROM copies; END;
+		CREATE TRIGGER lose AFTER INSERT ON audit BEGIN DELETE FROM audit WHERE position = NEW.position; END`)
+	if n := b.remove("x"); n != 1 {
+		t.Fatalf("got %d removed, want 1", n)
+	}
+	if got := digests(t, b.Table, "one"); len(got) > 0 {
+		t.Errorf("got %v, want none", got)
 	}
 }

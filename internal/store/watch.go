@@ -79,36 +79,44 @@ func signalFile(database, topic string) string { return database + "-" + topic }
 // Version returns the committed version of the topic, or 0 if it was never changed. An
 // error is [sandboxmcp.CodeBackendUnavailable] or that of ctx.
 func (w *Watch) Version(ctx context.Context) (int64, error) {
+	version, _, err := w.state(ctx)
+	return version, err
+}
+
+// state returns the committed version, and whether the row has it and the file announces no later one. Otherwise a change is
+// about to be committed, a process has ended before it could commit one, or a writer of the database has changed the row.
+func (w *Watch) state(ctx context.Context) (version int64, settled bool, err error) {
 	if w.store.pg != nil {
-		return w.read(ctx)
+		version, _, err = w.read(ctx)
+		return version, true, err
 	}
 	if w.path == "" {
-		return w.committed.Load(), nil
+		return w.committed.Load(), true, nil
 	}
 	announced, err := w.announced()
 	if err != nil {
-		return 0, w.store.explain("read", err)
+		return 0, false, w.store.explain("read", err)
 	}
 	if known := w.committed.Load(); announced == known {
-		return known, nil
+		return known, true, nil
 	}
-	return w.read(ctx)
+	version, row, err := w.read(ctx)
+	return version, row == version && row >= announced, err
 }
 
-// read returns the version of the row, or a newer one that another call has read.
-func (w *Watch) read(ctx context.Context) (int64, error) {
-	var version int64
-	err := w.store.DB().QueryRowContext(ctx, selectVersion, w.topic).Scan(&version)
+// read returns the version of the row, and that or a newer one that another call has read.
+func (w *Watch) read(ctx context.Context) (version, row int64, err error) {
+	err = w.store.DB().QueryRowContext(ctx, selectVersion, w.topic).Scan(&row)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, w.store.explain("read", err)
+		return 0, 0, w.store.explain("read", err)
 	}
 	for {
 		known := w.committed.Load()
-		if known >= version {
-			return known, nil
+		if known >= row {
+			return known, row, nil
 		}
-		if w.committed.CompareAndSwap(known, version) {
-			return version, nil
+		if w.committed.CompareAndSwap(known, row) {
+			return row, row, nil
 		}
 	}
 }
@@ -241,7 +249,9 @@ func (w *Watch) Wait(ctx context.Context, since int64) error {
 // after a change. Make it with [NewCached]. Its methods may be called concurrently.
 //
 // A writer of a PostgreSQL database can lower the version of a topic, so that a later change raises it only to a version
-// that was read before. So the value is also computed again after each notification.
+// that was read before. So the value is also computed again after each notification. In SQLite a trigger can do that. So the
+// value is computed again by each call as long as the file of the topic announces a later version than the row has, or a later one
+// was read before.
 type Cached[T any] struct {
 	watch *Watch
 	read  func(ctx context.Context) (T, error)
@@ -271,16 +281,16 @@ func NewCached[T any](w *Watch, read func(ctx context.Context) (T, error)) *Cach
 // error is that of read or of [Watch.Version].
 func (c *Cached[T]) Get(ctx context.Context) (value T, err error) {
 	turn := c.watch.turn.Load()
-	version, err := c.watch.Version(ctx)
-	if err != nil || version == 0 {
+	version, settled, err := c.watch.state(ctx)
+	if err != nil || version == 0 && settled {
 		return value, err
 	}
-	if k := c.kept.Load(); k.holds(version, turn) {
+	if k := c.kept.Load(); settled && k.holds(version, turn) {
 		return k.value, nil
 	}
 	c.load.Lock()
 	defer c.load.Unlock()
-	if k := c.kept.Load(); k.holds(version, turn) {
+	if k := c.kept.Load(); settled && k.holds(version, turn) {
 		return k.value, nil
 	}
 	if value, err = c.read(ctx); err == nil {

@@ -298,3 +298,45 @@ func BenchmarkVersion(b *testing.B) {
 	}
 	b.Run("changed", look)
 }
+
+// TestAVersionThatIsTakenBackHidesNoChange: a value is read again by each call if a trigger takes back the version of its topic. It
+// is not, if only the file of the topic was lost, such as in a copy of the database.
+func TestAVersionThatIsTakenBackHidesNoChange(t *testing.T) {
+	storetest.SQLite(t)
+	dir := t.TempDir()
+	s := open(t, store.Config{Dir: dir})
+	w := s.Watch("topic")
+	reads := 0
+	c := store.NewCached(w, func(context.Context) (int, error) { reads++; return reads, nil })
+	want := func(n int, when string) {
+		t.Helper()
+		if _, err := c.Get(t.Context()); err != nil || reads != n {
+			t.Errorf("%s: got %d readings and %v, want %d", when, reads, err, n)
+		}
+	}
+	change(t, w)
+	want(1, "at first")
+	want(1, "again")
+	if err := os.Remove(filepath.Join(dir, "sandboxmcp.db-topic")); err != nil {
+		t.Fatal(err)
+	}
+	want(1, "the file is lost")
+	change(t, w)
+	want(2, "a change")
+	storetest.Tamper(t, dir, `CREATE TRIGGER back AFTER UPDATE ON signals BEGIN UPDATE signals SET version = OLD.version WHERE topic = OLD.topic; END`)
+	change(t, w)
+	want(3, "a change that is taken back")
+	want(4, "again")
+	storetest.Tamper(t, dir, `DROP TRIGGER back`)
+	change(t, w)
+	want(5, "a change that is not")
+	want(5, "again")
+	storetest.Tamper(t, dir, `UPDATE signals SET version = 1000000`)
+	if err := os.Remove(filepath.Join(dir, "sandboxmcp.db-topic")); err != nil {
+		t.Fatal(err)
+	}
+	want(6, "a version that was raised")
+	storetest.Tamper(t, dir, `UPDATE signals SET version = 1`)
+	change(t, w)
+	want(7, "a change after it was lowered")
+}

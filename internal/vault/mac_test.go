@@ -314,3 +314,15 @@ func TestAnotherKey(t *testing.T) {
 		t.Errorf("listed: got %q, want A", got)
 	}
 }
+
+// TestAReusedNumberKeepsNoValue: a server that has read a secret uses its new value, although a writer of the database has given the
+// new row the number of the one before.
+func TestAReusedNumberKeepsNoValue(t *testing.T) {
+	storetest.SQLite(t)
+	k := fresh(t)
+	k.add(t, "A", "the old value")
+	want(t, k.values(t, "ns"), "A", "the old value")
+	k.tamper(t, `CREATE TRIGGER again AFTER DELETE ON secrets BEGIN UPDATE sqlite_sequence SET seq = OLD.version - 1 WHERE name = 'secrets'; END`)
+	k.add(t, "A", "the new value")
+	want(t, k.values(t, "ns"), "A", "the new value")
+}

@@ -102,7 +102,7 @@ func (l *looked) note(rows []stored) {
 
 // item returns a secret without its value.
 func (r *stored) item() (i Item, err error) {
-	i.Version, i.Key = r.version, r.key
+	i.Version, i.Key, i.mac = r.version, r.key, r.mac.String
 	if i.created, err = store.ParseTime(r.created); err == nil && r.expiry != "" {
 		i.expires, err = store.ParseTime(r.expiry)
 	}
@@ -130,23 +130,19 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 	if l.closed != nil {
 		return nil, l.closed
 	}
-	type name struct {
-		version int64
-		key     string
-	}
-	known := map[name]sandboxmcp.Secret{} // by key as well, because a writer of the database may have given the row another key
+	known := map[string]sandboxmcp.Secret{} // by the MAC of the row: a writer of the database may have given another row its number and key
 	v.mu.Lock()
 	had := v.cache[ns] // its set is not nil
 	v.mu.Unlock()
 	if had != nil {
 		for _, i := range had.set.Items {
-			known[name{i.Version, i.Key}] = i.Value
+			known[i.mac] = i.Value
 		}
 	}
 	set := &Set{Items: slices.Clone(l.items)}
 	for n := range set.Items {
 		i := &set.Items[n]
-		value, ok := known[name{i.Version, i.Key}]
+		value, ok := known[i.mac]
 		if !ok {
 			plain, err := v.key.unseal(l.sealed[n])
 			if err == nil {

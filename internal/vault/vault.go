@@ -89,6 +89,7 @@ type Item struct {
 	created time.Time
 	expires time.Time     // zero: never
 	until   time.Duration // as expires, in the time that [Vault.elapsed] returns; only in memory
+	mac     string        // of its row; only if sealed
 }
 
 // expired reports whether the lifetime of an item has passed, by either clock: the one of the machine may be set back,

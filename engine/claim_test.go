@@ -1,0 +1,58 @@
+package engine_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+)
+
+// TestAWriterOfTheDatabaseReadsNoContent: a writer of the database who may call as one namespace reads no files and no long
+// outputs of another one, whatever rows say that they belong to it.
+func TestAWriterOfTheDatabaseReadsNoContent(t *testing.T) {
+	for name, change := range map[string]string{
+		"the namespace of the result":                `UPDATE executions SET namespace = 'thief' WHERE namespace = 'owner'`,
+		"and its receipt":                            `UPDATE executions SET receipt = (SELECT receipt FROM executions WHERE namespace = 'thief') WHERE namespace = 'owner'; UPDATE executions SET namespace = 'thief'`,
+		"and no receipt":                             `UPDATE executions SET namespace = 'thief', receipt = NULL`,
+		"the contents of an own result":              `UPDATE artifacts SET sha256 = (SELECT sha256 FROM artifacts WHERE request_id = 'theirs'), size_bytes = 6; UPDATE executions SET stdout_blob = (SELECT stdout_blob FROM executions WHERE namespace = 'owner')`,
+		"the contents of an own result, and receipt": `UPDATE artifacts SET sha256 = (SELECT sha256 FROM artifacts WHERE request_id = 'theirs'), size_bytes = 6; UPDATE executions SET receipt = (SELECT receipt FROM executions WHERE namespace = 'owner'), stdout_blob = (SELECT stdout_blob FROM executions WHERE namespace = 'owner')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "state")
+			text := ""
+			f := &fake{}
+			f.program = func(r *fakeRun) backend.Exit {
+				fmt.Fprint(r.Stdout, strings.Repeat(text, 50_000)) // kept outside of the database
+				return backend.Exit{}
+			}
+			e := open(t, f, at(dir))
+			for _, run := range []struct {
+				id, ns, text string
+			}{{"theirs", "owner", "secret"}, {"mine", "thief", "nothing"}} {
+				text, f.files = run.text, map[string]string{"a.txt": run.text}
+				execute(t, e, sandboxmcp.Request{ID: sandboxmcp.RequestID(run.id), Code: "x"}, of(sandboxmcp.Namespace(run.ns)))
+			}
+			read := func(id sandboxmcp.RequestID, ns sandboxmcp.Namespace) string {
+				a, _ := e.ArtifactContent(t.Context(), of(ns), id, "a.txt")
+				out, _ := e.Output(t.Context(), of(ns), id, "stdout")
+				res, _ := e.Lookup(t.Context(), of(ns), sandboxmcp.Lookup{RequestID: id, Content: true})
+				got := string(a.ContentB64) + string(out) + res.Stdout
+				for _, a := range res.Artifacts {
+					got += string(a.ContentB64)
+				}
+				return got
+			}
+			if got := read("mine", "thief"); !strings.Contains(got, "nothing") || strings.Contains(got, "secret") {
+				t.Fatalf("before: got %d bytes, want its own content", len(got))
+			}
+			storetest.Tamper(t, dir, change)
+			if got := read("theirs", "thief") + read("mine", "thief"); strings.Contains(got, "secret") {
+				t.Errorf("got %d bytes with the content of another namespace, want none", len(got))
+			}
+		})
+	}
+}

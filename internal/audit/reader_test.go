@@ -1,0 +1,97 @@
+package audit_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+)
+
+// TestReader: each entry of an action is read once. An entry that a writer of the database has added behind the end and removed
+// again keeps no later entry from being read.
+func TestReader(t *testing.T) {
+	r := openSealed(t, filepath.Join(t.TempDir(), "state"))
+	defer r.close(t)
+	var got []string
+	reader := r.l.Reader()
+	reader.Want("approval", true, func(request, _ string, _ bool) { got = append(got, request) })
+	read := func(want ...string) {
+		t.Helper()
+		got = nil
+		err := reader.Read(t.Context(), r.s.DB(), "approval")
+		if err != nil || strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("got %v, %v; want %v", got, err, want)
+		}
+	}
+	add := func(ns sandboxmcp.Namespace, request sandboxmcp.RequestID) {
+		t.Helper()
+		if _, err := r.l.Append(t.Context(), sandboxmcp.AuditEntry{Action: "approval", Phase: sandboxmcp.PhaseOutcome, Namespace: ns, RequestID: request}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	add("a", "r1")
+	r.append(t, "a", 2)
+	add("b", "r2")
+	read("r1", "r2")
+	read()
+	r.append(t, "a", 1)
+	read()
+	add("a", "r3")
+	read("r3")
+	const far = `INSERT INTO audit (position, id, namespace, seq, timestamp, action, phase, request_id, session_id, language, detail, actor, metadata, prev, hash, mac)
+		SELECT 1000000000000000, id || '1', 'far', 1, timestamp, action, phase, 'far', session_id, language, detail, actor, metadata, prev, hash, mac FROM audit WHERE request_id = 'r3'`
+	storetest.Tamper(t, r.dir, far)
+	read("far")
+	storetest.Tamper(t, r.dir, `DELETE FROM audit WHERE namespace = 'far'`)
+	add("b", "r4")
+	storetest.Tamper(t, r.dir, far)
+	read("r4", "far")
+	storetest.Tamper(t, r.dir, `DELETE FROM audit WHERE namespace = 'far' OR request_id = 'r4'`)
+	read("r1", "r2", "r3") // the entry at the place is gone
+}
+
+// TestDroppedEntriesAreNotInDoubt: a reader goes on although the entries up to which it has read the record, and many later ones,
+// were dropped because of their age. Entries that were removed without a signed statement stay in doubt.
+func TestDroppedEntriesAreNotInDoubt(t *testing.T) {
+	dir := t.TempDir()
+	c := aged(t, dir)
+	r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+	defer r.close(t)
+	var got []string
+	reader := r.l.Reader()
+	reader.Want("approval", true, func(request, _ string, _ bool) { got = append(got, request) })
+	read := func(doubtful bool) {
+		t.Helper()
+		if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil || reader.Doubtful() != doubtful {
+			t.Fatalf("got %v, in doubt %v; want %v", err, reader.Doubtful(), doubtful)
+		}
+	}
+	read(false)
+	other := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+	other.append(t, "a", 1100)
+	other.close(t)
+	c.at = c.at.Add(100 * time.Hour)
+	other = openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+	if _, err := other.l.Append(t.Context(), sandboxmcp.AuditEntry{Action: "approval", Phase: sandboxmcp.PhaseOutcome, Namespace: "a", RequestID: "r1"}); err != nil {
+		t.Fatal(err)
+	}
+	other.close(t)
+	if n := drop(t, dir, c, time.Hour); n != 1132 {
+		t.Fatalf("got %d entries dropped, want 1132", n)
+	}
+	read(false)
+	if !slices.Contains(got, "r1") {
+		t.Errorf("got %v, want the new entry", got)
+	}
+	other = openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+	other.append(t, "a", 2)
+	other.close(t)
+	storetest.Tamper(t, dir, `DELETE FROM audit WHERE position = (SELECT max(position) - 1 FROM audit)`)
+	read(true)
+}
