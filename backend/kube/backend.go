@@ -41,12 +41,11 @@ type Backend struct {
 
 	opens sync.WaitGroup
 
-	mu      sync.Mutex
-	trials  int
-	live    map[*box]struct{}
-	kernels map[string]string // of nodes, by name
-	closed  bool
-	seen    *sandboxmcp.Isolation // of the first sandbox
+	mu     sync.Mutex
+	trials int
+	live   map[*box]struct{}
+	closed bool
+	seen   *sandboxmcp.Isolation // of the first sandbox
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -56,7 +55,7 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{cfg: cfg, id: strings.ToLower(rand.Text()[:16]), live: map[*box]struct{}{}, kernels: map[string]string{}}
+	b := &Backend{cfg: cfg, id: strings.ToLower(rand.Text()[:16]), live: map[*box]struct{}{}}
 	b.idle.Store(cfg.Idle)
 	return b
 }
