@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,6 +93,10 @@ func (b *Backend) connect(ctx context.Context) error {
 		return unavailable("connect to the cluster", err).WithHint("see kube_connect and kube_config")
 	}
 	b.canary = newCanary(b.cluster.rest.Host, canaries)
+	if b.cluster.inside {
+		text, _ := os.ReadFile("/etc/resolv.conf") // without one there is nothing to add
+		b.canary.addResolvers(string(text))
+	}
 	short, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	if b.watch, err = newWatch[*corev1.Pod](short, podInformer(b.cluster.api, b.cluster.namespace)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -445,6 +446,27 @@ func TestANodeThatHasAnotherKernelIsAskedAgain(t *testing.T) {
 	x := &box{b: b, pod: &claimed{node: "n1"}, nodeKernel: b.kernelOf(t.Context(), "n1")}
 	if iso := x.report(t.Context(), relay.Seen{Kernel: "4.19.0-gvisor #1"}); iso.Tier != sandboxmcp.TierL1 || !slices.Contains(iso.Weak, weakCompare) {
 		t.Errorf("without the right: got tier %s and %v", iso.Tier, iso.Weak)
+	}
+}
+
+// TestTheNetworkIsClosedWithoutIPv6: the canary tries IPv4, so the wall also needs that programs have no IPv6.
+func TestTheNetworkIsClosedWithoutIPv6(t *testing.T) {
+	for _, six := range []bool{true, false} {
+		x := &box{b: New(Config{}), pod: &claimed{}, closed: closedSeen}
+		iso := x.report(t.Context(), relay.Seen{Network: sandboxmcp.WallNoNetwork, NoIPv6: !six})
+		if slices.Contains(iso.Walls, sandboxmcp.WallNoNetwork) == six || slices.Contains(iso.Weak, weakSix) != six {
+			t.Errorf("programs with IPv6: %v; got walls %v and weak %v", six, iso.Walls, iso.Weak)
+		}
+	}
+}
+
+// TestTheClusterResolverIsTried: a pod that reaches the cluster's DNS server is not closed.
+func TestTheClusterResolverIsTried(t *testing.T) {
+	c := newCanary("https://10.0.0.1:6443", nil)
+	c.addResolvers("# comment\nsearch svc.cluster.local\nnameserver 10.96.0.10\nnameserver 127.0.0.53\nnameserver fd00::a\nnameserver\noptions ndots:5\n")
+	want := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:6443"), netip.MustParseAddrPort("10.96.0.10:53")}
+	if !slices.Equal(c.targets, want) {
+		t.Errorf("got %v, want %v", c.targets, want)
 	}
 }
 

@@ -28,6 +28,7 @@ var required = []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay
 
 const (
 	weakOpen     = "network: the pod's network is open; no NetworkPolicy holds it"
+	weakSix      = "network: programs can make sockets of IPv6, which was not tried"
 	weakUnproven = "network: that it is closed could not be shown, because the server reaches no address to try"
 	weakProgram  = "program files: programs can change them, because the kernel has no Landlock"
 	weakProxy    = "egress: only programs that use the proxy variables reach open hosts"
@@ -208,7 +209,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	add(fmt.Sprintf("%s (ABI %d)", relay.WallLandlock, seen.Landlock), seen.Landlock > 0)
 	bytes, files := seen.Bounded(spec)
 	add(relay.WallQuota, bytes)
-	add(seen.Network, x.closed == closedSeen)
+	add(seen.Network, x.closed == closedSeen && seen.NoIPv6) // the canary tries IPv4
 	held, lacking := x.limits.walls(spec)
 	iso.Walls = append(iso.Walls, held...)
 	iso.Weak = append(iso.Weak, lacking...)
@@ -216,6 +217,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	add(wallRlimit, limited)
 	weak(weakTasks, !limited)
 	weak(weakOpen, x.closed == closedNot)
+	weak(weakSix, x.closed == closedSeen && !seen.NoIPv6)
 	weak(weakUnproven, x.closed == closedUnknown)
 	weak(weakProgram, !seen.Kept)
 	weak(weakProxy+" (the pod lends no right to make addresses)", seen.UID != programUser || !x.b.cfg.OwnUsers)
