@@ -39,7 +39,7 @@ const (
 	weakQuota    = "disk quota: the files of the pod's template may be larger than was asked for"
 	weakKernel   = "kernel: that of the node; namespaces are the runtime's, and not observed"
 	weakObjects  = "file locks, watches and other kernel objects: not counted; only the memory limit bounds what the kernel charges for them"
-	weakLists    = "proc: lists of the node's locks and file systems can be read"
+	weakLists    = "proc: lists of the node's locks, file systems and kernel symbols can be read"
 	weakCompare  = "kernel: it cannot be compared with the node's, because the server may not read nodes"
 )
 
