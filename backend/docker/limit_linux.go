@@ -48,7 +48,7 @@ func (l limitGroup) held() (walls, weak []string) {
 	if l.g == nil {
 		return nil, nil
 	}
-	return l.g.Walls(), nil
+	return l.g.Walls(), l.g.Weak()
 }
 
 func (l limitGroup) usage() backend.Usage {

@@ -306,7 +306,7 @@ func (b *Relayed) start(ctx context.Context, spec backend.Spec) (*relayedSandbox
 		e.lost(api, err)
 		return nil, e.failure("create a container", err)
 	}
-	box := &box{b: b, id: id, spec: spec, uid: uid, kernel: machine.KernelVersion, cores: machine.NCPU, ahead: ahead(machine.SystemTime), ended: make(chan struct{})}
+	box := &box{b: b, id: id, spec: spec, uid: uid, kernel: machine.KernelVersion, cores: machine.NCPU, swaps: machine.SwapLimit, ahead: ahead(machine.SystemTime), ended: make(chan struct{})}
 	sb, err := box.enter(ctx, api)
 	if err != nil {
 		e.lost(api, err)
@@ -333,6 +333,7 @@ type box struct {
 	uid    int           // of programs
 	kernel string        // release of the engine's machine
 	cores  int           // of the engine's machine
+	swaps  bool          // that machine counts swap of containers
 	ahead  time.Duration // of the engine's clock
 	group  limitGroup
 	meter  *meter // nil: group is read
@@ -459,6 +460,9 @@ func (x *box) isolation(seen relay.Seen, named string) sandboxmcp.Isolation {
 	held, weak := x.group.held()
 	if x.meter != nil {
 		held, weak = x.meter.walls(x.spec.MaxTasks + x.b.cfg.runtimeTasks())
+		if !x.swaps {
+			weak = append(weak, "memory limit: the engine's kernel does not count swap")
+		}
 	}
 	return x.report(seen, named, held, weak)
 }

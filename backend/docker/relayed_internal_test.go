@@ -56,6 +56,16 @@ func TestTiersOfRuntimes(t *testing.T) {
 	}
 }
 
+// TestSwapThatAnEngineDoesNotCountIsTold: where the kernel counts no swap of containers, the engine leaves that limit out.
+func TestSwapThatAnEngineDoesNotCountIsTold(t *testing.T) {
+	for _, counts := range []bool{true, false} {
+		x := &box{b: NewRelayed(Config{}), swaps: counts, meter: &meter{}}
+		if got := strings.Join(x.isolation(relay.Seen{}, "runc").Weak, ", "); strings.Contains(got, "does not count swap") == counts {
+			t.Errorf("swap is counted: %v; got weak %q", counts, got)
+		}
+	}
+}
+
 // TestQuotaNeedsEachPlace: the wall stands only if each place that programs can write to is bounded.
 func TestQuotaNeedsEachPlace(t *testing.T) {
 	spec := backend.Spec{MemoryBytes: 1 << 30, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20}

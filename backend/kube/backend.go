@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,12 +42,11 @@ type Backend struct {
 
 	opens sync.WaitGroup
 
-	mu      sync.Mutex
-	trials  int
-	live    map[*box]struct{}
-	kernels map[string]string // of nodes, by name
-	closed  bool
-	seen    *sandboxmcp.Isolation // of the first sandbox
+	mu     sync.Mutex
+	trials int
+	live   map[*box]struct{}
+	closed bool
+	seen   *sandboxmcp.Isolation // of the first sandbox
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -56,7 +56,7 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{cfg: cfg, id: strings.ToLower(rand.Text()[:16]), live: map[*box]struct{}{}, kernels: map[string]string{}}
+	b := &Backend{cfg: cfg, id: strings.ToLower(rand.Text()[:16]), live: map[*box]struct{}{}}
 	b.idle.Store(cfg.Idle)
 	return b
 }
@@ -93,6 +93,10 @@ func (b *Backend) connect(ctx context.Context) error {
 		return unavailable("connect to the cluster", err).WithHint("see kube_connect and kube_config")
 	}
 	b.canary = newCanary(b.cluster.rest.Host, canaries)
+	if b.cluster.inside {
+		text, _ := os.ReadFile("/etc/resolv.conf") // without one there is nothing to add
+		b.canary.addResolvers(string(text))
+	}
 	short, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	if b.watch, err = newWatch[*corev1.Pod](short, podInformer(b.cluster.api, b.cluster.namespace)); err != nil {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -103,39 +102,33 @@ func (o *once) Close() error {
 // look observes the sandbox before any program runs.
 func (x *box) look(ctx context.Context) error {
 	x.limits = readLimits(ctx, x.sandbox.Texts)
+	kernel := make(chan string, 1)
+	go func() { kernel <- x.b.kernelOf(ctx, x.pod.node) }() // meanwhile, because an attempt of the canary takes its time
 	var err error
-	if x.closed, err = x.b.canary.check(ctx, x.sandbox); err != nil {
+	x.closed, err = x.b.canary.check(ctx, x.sandbox)
+	x.nodeKernel = <-kernel
+	if err != nil {
 		return failure("try the network of a pod", err)
 	}
-	x.nodeKernel = x.b.kernelOf(ctx, x.pod.node)
 	if x.iso, err = x.sandbox.Isolation(ctx); err != nil {
 		return failure("look at a pod", err)
 	}
 	return nil
 }
 
-// kernelOf returns the kernel release of a node; empty: the server may not read nodes, or needs not.
+// kernelOf returns the kernel release of a node; empty: the server may not read nodes, or needs not. It asks for each pod,
+// because a node may have started with another kernel since the last one, which the pods of the node then share.
 func (b *Backend) kernelOf(ctx context.Context, node string) string {
 	if b.cfg.RuntimeClass == "" && b.cfg.Pool == "" {
 		return ""
 	}
-	b.mu.Lock()
-	known, ok := b.kernels[node]
-	b.mu.Unlock()
-	if ok {
-		return known
-	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	n, err := b.cluster.api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		known = n.Status.NodeInfo.KernelVersion
-	case !apierrors.IsForbidden(err):
+	if err != nil {
 		return ""
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.kernels[node] = known
-	return known
+	return n.Status.NodeInfo.KernelVersion
 }
 
 // usageLimit bounds the time in which the cluster says how a pod ended.

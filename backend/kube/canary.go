@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,6 +58,15 @@ func (c *canary) add(host, port string) {
 		return
 	}
 	c.targets = append(c.targets, a)
+}
+
+// addResolvers adds the DNS servers of a resolv.conf(5). Policies often leave a cluster's own open, which lead out.
+func (c *canary) addResolvers(text string) {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
+			c.add(f[1], "53")
+		}
+	}
 }
 
 const (

@@ -120,6 +120,27 @@ func TestPodRunsPrograms(t *testing.T) {
 	}
 }
 
+// TestPodsDoNotReachTheirLink: at the addresses of IPv6 that each interface makes by itself, other pods of the node and its
+// kubelet would answer, whatever the policy says.
+func TestPodsDoNotReachTheirLink(t *testing.T) {
+	needClosed(t)
+	const program = `
+import socket
+for family, address in ((socket.AF_INET6, ("ff02::1", 9, 0, 2)), (socket.AF_INET6, ("::1", 9)), (socket.AF_INET, ("224.0.0.1", 9))):
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as s:
+            s.sendto(b"x", address)
+            s.sendto(b"x", address)  # the error of the first
+        print("sent to", address)
+    except OSError as e:
+        print(e.errno)
+`
+	// EAFNOSUPPORT for IPv6.
+	if got := output(t, open(t, newKube(t), spec("link")), "python3 -c '"+program+"'"); !strings.HasPrefix(got, "97\n97\n") {
+		t.Errorf("got %q, want that each is refused", got)
+	}
+}
+
 // needClosed skips a test in a cluster whose pods have an open network. KUBE_POLICY says that it is closed.
 func needClosed(t testing.TB) {
 	t.Helper()
@@ -266,6 +287,7 @@ func TestOwnUsers(t *testing.T) {
 	go func() {
 		c, err := n.TCP[80].Accept()
 		if err == nil {
+			_, _ = c.Read(make([]byte, 512)) // a close with bytes that were not read would reset the connection
 			_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nfrom "+c.LocalAddr().String())
 			_ = c.Close()
 		}

@@ -46,10 +46,12 @@ type claimed struct {
 	owner     string    // name of the claim; empty: the pod is of no claim
 	ownerUID  string
 	ownUser   bool // no other pod of its node has its user
+	userSpace bool // the cluster says that it has a user namespace
 }
 
 func claimedOf(p *corev1.Pod) *claimed {
 	c := &claimed{name: p.Name, uid: string(p.UID), ip: p.Status.PodIP, node: p.Spec.NodeName}
+	c.userSpace = p.Spec.HostUsers != nil && !*p.Spec.HostUsers
 	for _, s := range p.Status.ContainerStatuses {
 		if s.Name == containerName && s.State.Running != nil {
 			c.since = s.State.Running.StartedAt.Time

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -315,6 +316,35 @@ func TestLimitsAreReadInThePod(t *testing.T) {
 	}
 }
 
+// TestSwapBesidesTheLimitIsTold: a limit of memory that leaves programs the node's swap is not the whole limit.
+func TestSwapBesidesTheLimitIsTold(t *testing.T) {
+	const some, none = "MemTotal: 1024 kB\nSwapCached: 0 kB\nSwapTotal: 1024 kB\n", "MemTotal: 1024 kB\nSwapTotal: 0 kB\n"
+	for name, c := range map[string]struct {
+		info  string
+		files map[string]string
+		want  bool
+	}{
+		"version 2, no swap for pods":   {some, map[string]string{"memory.max": "67108864\n", "memory.swap.max": "0\n"}, false},
+		"version 2, a share of it":      {some, map[string]string{"memory.max": "67108864\n", "memory.swap.max": "4096\n"}, true},
+		"version 2, no limit":           {some, map[string]string{"memory.max": "67108864\n", "memory.swap.max": "max\n"}, true},
+		"version 2, it is not counted":  {some, map[string]string{"memory.max": "67108864\n"}, true},
+		"version 2, a node without":     {none, map[string]string{"memory.max": "67108864\n", "memory.swap.max": "max\n"}, false},
+		"version 1, one limit for both": {some, map[string]string{"memory/memory.limit_in_bytes": "67108864\n", "memory/memory.memsw.limit_in_bytes": "67108864\n"}, false},
+		"version 1, no limit":           {some, map[string]string{"memory/memory.limit_in_bytes": "67108864\n", "memory/memory.memsw.limit_in_bytes": "9223372036854771712\n"}, true},
+		"version 1, it is not counted":  {some, map[string]string{"memory/memory.limit_in_bytes": "67108864\n"}, true},
+		"no control groups":             {some, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{memInfo: c.info}
+			maps.Copy(files, c.files)
+			_, weak := readLimits(t.Context(), filesOf(files, new(int))).walls(small)
+			if got := slices.Contains(weak, weakSwap); got != c.want {
+				t.Errorf("got weak %v, want %q: %v", weak, weakSwap, c.want)
+			}
+		})
+	}
+}
+
 // filesOf returns a function that reads files of a control group and counts its calls.
 func filesOf(files map[string]string, calls *int) textsOf {
 	return func(_ context.Context, names ...string) ([][]byte, error) {
@@ -362,19 +392,20 @@ func TestUsageIsReadAtOnce(t *testing.T) {
 func TestUsersOfPodsAreToldAsTheyAre(t *testing.T) {
 	const machines, nodes = "0 0 4294967295", "0 100000 65536"
 	for name, c := range map[string]struct {
-		ownUsers, ownUser bool
-		userMap           string
-		uid               int
-		walls, weak       []string
+		ownUsers, ownUser, space bool
+		userMap                  string
+		uid                      int
+		walls, weak              []string
 	}{
-		"a pod of a pool":                       {false, false, machines, 5000, nil, []string{weakTasks, weakUser}},
-		"a pod of a pool, on a rootless node":   {false, false, nodes, 5000, nil, []string{weakTasks, weakUser}},
-		"a pod with a user of its own":          {false, true, machines, 1 << 20, []string{wallRlimit}, []string{weakUser}},
-		"a pod with a user namespace":           {true, true, nodes, programUser, []string{wallUserNS, wallRlimit}, nil},
-		"a user namespace that was not made":    {true, true, machines, programUser, []string{wallRlimit}, []string{weakUserNS}},
-		"a pool whose pods lend no second user": {true, false, nodes, 5000, []string{wallUserNS, wallRlimit}, []string{weakUser}},
+		"a pod of a pool":                         {false, false, false, machines, 5000, nil, []string{weakTasks, weakUser}},
+		"a pod of a pool, on a rootless node":     {false, false, false, nodes, 5000, nil, []string{weakTasks, weakUser}},
+		"a pod with a user of its own":            {false, true, false, machines, 1 << 20, []string{wallRlimit}, []string{weakUser}},
+		"a pod with a user namespace":             {true, true, true, nodes, programUser, []string{wallUserNS, wallRlimit}, nil},
+		"a user namespace that was not made":      {true, true, true, machines, programUser, []string{wallRlimit}, []string{weakUserNS}},
+		"a pool whose pods lend no second user":   {true, false, true, nodes, 5000, []string{wallUserNS, wallRlimit}, []string{weakUser}},
+		"a pool without them, on a rootless node": {true, false, false, nodes, 5000, []string{wallRlimit}, []string{weakUser, weakUserNS}},
 	} {
-		x := &box{b: New(Config{OwnUsers: c.ownUsers}), spec: backend.Spec{MaxTasks: 8}, pod: &claimed{ownUser: c.ownUser}, userMap: c.userMap}
+		x := &box{b: New(Config{OwnUsers: c.ownUsers}), spec: backend.Spec{MaxTasks: 8}, pod: &claimed{ownUser: c.ownUser, userSpace: c.space}, userMap: c.userMap}
 		iso := x.report(t.Context(), relay.Seen{UID: c.uid})
 		for _, w := range []string{wallUserNS, wallRlimit} {
 			if got, want := slices.Contains(iso.Walls, w), slices.Contains(c.walls, w); got != want {
@@ -386,6 +417,56 @@ func TestUsersOfPodsAreToldAsTheyAre(t *testing.T) {
 				t.Errorf("%s: got %q: %v, want %v", name, w, got, want)
 			}
 		}
+	}
+}
+
+// TestANodeThatHasAnotherKernelIsAskedAgain: after a node has started with another kernel, its pods have no kernel of their
+// own. A server that may not read nodes takes no kernel for the pod's own.
+func TestANodeThatHasAnotherKernelIsAskedAgain(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	b, api := newFake(t, nil, node)
+	b.cfg.RuntimeClass = "crun"
+	for _, c := range []struct {
+		node, pod string
+		want      sandboxmcp.Tier
+	}{{"6.1.0", "6.1.0", sandboxmcp.TierL1}, {"6.12.0", "6.12.0", sandboxmcp.TierL1}, {"6.12.0", "4.19.0-gvisor", sandboxmcp.TierL4}} {
+		node.Status.NodeInfo.KernelVersion = c.node
+		if _, err := api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		x := &box{b: b, pod: &claimed{node: "n1"}, nodeKernel: b.kernelOf(t.Context(), "n1")}
+		iso := x.report(t.Context(), relay.Seen{Kernel: c.pod + " #1"})
+		if own := slices.ContainsFunc(iso.Walls, func(w string) bool { return strings.HasPrefix(w, "kernel of its own") }); iso.Tier != c.want || own != (c.want == sandboxmcp.TierL4) {
+			t.Errorf("a pod with the kernel %s on a node with %s: got tier %s and walls %v, want %s", c.pod, c.node, iso.Tier, iso.Walls, c.want)
+		}
+	}
+	api.PrependReactor("get", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("no right"))
+	})
+	x := &box{b: b, pod: &claimed{node: "n1"}, nodeKernel: b.kernelOf(t.Context(), "n1")}
+	if iso := x.report(t.Context(), relay.Seen{Kernel: "4.19.0-gvisor #1"}); iso.Tier != sandboxmcp.TierL1 || !slices.Contains(iso.Weak, weakCompare) {
+		t.Errorf("without the right: got tier %s and %v", iso.Tier, iso.Weak)
+	}
+}
+
+// TestTheNetworkIsClosedWithoutIPv6: the canary tries IPv4, so the wall also needs that programs have no IPv6.
+func TestTheNetworkIsClosedWithoutIPv6(t *testing.T) {
+	for _, six := range []bool{true, false} {
+		x := &box{b: New(Config{}), pod: &claimed{}, closed: closedSeen}
+		iso := x.report(t.Context(), relay.Seen{Network: sandboxmcp.WallNoNetwork, NoIPv6: !six})
+		if slices.Contains(iso.Walls, sandboxmcp.WallNoNetwork) == six || slices.Contains(iso.Weak, weakSix) != six {
+			t.Errorf("programs with IPv6: %v; got walls %v and weak %v", six, iso.Walls, iso.Weak)
+		}
+	}
+}
+
+// TestTheClusterResolverIsTried: a pod that reaches the cluster's DNS server is not closed.
+func TestTheClusterResolverIsTried(t *testing.T) {
+	c := newCanary("https://10.0.0.1:6443", nil)
+	c.addResolvers("# comment\nsearch svc.cluster.local\nnameserver 10.96.0.10\nnameserver 127.0.0.53\nnameserver fd00::a\nnameserver\noptions ndots:5\n")
+	want := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:6443"), netip.MustParseAddrPort("10.96.0.10:53")}
+	if !slices.Equal(c.targets, want) {
+		t.Errorf("got %v, want %v", c.targets, want)
 	}
 }
 

@@ -28,16 +28,18 @@ var required = []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay
 
 const (
 	weakOpen     = "network: the pod's network is open; no NetworkPolicy holds it"
+	weakSix      = "network: programs can make sockets of IPv6, which was not tried"
 	weakUnproven = "network: that it is closed could not be shown, because the server reaches no address to try"
 	weakProgram  = "program files: programs can change them, because the kernel has no Landlock"
 	weakProxy    = "egress: only programs that use the proxy variables reach open hosts"
+	weakSwap     = "memory: programs can use swap of the node besides the limit"
 	weakTasks    = "tasks: not limited by the sandbox, because other pods may have its user; the kubelet's podPidsLimit holds"
 	weakUser     = "user: programs have the user of the pod's first process, which the kernel protects as process 1"
 	weakUserNS   = "user namespace: the pod has none of its own, although kube_host_users is false"
 	weakQuota    = "disk quota: the files of the pod's template may be larger than was asked for"
 	weakKernel   = "kernel: that of the node; namespaces are the runtime's, and not observed"
 	weakObjects  = "file locks, watches and other kernel objects: not counted; only the memory limit bounds what the kernel charges for them"
-	weakLists    = "proc: lists of the node's locks and file systems can be read"
+	weakLists    = "proc: lists of the node's locks, file systems and kernel symbols can be read"
 	weakCompare  = "kernel: it cannot be compared with the node's, because the server may not read nodes"
 )
 
@@ -47,17 +49,22 @@ type limits struct {
 	memory  int64
 	tasks   int64
 	cpu     float64 // processors
+	swap    bool    // programs may use swap besides
 }
 
 // textsOf reads the first KiB of several files of a pod, see [relay.Sandbox.Texts].
 type textsOf func(ctx context.Context, names ...string) ([][]byte, error)
 
-// group reads files of a pod's control group, and returns the words of each by its name. A file that cannot be read is
+const memInfo = "/proc/meminfo"
+
+// group reads files of a pod's control group, and memInfo. It returns the words of each by its name. A file that cannot be read is
 // missing.
 func group(ctx context.Context, read textsOf, names ...string) (map[string][]string, error) {
 	paths := make([]string, len(names))
 	for i, name := range names {
-		paths[i] = "/sys/fs/cgroup/" + name
+		if paths[i] = name; name != memInfo {
+			paths[i] = "/sys/fs/cgroup/" + name
+		}
 	}
 	texts, err := read(ctx, paths...)
 	words := map[string][]string{}
@@ -71,7 +78,8 @@ func group(ctx context.Context, read textsOf, names ...string) (map[string][]str
 
 // readLimits reads the limits of a pod's container. Programs can read the files, and not write them.
 func readLimits(ctx context.Context, read textsOf) limits {
-	f, err := group(ctx, read, "memory.max", "pids.max", "cpu.max", "memory/memory.limit_in_bytes", "pids/pids.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+	f, err := group(ctx, read, "memory.max", "pids.max", "cpu.max", "memory/memory.limit_in_bytes", "pids/pids.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us",
+		"memory.swap.max", "memory/memory.memsw.limit_in_bytes", memInfo)
 	if err != nil {
 		return limits{}
 	}
@@ -88,7 +96,21 @@ func readLimits(ctx context.Context, read textsOf) limits {
 	if quota > 0 && period > 0 {
 		l.cpu = float64(quota) / float64(period)
 	}
+	l.swap = l.memory > 0 && l.swaps(f)
 	return l
+}
+
+// swaps reports whether a pod may use swap besides the memory that its limit allows.
+func (l limits) swaps(f map[string][]string) bool {
+	i := slices.Index(f[memInfo], "SwapTotal:")
+	if i < 0 || number(f[memInfo], i+1) == 0 { // the node has none
+		return false
+	}
+	if l.version == 1 {
+		both := number(f["memory/memory.memsw.limit_in_bytes"], 0)
+		return both == 0 || both > l.memory
+	}
+	return !slices.Equal(f["memory.swap.max"], []string{"0"})
 }
 
 // number returns a number of a list; 0: there is none, as for "max".
@@ -114,6 +136,9 @@ func (l limits) walls(spec backend.Spec) (walls, weak []string) {
 	}
 	const page = 64 << 10 // the kernel rounds
 	holds(relay.WallMemory, "memory", l.memory > 0 && l.memory <= spec.MemoryBytes+page)
+	if l.swap {
+		weak = append(weak, weakSwap)
+	}
 	holds(wallCPU, "cpu", l.cpu > 0 && l.cpu <= spec.CPUCores+0.01)
 	if l.tasks > 0 && l.tasks <= int64(spec.MaxTasks)+8 {
 		walls = append(walls, fmt.Sprintf("%s (cgroup v%d)", relay.WallTasks, l.version))
@@ -173,7 +198,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 			iso.Weak = append(iso.Weak, text)
 		}
 	}
-	own := x.b.cfg.OwnUsers && x.ownUsers(ctx) // if none was asked for, the map may be that of the node's kubelet
+	own := x.b.cfg.OwnUsers && x.pod.userSpace && x.ownUsers(ctx) // if the pod has none, the map may be that of the node's kubelet
 	add(relay.WallNoCaps, seen.NoRights())
 	add(relay.WallUnpriv, seen.Unprivileged(seen.UID) && seen.UID != 0)
 	add(relay.WallNNP, seen.NoNewPrivs)
@@ -184,7 +209,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	add(fmt.Sprintf("%s (ABI %d)", relay.WallLandlock, seen.Landlock), seen.Landlock > 0)
 	bytes, files := seen.Bounded(spec)
 	add(relay.WallQuota, bytes)
-	add(seen.Network, x.closed == closedSeen)
+	add(seen.Network, x.closed == closedSeen && seen.NoIPv6) // the canary tries IPv4
 	held, lacking := x.limits.walls(spec)
 	iso.Walls = append(iso.Walls, held...)
 	iso.Weak = append(iso.Weak, lacking...)
@@ -192,6 +217,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	add(wallRlimit, limited)
 	weak(weakTasks, !limited)
 	weak(weakOpen, x.closed == closedNot)
+	weak(weakSix, x.closed == closedSeen && !seen.NoIPv6)
 	weak(weakUnproven, x.closed == closedUnknown)
 	weak(weakProgram, !seen.Kept)
 	weak(weakProxy+" (the pod lends no right to make addresses)", seen.UID != programUser || !x.b.cfg.OwnUsers)

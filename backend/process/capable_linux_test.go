@@ -21,7 +21,7 @@ import (
 const incapable = "SANDBOXMCP_TEST_INCAPABLE"
 
 // TestRootWithoutRightsShowsDirectories: root in a container mostly has no CAP_SYS_ADMIN. Its sandboxes see the directories
-// that every user may read: the workspace, interpreters outside of /usr, and package sets.
+// that every user may read, and its own: the workspace, interpreters outside of /usr, and package sets.
 func TestRootWithoutRightsShowsDirectories(t *testing.T) {
 	if dir := os.Getenv(incapable); dir != "" {
 		showDirectories(t, dir)
@@ -38,7 +38,10 @@ func TestRootWithoutRightsShowsDirectories(t *testing.T) {
 	err := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine
-		e := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0)
+		var e error
+		for _, c := range []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH} { // an engine lends none of them
+			e = errors.Join(e, unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0))
+		}
 		if e == nil {
 			out, e = cmd.CombinedOutput()
 		}
@@ -75,8 +78,28 @@ func showDirectories(t *testing.T, dir string) {
 	if err = errors.Join(os.Mkdir(own, 0o700), os.Mkdir(filepath.Join(own, "packages"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	err = sb.Attach(t.Context(), backend.Tree{Host: filepath.Join(own, "packages"), Inside: backend.PackageDir + "/third"})
+	third := backend.Tree{Host: filepath.Join(own, "packages"), Inside: backend.PackageDir + "/third"}
+	if err = errors.Join(os.WriteFile(filepath.Join(third.Host, "f"), []byte("own"), 0o644), sb.Attach(t.Context(), third)); err != nil {
+		t.Fatalf("a directory below one of root: %v", err)
+	}
+	if got := sh(t, sb, "cat "+third.Inside+"/f; (echo x >"+third.Inside+"/g) 2>/dev/null; :"); got != "own" {
+		t.Errorf("a directory below one of root: got %q, want what is there", got)
+	}
+	below := newBackend(func(c *process.Config) { c.Shown = third.Host })(t)
+	defer func() { _ = below.Close(t.Context()) }()
+	shown, err := below.Open(t.Context(), spec("below"))
+	if err != nil {
+		t.Fatalf("a workspace below a directory of root: %v", err)
+	}
+	defer func() { _ = shown.Close(t.Context()) }()
+	if got := sh(t, shown, "cat "+process.WorkspaceDir+"/f; (echo x >"+process.WorkspaceDir+"/g) 2>/dev/null; :"); got != "own" {
+		t.Errorf("a workspace below a directory of root: got %q, want what is there", got)
+	}
+	if err = os.Chown(own, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	err = sb.Attach(t.Context(), backend.Tree{Host: third.Host, Inside: backend.PackageDir + "/fourth"})
 	if e, ok := errors.AsType[*sandboxmcp.Error](err); !ok || !strings.Contains(e.Message, "without CAP_SYS_ADMIN") || !strings.Contains(e.Hint, "as an ordinary user") {
-		t.Errorf("a directory below one of root: got %v, want an error that says which right is missing", err)
+		t.Errorf("a directory below one of another user: got %v, want an error that says which right is missing", err)
 	}
 }

@@ -43,11 +43,7 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 			return iso, err
 		}
 		walls = append(walls, held...)
-		s.b.mu.Lock()
-		if s.b.tree != nil {
-			iso.Weak = append(iso.Weak, s.b.tree.Weak()...)
-		}
-		s.b.mu.Unlock()
+		iso.Weak = append(iso.Weak, s.group.Weak()...)
 		iso.Weak = append(iso.Weak, lost(s.spec, held)...)
 	}
 	iso.Walls = walls

@@ -58,13 +58,14 @@ func adopt(cfg Config, pid int) (*Group, error) {
 			return nil, errors.Join(fmt.Errorf("controller %s: %w", want, err), g.Remove())
 		}
 	}
-	m := t.of("memory")
-	if version == 2 {
-		t.countsSwap = m.has(filepath.Join(g.name, "memory.swap.max"))
-		return g, nil
+	m, swap := t.of("memory"), "memory.swap.max"
+	if version == 1 {
+		swap = "memory.memsw.limit_in_bytes"
+		t.countsNetwork = m.has(filepath.Join(g.name, networkFile1))
 	}
-	t.countsSwap = m.has(filepath.Join(g.name, "memory.memsw.limit_in_bytes"))
-	t.countsNetwork = m.has(filepath.Join(g.name, networkFile1))
+	if t.countsSwap = m.has(filepath.Join(g.name, swap)); !t.countsSwap {
+		t.weak = append(t.weak, weakSwap)
+	}
 	return g, nil
 }
 

@@ -59,6 +59,9 @@ func (*Group) Name() string { return "" }
 // Walls returns nil.
 func (*Group) Walls() []string { return nil }
 
+// Weak returns nil.
+func (*Group) Weak() []string { return nil }
+
 // Usage returns zero.
 func (*Group) Usage() Usage { return Usage{} }
 

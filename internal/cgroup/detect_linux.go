@@ -134,7 +134,7 @@ func (s scene) open1() (*Tree, error) {
 	}
 	if m := t.of("memory"); m != nil {
 		if t.countsSwap = m.has("memory.memsw.limit_in_bytes"); !t.countsSwap {
-			t.weak = append(t.weak, "memory limit: this kernel does not count swap")
+			t.weak = append(t.weak, weakSwap)
 		}
 		if t.countsNetwork = m.has(networkFile1); !t.countsNetwork {
 			t.weak = append(t.weak, "memory limit: buffers of network sockets are not counted")

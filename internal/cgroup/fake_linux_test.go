@@ -345,6 +345,28 @@ func TestVersion2Places(t *testing.T) {
 	})
 }
 
+// TestAdoptedGroupsSayThatSwapIsNotCounted: the group of another manager has the same weakness as a group of a tree.
+func TestAdoptedGroupsSayThatSwapIsNotCounted(t *testing.T) {
+	for _, counts := range []bool{true, false} {
+		f := newFake(t, "0::/own\n", mount2)
+		const pid, box = 77, "sys/fs/cgroup/engine/box"
+		f.write(fmt.Sprintf("proc/%d/cgroup", pid), "0::/engine/box\n")
+		for name, text := range f.files {
+			if name != "memory.swap.max" || counts {
+				f.write(box+"/"+name, text)
+			}
+		}
+		g, err := cgroup.Adopt(cgroup.Config{Root: f.root}, pid, cgroup.Limits{MemoryBytes: 64 << 20, MaxTasks: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(g.Weak(), ", "); strings.Contains(got, "swap") == counts {
+			t.Errorf("swap is counted: %v; got weak %q", counts, got)
+		}
+		_ = g.Remove()
+	}
+}
+
 // Open says why not, and leaves nothing.
 func TestOpenRefuses(t *testing.T) {
 	self := fmt.Sprint(os.Getpid())

@@ -287,6 +287,9 @@ func (g *Group) Walls() []string {
 	return walls
 }
 
+// Weak describes the limits that the group's kernel cannot enforce.
+func (g *Group) Weak() []string { return g.tree.Weak() }
+
 // Has reports whether the group is one of a controller, such as "memory".
 func (g *Group) Has(controller string) bool { return g.tree.of(controller) != nil }
 

@@ -146,6 +146,8 @@ func (t *Tree) Version() int { return t.version }
 // Ways returns the length of Entry.Tasks.
 func (t *Tree) Ways() int { return len(t.hierarchies) }
 
+const weakSwap = "memory limit: this kernel does not count swap"
+
 // Weak describes the limits that this tree cannot enforce.
 func (t *Tree) Weak() []string { return slices.Clone(t.weak) }
 

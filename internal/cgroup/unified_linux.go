@@ -47,7 +47,7 @@ func (s scene) open2(need []string) (*Tree, error) {
 	}
 	h.controllers = strings.Fields(controllers)
 	if t.countsSwap = h.has("memory.swap.max"); !t.countsSwap {
-		t.weak = append(t.weak, "memory limit: this kernel does not count swap")
+		t.weak = append(t.weak, weakSwap)
 	}
 	if !slices.Contains(h.controllers, "cpu") {
 		t.weak = append(t.weak, "cpu quota: the controller is not delegated to "+h.base)

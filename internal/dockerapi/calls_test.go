@@ -33,8 +33,8 @@ func TestCalls(t *testing.T) {
 		},
 		"info": {
 			func(ctx context.Context, a *Client) (any, error) { return a.Info(ctx) },
-			"GET /info", "", 200, `{"Runtimes":{"runc":{"path":"runc"}},"Architecture":"x86_64","SecurityOptions":["name=rootless"],"KernelVersion":"6.1","SystemTime":"2026-01-01T00:00:00Z","NCPU":2}`,
-			Info{map[string]struct{}{"runc": {}}, "x86_64", []string{"name=rootless"}, "6.1", "2026-01-01T00:00:00Z", 2},
+			"GET /info", "", 200, `{"Runtimes":{"runc":{"path":"runc"}},"Architecture":"x86_64","SecurityOptions":["name=rootless"],"KernelVersion":"6.1","SystemTime":"2026-01-01T00:00:00Z","NCPU":2,"SwapLimit":true}`,
+			Info{map[string]struct{}{"runc": {}}, "x86_64", []string{"name=rootless"}, "6.1", "2026-01-01T00:00:00Z", 2, true},
 		},
 		"create": {
 			func(ctx context.Context, a *Client) (any, error) {

@@ -28,6 +28,7 @@ type Info struct {
 	KernelVersion   string
 	SystemTime      string // RFC 3339
 	NCPU            int    // processors
+	SwapLimit       bool   // the kernel counts swap of containers
 }
 
 // Info returns what the engine reports about itself and its machine.

@@ -241,17 +241,19 @@ func (j *Jail) mountInList(stop <-chan struct{}, place string, trees []Tree, cov
 	fds := []int{j.gallery.space}
 	sc := &script{}
 	var handles []arg
-	if j.gallery.host < 0 {
-		for _, t := range trees {
-			fd, err := openTree(t.Host)
-			if err != nil {
-				closeAll(fds[1:]...)
-				return fmt.Errorf("%w: %w", ErrAttach, err)
-			}
+	if j.cfg.Mode == ModeRoot {
+		opened, err := j.openTrees(j.gallery.host, trees)
+		if err != nil && !j.borrows {
+			err = fmt.Errorf("%w: %w", ErrAttach, err)
+		}
+		if err != nil {
+			return j.withRight(err)
+		}
+		defer closeAll(opened...)
+		for _, fd := range opened {
 			handles = append(handles, passed(len(fds)))
 			fds = append(fds, fd)
 		}
-		defer closeAll(fds[1:]...)
 	} else {
 		fds = append(fds, j.gallery.host)
 		sc.do("enter the host's view", unix.SYS_SETNS, passed(1), num(unix.CLONE_NEWNS))

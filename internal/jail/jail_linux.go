@@ -74,6 +74,7 @@ type Jail struct {
 	root hostRoot // of the host, as the server sees its ids
 
 	foreign  map[string]bool // namespaces of the server and the builder
+	borrows  bool            // ModeRoot: the server may not copy mounts, see borrow
 	control  int             // the builder's socket
 	pid      int
 	pidfd    int
@@ -178,12 +179,19 @@ func (j *Jail) start() error {
 	}
 	n = min(n, maxSpawners)
 	planned := make(chan buildPlan, 1)
-	go func() { planned <- j.plan(n) }() // while the builder starts
+	j.borrows = j.cfg.Mode == ModeRoot && !copiesMounts()
+	if !j.borrows {
+		go func() { planned <- j.plan(n) }() // while the builder starts
+	}
 	b := j.cfg.Builder.take(j.cfg)
 	if b == nil {
 		b = StartBuilder(j.cfg.Mode, j.cfg.FirstUID, j.cfg.Cgroup, nil)
 	}
 	<-b.started
+	if j.borrows {
+		j.pid = b.pid
+		planned <- j.plan(n)
+	}
 	p := <-planned
 	defer closeAll(p.passed...)
 	if b.err != nil {
@@ -232,7 +240,7 @@ func (j *Jail) plan(n int) (p buildPlan) {
 func (j *Jail) build(plan buildPlan) error {
 	if plan.err != nil {
 		closeAll(plan.sockets...)
-		return plan.err
+		return fmt.Errorf("build template: %w", j.withRight(plan.err))
 	}
 	s, passedFDs, sockets, spawners := plan.script, plan.passed, plan.sockets, len(plan.sockets)
 	kind := 'B' | uint32(spawners)<<24
@@ -299,62 +307,36 @@ func (j *Jail) rootScript(fds []int) (*script, []int, error) {
 		return nil, fds, err
 	}
 	trees, shared := map[Tree]int{}, none
-	lends := j.cfg.Mode == ModeRoot && copiesMounts()
-	if lends { // the builder is not root on the host and may lack access: the server opens the directories
+	if j.cfg.Mode == ModeRoot { // the builder is not root on the host and may lack access: the server opens the directories
 		open := slices.Clone(j.cfg.ReadOnly)
 		if j.cfg.Root != "" {
 			open = append(open, sys.trees...)
 		}
-		for _, t := range open {
-			fd, err := openTree(t.Host)
-			if err != nil {
-				return nil, fds, err
-			}
-			trees[t] = len(fds)
-			fds = append(fds, fd)
-		}
 		if j.cfg.Shared.Host != "" && !j.cfg.Shared.Writable {
-			fd, err := openTree(j.cfg.Shared.Host)
-			if err != nil {
-				return nil, fds, err
-			}
-			shared = passed(len(fds))
-			fds = append(fds, fd)
+			open = append(open, Tree{Host: j.cfg.Shared.Host})
 		}
+		opened, err := j.openTrees(-1, open)
+		if err != nil {
+			return nil, fds, err
+		}
+		for i, t := range open {
+			trees[t] = len(fds) + i
+		}
+		if at, ok := trees[Tree{Host: j.cfg.Shared.Host}]; ok {
+			shared = passed(at)
+		}
+		fds = append(fds, opened...)
 	}
-	return templateScript(j.cfg, sys, trees, shared, lends), fds, nil
+	return templateScript(j.cfg, sys, trees, shared, j.cfg.Mode == ModeRoot && !j.borrows), fds, nil
 }
 
-// copiesMounts reports whether this process may copy mounts. Root in a container mostly may not, because it lacks
-// CAP_SYS_ADMIN. The builder may, because it has a user namespace.
-func copiesMounts() bool {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	closeAll(fd)
-	return !errors.Is(err, unix.EPERM)
-}
-
-// withRight adds the right that the server lacks to an error that this may have caused: the builder opens directories as a
-// user of its own, and may not reach those of root.
+// withRight adds the right that the server lacks to an error that this may have caused: the directories of other users are
+// closed to it, see borrow.
 func (j *Jail) withRight(err error) error {
-	if j.cfg.Mode == ModeRoot && errors.Is(err, unix.EACCES) && !copiesMounts() {
-		return fmt.Errorf("%w: without CAP_SYS_ADMIN, root shows only directories that every user may reach", err)
+	if j.borrows && errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w: without CAP_SYS_ADMIN, root shows only directories of its own and those that every user may reach", err)
 	}
 	return err
-}
-
-// openTree returns a detached, read-only copy of the mounts at and below dir. The
-// caller closes it.
-func openTree(dir string) (int, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", dir, err)
-	}
-	attr := &unix.MountAttr{Attr_set: readOnly, Propagation: unix.MS_PRIVATE}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
-		closeAll(fd)
-		return -1, fmt.Errorf("protect %s: %w", dir, err)
-	}
-	return fd, nil
 }
 
 // reap waits until the builder has ended. The kernel ends every other process of

@@ -51,12 +51,12 @@ const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_AT
 // of sys and cfg.ReadOnly that the server has opened to the index of their descriptor, and shared
 // is that of cfg.Shared; the builder opens the others. A directory that is shown at another path
 // is mounted as an overlay, which hides its host path, unless cfg.bare is set.
-// Unless the server lends directories (lends), the script returns the builder's first mount namespace, which has the
+// Unless the server copies mounts itself (copies), the script returns the builder's first mount namespace, which has the
 // host's files. It always returns the gallery last.
-func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg, lends bool) *script {
+func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg, copies bool) *script {
 	s := &script{}
 	s.do("umask", unix.SYS_UMASK, num(0o022)) // the server's own may keep the sandbox's user from the root
-	if !lends {
+	if !copies {
 		s.give(s.keep("open the host's view", unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ownMounts), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0)))
 		s.do("unshare", unix.SYS_UNSHARE, num(unix.CLONE_NEWNS))
 	}

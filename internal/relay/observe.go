@@ -28,6 +28,7 @@ type Seen struct {
 
 	Refused     bool // the filter of package seccomp refused a call that it always refuses
 	NoVsock     bool // no socket to the machine below can be made
+	NoIPv6      bool // no socket of IPv6 can be made
 	Sizes       []Size
 	ReadOnly    bool     // neither the root file system can be written to nor a mount of Disks, TerminationLog excepted
 	Disks       []string // mounts besides the known places that are on a disk and that programs may write to, see disks
@@ -110,6 +111,7 @@ const (
 	prGetNoNewPrivs = 39
 	optRefused      = 41 // IP_MSFILTER, which the filter refuses
 	familyVsock     = 40
+	familyInet6     = 10
 	familyNetlink   = 16
 	unameSize       = 6 * 65
 	removeDirectory = 0x200
@@ -133,6 +135,7 @@ func (c *conn) look() (Seen, error) {
 	l.size = 1024
 	name := l.try("uname", answer(0))
 	vsock := l.try("socket", num(familyVsock), num(1), num(0))
+	six := l.try("socket", num(familyInet6), num(1), num(0))
 	trace := l.try("ptrace", num(0), num(0), num(0), num(0))
 	mount := l.try("unshare", num(0x10000000))
 	// The filter looks at arguments: this option may be set, and that one not.
@@ -161,6 +164,7 @@ func (c *conn) look() (Seen, error) {
 	}
 	const eperm, eacces, eafnosupport, erofs, enoprotoopt = -1, -13, -97, -30, -92
 	seen.NoVsock = r.results[vsock] == eafnosupport || r.results[vsock] == eperm
+	seen.NoIPv6 = r.results[six] == eafnosupport
 	seen.Refused = r.results[trace] == eperm && r.results[mount] == eperm && r.results[allowed] == 0 && r.results[refused] == enoprotoopt
 	seen.NoNewPrivs = r.results[nnp] == 1
 	seen.Filtered = seen.Status["Seccomp"] == "2"

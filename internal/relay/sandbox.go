@@ -58,7 +58,7 @@ type Config struct {
 	UserOfOthers bool
 
 	// Routed says that the container has a network interface besides loopback, over which the stream may
-	// come. Loopback then gets no addresses but those that represent names.
+	// come. Loopback then gets no addresses but those that represent names, and programs have no IPv6.
 	Routed bool
 
 	// Isolation adds facts of the container to the observation of the sandbox.

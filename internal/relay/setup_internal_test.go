@@ -98,6 +98,21 @@ func TestRelayOfAContainer(t *testing.T) {
 	}
 }
 
+// TestARoutedContainerHasNoIPv6: where a container has an interface, the filter of programs refuses sockets of IPv6. What
+// closes a network of IPv4 does not close the link's own addresses of IPv6.
+func TestARoutedContainerHasNoIPv6(t *testing.T) {
+	for _, routed := range []bool{true, false} {
+		_, f := openAs(t, 70_000, 7, func(c *Config) { c.Routed = routed })
+		want, err := seccomp.Compile(seccomp.New(seccomp.Variant{Scratch: true, NoIPv6: routed}), seccomp.AMD64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(f.packets(), func(p packet) bool { return p.kind == 'F' && bytes.Contains(p.raw, want) }) {
+			t.Errorf("routed %v: programs do not get the filter, want one without IPv6 in a routed container only", routed)
+		}
+	}
+}
+
 // TestRelayOfARoutedContainer: a relay that is root of a container with an interface makes only the addresses of
 // names, because the others would lead its own stream astray. Programs get Landlock.
 func TestRelayOfARoutedContainer(t *testing.T) {

@@ -315,7 +315,7 @@ up() {
 env_lines() {
 	cat <<-END
 		export KUBECONFIG_E2E=$dir/admin.kubeconfig KUBECONFIG=$dir/admin.kubeconfig KUBE_IMAGE=$image KUBE_NAMESPACE=sandboxes
-		export KUBE_SERVER_IP=$server KUBE_NODE_KILL='$here/cluster.sh node-kill' KUBE_NODE_START='$here/cluster.sh node-start'
+		export KUBE_SERVER_IP=$server KUBE_API=$server:6443 KUBE_NODE_KILL='$here/cluster.sh node-kill' KUBE_NODE_START='$here/cluster.sh node-start'
 		export KUBE_NODE_CUT='$here/cluster.sh node-cut' KUBE_NODE_JOIN='$here/cluster.sh node-join'
 		export KUBE_DIR=$dir KUBE_NET=$net PATH=$bin:\$PATH
 	END

@@ -562,6 +562,7 @@ static void contained(void) {
 
 // -- builder ------------------------------------------------------------------------------------------------------------------
 // The first packet is 'B' with a script, or 'U' for a launcher. Its first descriptors are the sockets of the spawners. The builder keeps only its own socket.
+// A program without spawners carries out a script as the server's user.
 void begin(void) {
 	struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0}, ignore = {1, 0, 0, 0};
 	for (int i = 1; i <= 64; i++) sys4(SYS_rt_sigaction, i, (long)&dfl, 0, 8); // programs must not inherit ignored signals
@@ -592,6 +593,7 @@ void begin(void) {
 		}
 		if (i == 0) report(s);
 	}
+	if (nspawn == 0) report(s);
 	sys3(SYS_close_range, CTL + 1, ~0u, 0);
 	while (receive(CTL) > 0) close_fds();
 	sys1(SYS_exit_group, 0);                              // PID 1 of Z's pid namespace: the kernel ends everything in it
