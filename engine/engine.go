@@ -266,11 +266,10 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		e.backends[b.Name()] = b
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	e.queue = queue.New(queueConfig(cfg))
-	e.setKnown(&cfg)
 	//nolint:contextcheck // work in the background lives as long as the engine
 	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
-	e.warm(ctx)
+	e.warm(ctx, func() { e.queue = queue.New(queueConfig(cfg)) })
+	e.setKnown(&cfg)
 	e.work.Go(sign.Prepare) // while the store is opened
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {

@@ -20,12 +20,13 @@ import (
 // is known starts within this time.
 const headStart = 20 * time.Millisecond
 
-// warm prepares in the background for Config.Warm and Config.First. With Config.First it returns when the
-// interpreter starts: the store opens while the interpreter starts, and takes less time. If there is nothing to
-// prepare, or if the state directory cannot be used, which openRecords reports, warm does nothing.
-func (e *Engine) warm(ctx context.Context) {
+// warm makes the queue, and prepares in the background for Config.Warm and Config.First. With Config.First it returns
+// when the interpreter starts: the store opens while the interpreter starts, and takes less time. If there is nothing to
+// prepare, or if the state directory cannot be used, which openRecords reports, warm only makes the queue.
+func (e *Engine) warm(ctx context.Context, makeQueue func()) {
 	w, ok := e.backends[e.cfg.DefaultBackend].(backend.Warmer)
 	if !ok || len(e.cfg.Warm) == 0 && e.cfg.First == nil || store.PrepareDir(e.cfg.StateDir) != nil {
+		makeQueue()
 		return
 	}
 	e.work.Go(func() {
@@ -39,14 +40,15 @@ func (e *Engine) warm(ctx context.Context) {
 		}
 	})
 	if e.cfg.First == nil {
+		makeQueue()
 		return
 	}
 	e.expected = make(chan struct{})
-	starts := make(chan struct{})
+	queued, starts := make(chan struct{}), make(chan struct{})
 	//nolint:contextcheck // work in the background lives as long as the engine
 	e.work.Go(func() {
 		defer close(starts)
-		s, err := e.expect(w, *e.cfg.First)
+		s, err := e.expect(w, *e.cfg.First, queued)
 		close(e.expected)
 		if err != nil { // Execute reports it, if the request comes
 			e.log.Debug("nothing is prepared for the first request", "error", err)
@@ -56,6 +58,8 @@ func (e *Engine) warm(ctx context.Context) {
 	})
 	//nolint:contextcheck // what it prepares lives as long as the engine
 	w.Prepare(e.ctx) // here, because another goroutine might have to wait for a processor
+	makeQueue()      // which reads the machine's bounds, while the builder starts
+	close(queued)
 	ctx, cancel := context.WithTimeout(ctx, headStart)
 	defer cancel()
 	select {
@@ -66,8 +70,8 @@ func (e *Engine) warm(ctx context.Context) {
 
 // expect tells the default backend which sandbox and which process the request will need. The channel is
 // closed when the process starts, or when none will. The store is not open yet: if it has other limits
-// for the namespace, the sandbox may not fit and is not used.
-func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan struct{}, err error) {
+// for the namespace, the sandbox may not fit and is not used. queued is closed when there is a queue.
+func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request, queued <-chan struct{}) (starts <-chan struct{}, err error) {
 	b := e.backends[e.cfg.DefaultBackend]
 	if r.Backend != "" && r.Backend != b.Name() || r.SessionID != "" || len(r.Packages) > 0 {
 		return nil, errors.New("it needs a sandbox that is not prepared")
@@ -77,10 +81,6 @@ func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan s
 	}
 	r.Backend = b.Name()
 	x := &execution{order: order{req: r}}
-	rules := limits.Rules{Defaults: e.cfg.Limits, Ceilings: e.cfg.Ceilings.Under(e.cfg.Most[r.Backend]), MostTasks: e.queue.MostTasks()}
-	if x.limits, _, err = rules.Apply(r.Limits, rules.InForce(sandboxmcp.Limits{}), false); err != nil {
-		return nil, err
-	}
 	interp, err := e.interps.Find(e.ctx, b, r.Language)
 	if err != nil {
 		return nil, err
@@ -95,6 +95,11 @@ func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request) (starts <-chan s
 	})
 	w.Warm(e.ctx, interp.Trees)
 	<-planned
+	<-queued
+	rules := limits.Rules{Defaults: e.cfg.Limits, Ceilings: e.cfg.Ceilings.Under(e.cfg.Most[r.Backend]), MostTasks: e.queue.MostTasks()}
+	if x.limits, _, err = rules.Apply(r.Limits, rules.InForce(sandboxmcp.Limits{}), false); err != nil {
+		return nil, err
+	}
 	p, err := e.planned(x, interp)
 	if err != nil {
 		return nil, err

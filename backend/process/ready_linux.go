@@ -156,7 +156,7 @@ func (s *sandbox) lowers(spec backend.Spec) (l jail.Lowered) {
 
 // loosen gives a sandbox that is built ahead the limits that resize lowers.
 func (s *sandbox) loosen() {
-	most, _ := s.b.resizes()
+	most, grouped := s.b.resizes()
 	key := s.b.keyOf(s.spec)
 	if key.cpuTime == setLater {
 		s.spec.CPUTime = most.cpuTime
@@ -164,7 +164,7 @@ func (s *sandbox) loosen() {
 	if key.tasks < 0 {
 		s.rlimitTasks = most.tasks
 	}
-	if key.memory == setLater {
+	if key.memory == setLater && !grouped {
 		s.rlimitData = dataBytes(backend.Spec{MemoryBytes: most.memory, MaxTasks: max(most.tasks, s.spec.MaxTasks)})
 	}
 }
