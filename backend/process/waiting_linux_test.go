@@ -74,6 +74,39 @@ func TestAProgramOfALoadedSandboxHasItsOwnMemoryLimit(t *testing.T) {
 	}
 }
 
+// TestPackageCodeStartsNoMoreTasksThanItsProgramMay: package code may start more tasks before a sandbox is handed out than its
+// program may have. Then the sandbox is not handed out.
+func TestPackageCodeStartsNoMoreTasksThanItsProgramMay(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	const program = `import os, time
+open('/mnt/data/go', 'w').close()
+time.sleep(0.5)
+print(sum(len(os.listdir('/proc/' + p + '/task')) for p in os.listdir('/proc') if p.isdigit()) <= 21)`
+	for _, starts := range []string{"processes", "threads"} {
+		t.Run(starts, func(t *testing.T) {
+			b := newBackend(process.WithoutCgroup)(t)
+			defer func() { _ = b.Close(t.Context()) }()
+			hatched(t, b, spec("warm"))
+			text := strings.Replace(testkit.Hostile(t, "import/earlier-tasks.py"), `starts = ""`, `starts = "`+starts+`"`, 1)
+			if err := made(t, b.(*process.Backend), text); err != nil {
+				t.Fatalf("got %v, want that it is imported ahead", err)
+			}
+			sp := withPackages(spec("loaded"))
+			for range 4 { // all that are ready afterwards were built for it
+				p, _ := importing("pass", text)
+				begun(t, b, sp, p, nil)
+				until(t, b, "2", func(n int) bool { return n >= 2 })
+			}
+			until(t, b, "4, of which two load nothing", func(n int) bool { return n == 4 })
+			sp.MaxTasks = 20
+			p, out := importing(program, text)
+			if e, u, _ := begun(t, b, sp, p, nil); e.Code != 0 || out.String() != "True\n" {
+				t.Errorf("a program that may have 20 tasks: got %v %q, %+v; want that there are no more", e, out, u)
+			}
+		})
+	}
+}
+
 // waiting returns how many processes of the machine have the name of those that the packages start.
 func waiting(t *testing.T) (n int) {
 	t.Helper()
