@@ -46,7 +46,7 @@ func (b *Backend) keyOf(s backend.Spec) poolKey {
 			key.tempBytes = setLater
 		}
 	}
-	if 0 < s.MaxTasks && s.MaxTasks <= most.tasks {
+	if 0 < s.MaxTasks && s.MaxTasks <= most.tasks && (grouped || s.Loads == "") { // otherwise package code could start more than are reserved
 		key.tasks = setLater
 		if jail.Crowd(s.MaxTasks) {
 			key.tasks = setLaterCrowd
@@ -73,7 +73,8 @@ var (
 	// Until a sandbox is handed out, its control group limits memory and tasks to those of the last request.
 	readyInGroup = ready{math.MaxInt64, 1 << 15, 24 * time.Hour}
 
-	// Without a control group the watch does so, which does not limit tasks. dataBytes is derived from both.
+	// Without a control group the watch does so, which does not limit tasks. So a sandbox in which package code may run has no
+	// other limit of tasks. dataBytes is derived from both.
 	readyWatched = ready{4 << 30, 512, 24 * time.Hour}
 )
 
@@ -143,7 +144,7 @@ func (s *sandbox) roomFor(spec backend.Spec) (r jail.Room) {
 // lowers returns the limits of a Spec that the processes of a ready sandbox do not have yet.
 func (s *sandbox) lowers(spec backend.Spec) (l jail.Lowered) {
 	if spec.CPUTime != s.spec.CPUTime {
-		l.CPUSeconds = int64(spec.CPUTime.Seconds())
+		l.CPUSeconds = cpuSeconds(spec)
 	}
 	if spec.MaxTasks != s.rlimitTasks {
 		l.MaxTasks = spec.MaxTasks
@@ -158,6 +159,7 @@ func (s *sandbox) lowers(spec backend.Spec) (l jail.Lowered) {
 func (s *sandbox) loosen() {
 	most, grouped := s.b.resizes()
 	key := s.b.keyOf(s.spec)
+	memory := s.spec.MemoryBytes
 	if key.cpuTime == setLater {
 		s.spec.CPUTime = most.cpuTime
 	}
@@ -165,9 +167,13 @@ func (s *sandbox) loosen() {
 		s.rlimitTasks = most.tasks
 	}
 	if key.memory == setLater && !grouped {
-		s.rlimitData = dataBytes(backend.Spec{MemoryBytes: most.memory, MaxTasks: max(most.tasks, s.spec.MaxTasks)})
+		memory = most.memory
 	}
+	s.rlimitData = dataBytes(backend.Spec{MemoryBytes: memory, MaxTasks: s.rlimitTasks})
 }
+
+// cpuSeconds returns the limit of the processor time of a process, in whole seconds. It is rounded up, because 0 means no limit.
+func cpuSeconds(spec backend.Spec) int64 { return int64(math.Ceil(spec.CPUTime.Seconds())) }
 
 // workBytes returns the size of the working directory, whose files count as memory.
 func workBytes(spec backend.Spec) int64 { return min(spec.WorkBytes, spec.MemoryBytes/2) }

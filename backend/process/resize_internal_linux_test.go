@@ -5,12 +5,49 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
+
+// TestReadySandboxesAreLooseWithinBounds: without control groups, a ready sandbox in which package code may run may have as many
+// tasks as are reserved for it. Each may have the data of all requests of its kind.
+func TestReadySandboxesAreLooseWithinBounds(t *testing.T) {
+	cfg := Config{}
+	WithoutCgroup(&cfg)
+	b := New(cfg)
+	defer func() { _ = b.Close(t.Context()) }()
+	spec := trialSpec("ready")
+	spec.MemoryBytes = readyWatched.memory + 1 // a kind of its own
+	for loads, want := range map[string]int{"": readyWatched.tasks, "packages": spec.MaxTasks} {
+		spec.Loads = loads
+		s := &sandbox{b: b, spec: spec, rlimitTasks: spec.MaxTasks, rlimitData: dataBytes(spec)}
+		s.loosen()
+		other := spec
+		other.MaxTasks = want
+		if s.rlimitTasks != want || b.keyOf(other) != b.keyOf(spec) || s.rlimitData != dataBytes(other) {
+			t.Errorf("loads %q: got %d tasks and %d bytes of data, want %d and %d", loads, s.rlimitTasks, s.rlimitData, want, dataBytes(other))
+		}
+	}
+}
+
+// TestCPUTimeIsRoundedUp: a limit below a second is not taken for none.
+func TestCPUTimeIsRoundedUp(t *testing.T) {
+	for limit, want := range map[time.Duration]int64{0: 0, time.Millisecond: 1, time.Second: 1, 1500 * time.Millisecond: 2} {
+		spec := trialSpec("ready")
+		spec.CPUTime = limit
+		s := &sandbox{spec: spec}
+		if got := s.slotConfig().Size.CPUSeconds; got != want {
+			t.Errorf("%v: got %d, want %d", limit, got, want)
+		}
+		if got := s.lowers(spec).CPUSeconds; got != 0 {
+			t.Errorf("%v: got %d, want that the same limit is not lowered", limit, got)
+		}
+	}
+}
 
 // TestOtherCoresAreRefusedWithoutAGroup: without a control group a sandbox is pinned to its processors when it is built,
 // so a ready one serves only requests for as many.

@@ -148,7 +148,7 @@ func (s *sandbox) slotConfig() jail.SlotConfig {
 		Apart:    spec.Apart,
 		Size: jail.Size{
 			WorkBytes: workBytes(spec), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
-			MaxTasks: s.rlimitTasks, CPUSeconds: int64(spec.CPUTime.Seconds()),
+			MaxTasks: s.rlimitTasks, CPUSeconds: cpuSeconds(spec),
 		},
 	}
 }

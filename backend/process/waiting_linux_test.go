@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
@@ -71,6 +72,43 @@ func TestAProgramOfALoadedSandboxHasItsOwnMemoryLimit(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPackageCodeHasNotMoreThanItsProgramMay: package code may start tasks before a sandbox is handed out. The sandbox is not
+// handed out if they are more than its program may have, or have higher limits.
+func TestPackageCodeHasNotMoreThanItsProgramMay(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	const program = `import os
+all = [p for p in os.listdir('/proc') if p.isdigit()]
+print(sum(len(os.listdir('/proc/' + p + '/task')) for p in all) <= 21, len({open('/proc/' + p + '/limits').read().split('Max cpu time')[1].split()[0] for p in all}) == 1)`
+	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		for _, starts := range []string{"processes", "threads"} {
+			t.Run(name+"/"+starts, func(t *testing.T) {
+				b := newBackend(change...)(t)
+				defer func() { _ = b.Close(t.Context()) }()
+				hatched(t, b, spec("warm"))
+				text := strings.Replace(testkit.Hostile(t, "import/earlier-tasks.py"), `starts = ""`, `starts = "`+starts+`"`, 1)
+				if err := made(t, b.(*process.Backend), text); err != nil {
+					t.Fatalf("got %v, want that it is imported ahead", err)
+				}
+				sp := withPackages(spec("loaded"))
+				sp.CPUTime = time.Minute
+				for range 4 { // all that are ready afterwards were built for it
+					p, _ := importing("pass", text)
+					begun(t, b, sp, p, nil)
+					until(t, b, "2", func(n int) bool { return n >= 2 })
+				}
+				until(t, b, "4, of which two load nothing", func(n int) bool { return n == 4 })
+				if sp.CPUTime /= 2; starts == "threads" {
+					sp.MaxTasks = 20
+				}
+				p, out := importing(program, text)
+				if e, u, _ := begun(t, b, sp, p, nil); e.Code != 0 || out.String() != "True True\n" {
+					t.Errorf("a program: got %v %q, %+v; want that no more than 21 tasks are there, with the same limit", e, out, u)
+				}
+			})
+		}
 	}
 }
 

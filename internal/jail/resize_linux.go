@@ -19,8 +19,8 @@ type Lowered struct {
 }
 
 // Lower lowers limits of init and of each of its children, and reads them back. Forks that wait for a
-// program, and later ones, get the limits, too. Processes inherit them. A process that exists already and
-// is not a child of init keeps its limits.
+// program, and later ones, get the limits, too. Processes inherit them. Lower fails if one of its children has
+// children, which would keep their limits, or more tasks than the new limit.
 //
 // Preconditions: ModeRoot or ModeUser. No program was started in the sandbox. It may not be called after Close.
 func (s *Slot) Lower(l Lowered) error {
@@ -40,6 +40,9 @@ func (s *Slot) Lower(l Lowered) error {
 		if n, err = strconv.Atoi(child); err == nil {
 			err = l.set(n)
 		}
+		if err == nil { // afterwards, because what it starts now has the limits
+			err = l.kept(child)
+		}
 		if err != nil {
 			return err
 		}
@@ -52,6 +55,18 @@ func (s *Slot) Lower(l Lowered) error {
 		now := *s.seen
 		now.limits = ""
 		s.seen = &now
+	}
+	return nil
+}
+
+// kept fails if package code in a child of init has got around the limits before they were lowered.
+func (l Lowered) kept(child string) error {
+	if len(Children(child)) > 0 {
+		return fmt.Errorf("process %s has children, which have higher limits", child)
+	}
+	tasks, _ := os.ReadDir("/proc/" + child + "/task")
+	if l.MaxTasks > 0 && len(tasks) > l.MaxTasks {
+		return fmt.Errorf("process %s has %d tasks, above a limit of %d", child, len(tasks), l.MaxTasks)
 	}
 	return nil
 }

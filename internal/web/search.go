@@ -134,7 +134,7 @@ func (c *Client) statusOf(err error) string {
 		return err.Error()
 	}
 	text := sandboxmcp.AsError(err).Message
-	if own, failed := url.Parse(c.cfg.SearXNG); failed == nil && own.Hostname() != "" {
+	if own, failed := ParseURL(c.cfg.SearXNG); failed == nil && own.Hostname() != "" { // in the form in which it is asked
 		text = strings.ReplaceAll(text, own.Hostname(), searxng)
 	}
 	return text

@@ -102,11 +102,13 @@ func TestBadSearches(t *testing.T) {
 
 // TestTheHostOfTheOwnEngineIsNotTold: the caller learns that the operator's engine does not answer, and not where it is.
 func TestTheHostOfTheOwnEngineIsNotTold(t *testing.T) {
-	c := web.New(web.Config{SearXNG: "http://127.0.0.1:8081"})
-	_, err := c.Search(t.Context(), sandboxmcp.SearchAsk{Query: "q", Engine: "searxng"})
-	e := sandboxmcp.AsError(err)
-	tried, _ := e.Fields["tried"].([]sandboxmcp.TriedEngine)
-	if len(tried) != 1 || tried[0].Status == "" || strings.Contains(tried[0].Status+e.Message+e.Hint, "127.0.0.1") {
-		t.Errorf("got %v and %+v, want the failure of the engine without its host", err, tried)
+	for _, host := range []string{"127.0.0.1", "Search.INVALID", "bücher.invalid"} {
+		c := web.New(web.Config{SearXNG: "http://" + host + ":8080"})
+		_, err := c.Search(t.Context(), sandboxmcp.SearchAsk{Query: "q", Engine: "searxng"})
+		e := sandboxmcp.AsError(err)
+		tried, _ := e.Fields["tried"].([]sandboxmcp.TriedEngine)
+		if len(tried) != 1 || !strings.HasPrefix(tried[0].Status, "searxng ") || strings.Contains(tried[0].Status+e.Message+e.Hint, "invalid") {
+			t.Errorf("%s: got %v and %+v, want the failure of the engine without its host", host, err, tried)
+		}
 	}
 }
