@@ -118,6 +118,7 @@ func (e *Engine) begin(ctx context.Context, o order) (*execution, error) {
 		e.addJobLocked(x)
 	}
 	e.live[x.req.ID] = x
+	e.endings.Over(x.req.ID)
 	e.work.Add(1)
 	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // Close ends it whatever the caller's context
 	return x, nil

@@ -39,7 +39,8 @@ func (e *Engine) sweepLoop() {
 	}
 }
 
-// followLoop reads the newest entries of the record regularly, for grants that were revoked or used and packages that were removed.
+// followLoop reads the newest entries of the record regularly, for grants that were revoked or used and packages that were removed. It
+// also settles changes that were announced and not committed.
 func (e *Engine) followLoop() {
 	t := time.NewTicker(followEvery)
 	defer t.Stop()
@@ -48,6 +49,9 @@ func (e *Engine) followLoop() {
 		case <-e.ctx.Done():
 			return
 		case <-t.C:
+		}
+		if err := e.store.CatchUp(e.ctx); err != nil && e.ctx.Err() == nil {
+			e.log.Warn("a change that was announced could not be settled; trying again", "error", err)
 		}
 		if err := e.record.Follow(e.ctx, e.store.DB()); err != nil && e.ctx.Err() == nil {
 			e.log.Warn("the newest entries of the audit could not be read; trying again", "error", err)

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -78,12 +79,13 @@ func (r *Reader) Again(ctx context.Context, db store.Querier) (err error) {
 // remembered, because the transaction may be undone.
 func (r *Reader) Inside(ctx context.Context, tx store.Querier, action string, hear Hear) error {
 	r.mu.Lock()
-	at := r.at
-	if !r.of[action].begun {
-		at = reached{}
-	}
+	at, begun := r.at, r.of[action].begun
 	r.mu.Unlock()
-	_, err := reading{r.log, tx, map[string]Hear{action: hear}}.since(ctx, at)
+	one := reading{r.log, tx, map[string]Hear{action: hear}}
+	if !begun {
+		return one.whole(ctx)
+	}
+	_, err := one.since(ctx, at)
 	return err
 }
 
@@ -128,11 +130,10 @@ func (r *Reader) begin(ctx context.Context, db store.Querier, action string) err
 		return nil
 	}
 	one := reading{r.log, db, map[string]Hear{action: w.hear}}
-	from := one.end
-	if w.old {
-		from = one.whole
+	at, err := one.end(ctx)
+	if err == nil && w.old {
+		err = one.whole(ctx)
 	}
-	at, err := from(ctx)
 	if err != nil {
 		return err
 	}
@@ -153,8 +154,7 @@ func (r *Reader) reading(db store.Querier) reading {
 
 // All calls hear for every entry of an action in the record. It checks no contents.
 func All(ctx context.Context, db store.Querier, action string, hear Hear) error {
-	_, err := reading{&Log{}, db, map[string]Hear{action: hear}}.whole(ctx)
-	return err
+	return reading{&Log{}, db, map[string]Hear{action: hear}}.whole(ctx)
 }
 
 // reached is how far a Reader has come. The zero value is the beginning of the record.
@@ -181,16 +181,15 @@ type reading struct {
 
 // since reads what the record has got since a place. It returns the place to go on from, also with an error.
 func (r reading) since(ctx context.Context, after reached) (reached, error) {
-	if after.entry.position == 0 {
-		at, err := r.whole(ctx)
-		return reached{entry: at}, err
-	}
-	there, err := has(ctx, r.db, selectHashAt, after.entry.position, after.entry.hash)
-	if err != nil {
-		return after, fmt.Errorf("read audit entries: %w", err)
+	there := after.entry.position == 0
+	if !there {
+		var err error
+		if there, err = has(ctx, r.db, selectHashAt, after.entry.position, after.entry.hash); err != nil {
+			return after, fmt.Errorf("read audit entries: %w", err)
+		}
 	}
 	if !there { // the record may have another end now; what was in doubt stays so
-		if _, err = r.whole(ctx); err != nil {
+		if err := r.whole(ctx); err != nil {
 			return after, err
 		}
 		if at := after.entry.position; !slices.Contains(after.doubt, at) {
@@ -207,7 +206,11 @@ func (r reading) since(ctx context.Context, after reached) (reached, error) {
 		if next.last = !genuine; next.last { // a writer of the database could add an entry far behind the end, and remove it once it was read
 			return true
 		}
-		for gone := max(next.entry.position, dropped) + 1; gone < position; gone++ {
+		known := max(next.entry.position, dropped)
+		if next.entry.position == 0 { // entries before the first one were dropped, or have no MACs
+			known = position
+		}
+		for gone := known + 1; gone < position; gone++ {
 			if lost = len(next.doubt) >= maxDoubtful; lost {
 				return false
 			}
@@ -257,52 +260,43 @@ func (r reading) hear(e *row, genuine bool) {
 	}
 }
 
-// whole reads the record from its beginning, and checks no contents. It returns the last place that it has seen whose entry fits.
-func (r reading) whole(ctx context.Context) (last entryPlace, err error) {
-	first := true
+// whole reads the record from its beginning, and checks no contents.
+func (r reading) whole(ctx context.Context) error {
 	for action, hear := range r.of {
-		at, err := r.wholeOf(ctx, action, hear)
-		if err != nil {
-			return last, fmt.Errorf("read audit entries: %w", err)
-		}
-		if first || at.position < last.position { // for each action the record was read up to the first of their places
-			last, first = at, false
+		if err := r.wholeOf(ctx, action, hear); err != nil {
+			return fmt.Errorf("read audit entries: %w", err)
 		}
 	}
-	return last, nil
+	return nil
 }
 
-func (r reading) wholeOf(ctx context.Context, action string, hear Hear) (last entryPlace, err error) {
+func (r reading) wholeOf(ctx context.Context, action string, hear Hear) error {
 	rows, err := r.db.QueryContext(ctx, selectAllOf, action)
 	if err != nil {
-		return last, err
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var at entryPlace
-		var mac, request, metadata string
-		var wanted bool
-		if err := rows.Scan(&at.position, &at.hash, &mac, &wanted, &request, &metadata); err != nil {
-			return last, err
+		var request, metadata string
+		if err := rows.Scan(&request, &metadata); err != nil {
+			return err
 		}
-		if wanted {
-			hear(request, metadata, false)
-		}
-		if r.log.fits(at.position, at.hash, mac) {
-			last = at
-		}
+		hear(request, metadata, false)
 	}
-	return last, rows.Err()
+	return rows.Err()
 }
 
-// end returns the place of the last entry that is as a server has written it. If that is not among the last ones, it returns
-// the beginning.
+// end returns the place of the last entry that is as a server has written it, or the beginning if there is none.
 func (r reading) end(ctx context.Context) (last entryPlace, err error) {
-	err = r.log.checked(ctx, r.db, func(position int64, e *row, genuine bool) bool {
-		if genuine {
-			last = entryPlace{position, e.Hash}
-		}
-		return !genuine
-	}, selectLatest)
+	for before := int64(math.MaxInt64); before > 0 && last.position == 0 && err == nil; { // a writer of the database may have added many behind it
+		from := before
+		before = 0 // until there is one more
+		err = r.log.checked(ctx, r.db, func(position int64, e *row, genuine bool) bool {
+			if before = position; genuine {
+				last = entryPlace{position, e.Hash}
+			}
+			return !genuine
+		}, selectLatest, from)
+	}
 	return last, err
 }

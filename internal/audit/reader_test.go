@@ -95,3 +95,47 @@ func TestDroppedEntriesAreNotInDoubt(t *testing.T) {
 	storetest.Tamper(t, dir, `DELETE FROM audit WHERE position = (SELECT max(position) - 1 FROM audit)`)
 	read(true)
 }
+
+// TestAReaderThatBeginsAtTheEndMissesNoEntry: a reader checks each entry that is added once it has begun, also if the record had none
+// then, or if a writer of the database had added others behind its end.
+func TestAReaderThatBeginsAtTheEndMissesNoEntry(t *testing.T) {
+	const forged = `INSERT INTO audit (position, id, namespace, seq, timestamp, action, phase, request_id, session_id, language, detail, actor, metadata, prev, hash, mac)
+		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 250)
+		SELECT 1000000000000000 + i, id || i, 'far', i, timestamp, action, phase, 'far', session_id, language, detail, actor, metadata, prev, hash, mac FROM audit, n WHERE position = 1`
+	for name, statement := range map[string]string{"no entries": "", "others behind the end": forged} {
+		t.Run(name, func(t *testing.T) {
+			storetest.SQLite(t)
+			r := openSealed(t, filepath.Join(t.TempDir(), "state"))
+			defer r.close(t)
+			if statement != "" {
+				r.append(t, "a", 1)
+				storetest.Tamper(t, r.dir, statement)
+			}
+			genuine := 0
+			reader := r.l.Reader()
+			reader.Want("remove_package", false, func(_, _ string, is bool) {
+				if is {
+					genuine++
+				}
+			})
+			read := func() {
+				t.Helper()
+				if err := reader.Read(t.Context(), r.s.DB(), "remove_package"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			read()
+			storetest.Tamper(t, r.dir, `DELETE FROM audit WHERE namespace = 'far'`)
+			if _, err := r.l.Append(t.Context(), sandboxmcp.AuditEntry{Action: "remove_package", Phase: sandboxmcp.PhaseOutcome, Namespace: "a"}); err != nil {
+				t.Fatal(err)
+			}
+			storetest.Tamper(t, r.dir, `UPDATE audit SET detail = 'changed' WHERE action = 'remove_package'; `+strings.ReplaceAll(statement, "WHERE position = 1", "WHERE action = 'remove_package'"))
+			read()
+			storetest.Tamper(t, r.dir, `DELETE FROM audit WHERE namespace = 'far'; UPDATE audit SET detail = '' WHERE action = 'remove_package'`)
+			read()
+			if genuine == 0 {
+				t.Error("got no genuine entry, want the restored one")
+			}
+		})
+	}
+}

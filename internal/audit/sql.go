@@ -54,11 +54,10 @@ const (
 
 	selectEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit ORDER BY position`
 
-	// action. It also selects some entries with other actions, among them the last one of the record. Metadata above
-	// 8 MiB is read as empty.
-	selectAllOf = `SELECT position, ` + shortHash + `, ` + shortMAC + `, action = ?1, CASE WHEN octet_length(request_id) <= 1024 THEN request_id ELSE '' END,
-		CASE WHEN action = ?1 AND octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
-		FROM audit` + store.NotIndexed + ` WHERE (action = ?1 OR position % 65536 = 0 OR position = (SELECT max(position) FROM audit` + store.NotIndexed + `)) ORDER BY position`
+	// action. Metadata above 8 MiB is read as empty.
+	selectAllOf = `SELECT CASE WHEN octet_length(request_id) <= 1024 THEN request_id ELSE '' END,
+		CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
+		FROM audit` + store.NotIndexed + ` WHERE action = ? ORDER BY position`
 
 	// The texts of a row that is larger than those of servers are read as empty, so its hash is wrong.
 	selectWhole = `SELECT position, CASE WHEN small THEN coalesce(mac, '') ELSE '' END, CASE WHEN small THEN id ELSE '' END, CASE WHEN small THEN namespace ELSE '' END, seq,
@@ -73,7 +72,8 @@ const (
 	// after
 	selectAfter = selectWhole + `position > ?) AS later ORDER BY position`
 
-	selectLatest = selectWhole + `position > (SELECT coalesce(max(position), 0) FROM audit` + store.NotIndexed + `) - 100) AS latest ORDER BY position DESC`
+	// before
+	selectLatest = selectWhole + `position < ?) AS latest ORDER BY position DESC LIMIT 100`
 
 	// namespace, action, earliest time. The action may not be that of runs. Rows that are larger than those of servers are left out.
 	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"maps"
 	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -24,12 +23,12 @@ type Endings struct {
 	of   map[name]ending
 	full bool // there were more than maxEndings
 
-	taken map[[2]name]bool // grants for one run that runs of this process use, with these runs
+	taken map[name]map[name]bool // by run of this process: the grants for one run that it uses
 }
 
 // NewEndings returns endings that the reader reads. The reader has no other ones.
 func NewEndings(reader *audit.Reader) *Endings {
-	e := &Endings{reader: reader, of: map[name]ending{}, taken: map[[2]name]bool{}}
+	e := &Endings{reader: reader, of: map[name]ending{}, taken: map[name]map[name]bool{}}
 	reader.Want(actionApproval, true, e.add)
 	return e
 }
@@ -85,26 +84,29 @@ func (e *Endings) used(id, request string) {
 func (e *Endings) take(id string, run sandboxmcp.RequestID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.taken[[2]name{nameOf(id), nameOf(string(run))}] = true
+	by := nameOf(string(run))
+	if e.taken[by] == nil {
+		e.taken[by] = map[name]bool{}
+	}
+	e.taken[by][nameOf(id)] = true
 }
 
 // takenBy reports whether a run of this process that has not ended uses a grant.
 func (e *Endings) takenBy(id string, run sandboxmcp.RequestID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.taken[[2]name{nameOf(id), nameOf(string(run))}]
+	return e.taken[nameOf(string(run))][nameOf(id)]
 }
 
 // Over notes that a run of this process has ended. Its caller may have chosen its id, and may choose it again once the result
-// of the run is no longer kept. The grants for one run that it has used are not those of the next run.
+// of the run is no longer kept. The grants for one run that it has used are not those of the next run. An engine also calls Over
+// before that begins: the last connection of the earlier run may have taken a grant after the run had ended.
 func (e *Endings) Over(run sandboxmcp.RequestID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.taken) == 0 {
-		return
+	if len(e.taken) > 0 {
+		delete(e.taken, nameOf(string(run)))
 	}
-	by := nameOf(string(run))
-	maps.DeleteFunc(e.taken, func(k [2]name, _ bool) bool { return k[1] == by })
 }
 
 // revoked adds that grants were revoked.

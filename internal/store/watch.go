@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -34,7 +35,7 @@ const watchLost = time.Second
 // a file beside the database. So a check costs one stat while nothing changes. The file is
 // enlarged before the commit, so it is never behind the row. If a process dies between the
 // two, the file is ahead of the row, and every check also reads the row until the next
-// change. A database in memory is not shared, so its version is just a number in memory.
+// change or [Store.CatchUp]. A database in memory is not shared, so its version is just a number in memory.
 //
 // A Watch has no descriptor, goroutine or connection. Wait notices changes of its own
 // process at once. It checks for those of others ten times a second.
@@ -149,6 +150,25 @@ func (w *Watch) Update(ctx context.Context, ops ...Op) error {
 		w.wake()
 	}
 	return err
+}
+
+// CatchUp raises the version of each topic whose file announces a later one than the row has. A process may have ended before it
+// could commit a change, or an older copy of the database was restored. Until then, each use of a [Cached] value reads the rows. A
+// server calls it regularly. If a change is about to be committed, the version is raised once more, which does no harm.
+func (s *Store) CatchUp(ctx context.Context) error {
+	s.watchMu.Lock()
+	all := slices.Collect(maps.Values(s.watches))
+	s.watchMu.Unlock()
+	for _, w := range all {
+		_, settled, err := w.state(ctx)
+		if err == nil && !settled {
+			err = w.Update(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wake ends the pause of every Wait in this process.
