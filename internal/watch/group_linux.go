@@ -43,11 +43,12 @@ type Group struct {
 	missed    int          // looks that have missed a process, minus those that have not, see tally; used by run alone
 	outside   bool         // processes are read from the host's /proc; used by run alone
 
-	exact    exact          // used by run alone
-	outlived outlived       // used by run alone
-	mapped   mapped         // used by run alone
-	buffers  buffers        // used by run alone, except by kept
-	blind    map[string]int // by process number: measurements in which it hid its memory since it last showed some, see mostBlind; used by run alone
+	own      map[string]string // processes that programs have stopped themselves, see noteOwn; used by run alone
+	exact    exact             // used by run alone
+	outlived outlived          // used by run alone
+	mapped   mapped            // used by run alone
+	buffers  buffers           // used by run alone, except by kept
+	blind    map[string]int    // by process number: measurements in which it hid its memory since it last showed some, see mostBlind; used by run alone
 
 	sharing sync.Mutex
 	again   bool // Restart was called; guarded by sharing
