@@ -203,6 +203,9 @@ func (s *Slot) Signal(pid, n int) error {
 	return s.conn.send(words('K', uint32(pid), uint32(n)))
 }
 
+// SignalSoon is Signal for a caller that does not wait for the effect: it does not lift the bound on the server's time.
+func (s *Slot) SignalSoon(pid, n int) error { return s.conn.send(words('K', uint32(pid), uint32(n))) }
+
 // PID returns the program's process id in the sandbox. It waits until init has started the
 // program; 0: it could not be started.
 func (p *Proc) PID() int {

@@ -103,6 +103,7 @@ func (w *Group) bufferedStill(now map[string]seen, used time.Duration, held, roo
 	if b.pipes.bytes+b.sockets.bytes > room && !b.pipes.sure {
 		w.exact.keep()
 		defer w.exact.drop()
+		w.noteOwn()
 		pipes, most := newPipes(), room-b.sockets.bytes-w.keptByCalls()
 		sum, ok := settle(most, settling{w.halt, w.taken, func() (int64, bool) {
 			sum, sure, _ := w.inPipes(pipes)

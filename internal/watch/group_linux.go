@@ -43,11 +43,12 @@ type Group struct {
 	missed    int          // looks that have missed a process, minus those that have not, see tally; used by run alone
 	outside   bool         // processes are read from the host's /proc; used by run alone
 
-	exact    exact          // used by run alone
-	outlived outlived       // used by run alone
-	mapped   mapped         // used by run alone
-	buffers  buffers        // used by run alone, except by kept
-	blind    map[string]int // by process number: measurements in which it hid its memory since it last showed some, see mostBlind; used by run alone
+	own      map[string]string // processes that programs have stopped themselves, see noteOwn; used by run alone
+	exact    exact             // used by run alone
+	outlived outlived          // used by run alone
+	mapped   mapped            // used by run alone
+	buffers  buffers           // used by run alone, except by kept
+	blind    map[string]int    // by process number: measurements in which it hid its memory since it last showed some, see mostBlind; used by run alone
 
 	sharing sync.Mutex
 	again   bool // Restart was called; guarded by sharing
@@ -136,7 +137,8 @@ func (w *Group) look() bool {
 		w.outlived.forget()
 		processes = w.processes()
 	}
-	blind, anyStopped, missed := map[string]int{}, false, false
+	var stopped []string
+	blind, missed := map[string]int{}, false
 	for _, p := range processes {
 		s, ok := w.see(p)
 		missed = missed || w.misses(p, s, ok)
@@ -145,7 +147,9 @@ func (w *Group) look() bool {
 		}
 		used[p+" "+s.start], now[p+" "+s.start] = s.times, s
 		tasks += s.threads
-		anyStopped = anyStopped || s.stopped
+		if s.stopped {
+			stopped = append(stopped, p)
+		}
 		rss += s.resident
 		reserved += s.reserved
 		if blind[p] = w.hidden(p, s); blind[p] > mostBlind {
@@ -154,9 +158,7 @@ func (w *Group) look() bool {
 	}
 	w.blind = blind
 	w.tally(missed)
-	if anyStopped {
-		w.wake()
-	}
+	w.wake(stopped)
 	reaped := w.slot.CPU()
 	cpu := w.spent.look(used, reaped)
 	w.mapped.look(now)
@@ -306,25 +308,6 @@ func (w *Group) share(used time.Duration) (excess string) {
 func (w *Group) proceed() error {
 	w.continued = time.Now()
 	return w.slot.SignalAll(int(unix.SIGCONT))
-}
-
-// wakeFor is how long after the programs went on a new process may turn out to be stopped; see wake.
-const wakeFor = 2 * time.Second
-
-// wake continues the programs again if they went on a short time ago. A fork that goes on while its parent is stopped and continued
-// is stopped when it begins: the kernel keeps the first signal for it, and not the second, because a program that does not
-// handle SIGCONT ignores it. Nothing else would continue that process.
-func (w *Group) wake() {
-	w.sharing.Lock()
-	defer w.sharing.Unlock()
-	if w.goesOn(time.Now()) {
-		_ = w.slot.SignalAll(int(unix.SIGCONT))
-	}
-}
-
-// goesOn reports whether the programs went on a short time ago and were not stopped since. sharing is held.
-func (w *Group) goesOn(now time.Time) bool {
-	return !w.stopped && w.continued.After(w.halted) && now.Sub(w.continued) < wakeFor
 }
 
 // exactRest is the rest after an exact sum, as a multiple of the time that the sum took.

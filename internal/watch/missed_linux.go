@@ -32,6 +32,7 @@ func (w *Group) lookStill() bool {
 		return w.lookInTime()
 	}
 	w.missed = 0
+	w.noteOwn()
 	if halted, _ := w.halt(); halted {
 		t := time.NewTimer(settleEvery)
 		defer t.Stop()

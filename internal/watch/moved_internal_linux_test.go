@@ -3,14 +3,8 @@ package watch
 import (
 	"math"
 	"os"
-	"os/exec"
 	"strconv"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestAttackForksThatEndHideNoMemory: a page counts in equal parts at the processes that share it. If some of them end before
@@ -49,38 +43,5 @@ func TestProcessesThatExecuteMeanwhileCount(t *testing.T) {
 	after := map[string]int64{"2 7 a": 60, "3 8 b": 5, "4 9 a": 1}
 	if got := moved(before, after); got != 45 {
 		t.Errorf("got %d bytes, want 45", got)
-	}
-}
-
-// TestForksThatBeganWhileStoppedGoOn: the kernel stops a fork that began while its parent was stopped and continued. So stopped
-// processes are continued again for some time.
-func TestForksThatBeganWhileStoppedGoOn(t *testing.T) {
-	now := time.Now()
-	for name, c := range map[string]struct {
-		w    *Group
-		want bool
-	}{
-		"NeverStopped": {&Group{}, false},
-		"GoesOn":       {&Group{halted: now.Add(-time.Second), continued: now.Add(-time.Second / 2)}, true},
-		"IsHalted":     {&Group{halted: now.Add(-time.Second / 2), continued: now.Add(-time.Second)}, false},
-		"IsAhead":      {&Group{stopped: true, continued: now.Add(-time.Second)}, false},
-		"LongAgo":      {&Group{continued: now.Add(-wakeFor)}, false},
-	} {
-		if got := c.w.goesOn(now); got != c.want {
-			t.Errorf("%s: got %t, want %t", name, got, c.want)
-		}
-	}
-	c := exec.CommandContext(t.Context(), "sleep", "60")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Wait() }()
-	defer func() { _ = c.Process.Kill() }()
-	w, p := &Group{outside: true}, strconv.Itoa(c.Process.Pid)
-	for _, signal := range []unix.Signal{unix.SIGSTOP, unix.SIGCONT} {
-		if err := c.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
-		testkit.Until(t, "the process is stopped or goes on", func() bool { s, _ := w.see(p); return s.stopped == (signal == unix.SIGSTOP) })
 	}
 }

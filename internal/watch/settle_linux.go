@@ -24,6 +24,7 @@ func (w *Group) exactly(limit int64) (sum int64, ok bool) {
 	if sure || sum <= limit {
 		return sum, true
 	}
+	w.noteOwn()
 	w.exact.keep()
 	defer w.exact.drop()
 	sum, ok = settle(limit, settling{w.halt, w.taken, func() (int64, bool) { return w.sum(limit) }, w.exact.keep, w.quit})
@@ -87,10 +88,18 @@ func (w *Group) halt() (halted, ended bool) {
 
 // goOn continues the programs, unless they are ahead of their share of the processor.
 func (w *Group) goOn() {
+	own := w.stillOwn()
+	w.own = nil
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
-	if !w.stopped {
-		_ = w.proceed()
+	if w.stopped {
+		return
+	}
+	_ = w.proceed()
+	for _, p := range own {
+		if !w.free {
+			_ = w.slot.SignalSoon(p, int(unix.SIGSTOP))
+		}
 	}
 }
 

@@ -1,0 +1,58 @@
+package watch
+
+import (
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// TestProcessesThatProgramsStopStayStopped: the watch continues all processes after it has stopped them. It stops those again that a
+// program had stopped before, and leaves out those that went on before the watch stopped the programs.
+func TestProcessesThatProgramsStopStayStopped(t *testing.T) {
+	c := exec.CommandContext(t.Context(), "sleep", "60")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Wait() }()
+	defer func() { _ = c.Process.Kill() }()
+	w, p := &Group{outside: true}, strconv.Itoa(c.Process.Pid)
+	state := func(stopped bool) {
+		t.Helper()
+		signal := map[bool]unix.Signal{true: unix.SIGSTOP, false: unix.SIGCONT}[stopped]
+		if err := c.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Until(t, "the process is stopped or goes on", func() bool { s, _ := w.see(p); return s.stopped == stopped })
+	}
+	note := func() { w.own = map[string]string{p: turns(w.read(p, "status"))} }
+	state(true)
+	note()
+	if got := w.stillOwn(); len(got) != 1 || got[0] != c.Process.Pid {
+		t.Errorf("a stopped process: got %v, want it", got)
+	}
+	state(false)
+	if got := w.stillOwn(); len(got) != 0 {
+		t.Errorf("it goes on: got %v, want none", got)
+	}
+	state(true)
+	if got := w.stillOwn(); len(got) != 0 {
+		t.Errorf("it went on and was stopped by another one: got %v, want none", got)
+	}
+	w.own = map[string]string{p: ""}
+	if got := w.stillOwn(); len(got) != 1 {
+		t.Errorf("it was about to stop: got %v, want it", got)
+	}
+	if !willStop("\nShdPnd:\t0000000000040000\n") || willStop("\nShdPnd:\t0000000000020000\n") || willStop("") {
+		t.Error("a pending SIGSTOP is not seen, or another signal is taken for it")
+	}
+	w.own = map[string]string{"1": ""}
+	w.halted = time.Now()
+	if w.noteOwn(); w.own["1"] != "" || len(w.own) != 1 {
+		t.Errorf("got %v while programs are stopped by the watch, want what was noted before", w.own)
+	}
+}

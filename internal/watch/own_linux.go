@@ -1,0 +1,64 @@
+package watch
+
+import (
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Programs stop processes themselves, as shells stop their jobs. When the watch stops and continues the programs, such a process
+// would go on, too, and who has stopped it and waits for that would wait for ever. So the watch stops it again.
+
+// noteOwn notes which processes programs have stopped themselves. It is called before the watch stops the programs. It does
+// nothing if these are stopped already.
+func (w *Group) noteOwn() {
+	w.sharing.Lock()
+	held := w.stopped || w.halted.After(w.continued)
+	w.sharing.Unlock()
+	if held || w.outside { // init knows no numbers of the host
+		return
+	}
+	w.own = map[string]string{}
+	for _, p := range w.processes() {
+		status := w.read(p, "status")
+		if isStopped(status) || willStop(status) && !beginsBy(w.read(p, "syscall")) {
+			w.own[p] = turns(status)
+		}
+	}
+}
+
+// stillOwn returns the numbers of the processes that noteOwn has noted. It leaves out those that went on before the watch stopped the
+// programs.
+func (w *Group) stillOwn() (found []int) {
+	for p, before := range w.own {
+		if status := w.read(p, "status"); isStopped(status) && (before == "" || before == turns(status)) {
+			if n, err := strconv.Atoi(p); err == nil {
+				found = append(found, n)
+			}
+		}
+	}
+	return found
+}
+
+// isStopped reports whether a process is stopped by a signal, by the text of its status file in /proc.
+func isStopped(status string) bool {
+	state, _ := inStatus(status, "State")
+	return state == "T"
+}
+
+// willStop reports whether a process has got a signal that stops it, and has not stopped yet.
+func willStop(status string) bool {
+	text, _ := inStatus(status, "ShdPnd")
+	signals, _ := strconv.ParseUint(text, 16, 64)
+	return signals&(1<<(unix.SIGSTOP-1)) != 0
+}
+
+// turns returns how often a stopped process has got a processor: once more if it has gone on since. It returns "" for others.
+func turns(status string) string {
+	if !isStopped(status) {
+		return ""
+	}
+	_, rest, _ := strings.Cut(status, "\nvoluntary_ctxt_switches:")
+	return rest
+}

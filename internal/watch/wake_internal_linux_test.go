@@ -1,0 +1,67 @@
+package watch
+
+import (
+	"os/exec"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// TestForksThatBeganWhileStoppedGoOn: the kernel stops a fork that began while its parent was stopped and continued. So such
+// processes are continued again for some time, unless the programs are being ended: who ends them stops some of them before.
+func TestForksThatBeganWhileStoppedGoOn(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		w    *Group
+		want bool
+	}{
+		"NeverStopped": {&Group{}, false},
+		"GoesOn":       {&Group{halted: now.Add(-time.Second), continued: now.Add(-time.Second / 2)}, true},
+		"IsHalted":     {&Group{halted: now.Add(-time.Second / 2), continued: now.Add(-time.Second)}, false},
+		"IsAhead":      {&Group{stopped: true, continued: now.Add(-time.Second)}, false},
+		"IsBeingEnded": {&Group{free: true, continued: now.Add(-time.Second)}, false},
+		"LongAgo":      {&Group{continued: now.Add(-wakeFor)}, false},
+	} {
+		if got := c.w.goesOn(now); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// TestOnlyForksAreContinued: what a program has stopped itself stays stopped. Such a process was in another call, or in none.
+func TestOnlyForksAreContinued(t *testing.T) {
+	for _, call := range forkCalls {
+		if !beginsBy(call + " 0x1200011 0x0 0x0 0x7f0000000a10 0x0 0x0 0x7ffc00000000 0x7f0000000000\n") {
+			t.Errorf("call %s does not start a process", call)
+		}
+	}
+	if !beginsBy("") || beginsBy("running\n") || beginsBy("-1 0x7ffc00000000 0x7f0000000000\n") || beginsBy(strconv.Itoa(unix.SYS_KILL)+" 0x7 0x13 0x0 0x0 0x0 0x0 0x7ffc0 0x7f00\n") {
+		t.Error("a process counts as a fork by another call, or one whose call is unknown does not")
+	}
+	for _, call := range []int{unix.SYS_CLONE, unix.SYS_CLONE3} {
+		if !slices.Contains(forkCalls, strconv.Itoa(call)) {
+			t.Errorf("call %d is missing", call)
+		}
+	}
+	c := exec.CommandContext(t.Context(), "sh", "-c", "kill -STOP $$")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Wait() }()
+	defer func() { _ = c.Process.Kill() }()
+	w, p := &Group{outside: true, continued: time.Now()}, strconv.Itoa(c.Process.Pid)
+	testkit.Until(t, "the process is stopped", func() bool { s, _ := w.see(p); return s.stopped })
+	w.wake([]string{p}) // fails without a slot if it sends a signal
+	if text := w.read(p, "syscall"); text == "" || beginsBy(text) {
+		t.Errorf("a process that has stopped itself counts as a fork: %q", text)
+	}
+	if err := c.Process.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "the process goes on", func() bool { s, _ := w.see(p); return !s.stopped })
+}
