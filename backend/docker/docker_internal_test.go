@@ -136,7 +136,7 @@ func (opener) Open(context.Context, backend.Spec) (backend.Sandbox, error) { ret
 // TestInterpretersFollowTheImages: after an engine has got other images, the interpreters are looked for again.
 func TestInterpretersFollowTheImages(t *testing.T) {
 	e := newEngine(Config{})
-	e.api, e.images = &dockerapi.Client{}, images{name: "a", ids: map[string]string{"a": "1"}}
+	e.api, e.examined, e.images = &dockerapi.Client{}, time.Now(), images{name: "a", ids: map[string]string{"a": "1"}}
 	found := interpreters{rows: []sandboxmcp.Runtime{{Language: sandboxmcp.Languages()[0]}}, images: e.images}
 	if rows, err := found.in(t.Context(), opener{}, e); err != nil || len(rows) != 1 {
 		t.Errorf("the same images: got %v, %v, want the row that is known", rows, err)
