@@ -136,7 +136,7 @@ func (opener) Open(context.Context, backend.Spec) (backend.Sandbox, error) { ret
 // TestInterpretersFollowTheImages: after an engine has got other images, the interpreters are looked for again.
 func TestInterpretersFollowTheImages(t *testing.T) {
 	e := newEngine(Config{})
-	e.api, e.images = &dockerapi.Client{}, images{name: "a", ids: map[string]string{"a": "1"}}
+	e.api, e.examined, e.images = &dockerapi.Client{}, time.Now(), images{name: "a", ids: map[string]string{"a": "1"}}
 	found := interpreters{rows: []sandboxmcp.Runtime{{Language: sandboxmcp.Languages()[0]}}, images: e.images}
 	if rows, err := found.in(t.Context(), opener{}, e); err != nil || len(rows) != 1 {
 		t.Errorf("the same images: got %v, %v, want the row that is known", rows, err)
@@ -203,5 +203,40 @@ func TestEngineThatMapsUsers(t *testing.T) {
 			t.Errorf("%s: got %v, want refused: %t", option, err, refused)
 		}
 		s.Close()
+	}
+}
+
+// TestAnEngineThatChangesIsAskedAgain: an engine that has started with another runc or other users is noticed within factAge,
+// although it answers at the same address.
+func TestAnEngineThatChangesIsAskedAgain(t *testing.T) {
+	version, option := "1.5.0", "name=seccomp,profile=default"
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := map[string]any{
+			"Id": "sha256:1", "Architecture": "x86_64", "SecurityOptions": []string{option}, "Components": []map[string]string{{"Name": runc, "Version": version}},
+		}
+		if strings.HasSuffix(r.URL.Path, "/containers/json") {
+			_ = json.NewEncoder(w).Encode([]any{})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	defer s.Close()
+	e := newEngine(Config{Host: "tcp://" + s.Listener.Addr().String(), Image: "image", Logger: slog.New(slog.DiscardHandler)})
+	connect := func() error {
+		_, _, err := e.connect(t.Context())
+		return err
+	}
+	if err := connect(); err != nil || len(e.weak) != 0 {
+		t.Fatalf("got %v and holes %v, want none", err, e.weak)
+	}
+	version = "1.3.5"
+	e.examined = e.examined.Add(-factAge)
+	if err := connect(); err != nil || len(e.weak) != 1 {
+		t.Errorf("an older runc: got %v and holes %v, want one", err, e.weak)
+	}
+	option = "name=userns"
+	e.examined = e.examined.Add(-factAge)
+	if err := connect(); err != nil || !e.maps {
+		t.Errorf("other users: got %v and that it maps them: %v, want that it does", err, e.maps)
 	}
 }

@@ -28,12 +28,13 @@ type Engine struct {
 	limit      time.Duration // bounds the time in which a call connects
 	connecting chan struct{} // holds an element while a call connects; other calls wait for that without holding mu
 
-	mu      sync.Mutex
-	api     *dockerapi.Client // nil: not connected
-	images  images
-	weak    []string // known holes of this engine
-	profile string
-	owner   string
+	mu       sync.Mutex
+	api      *dockerapi.Client // nil: not connected
+	images   images
+	weak     []string  // known holes of this engine
+	examined time.Time // when the engine was last asked about itself
+	profile  string
+	owner    string
 
 	leftMu sync.Mutex
 	left   []string // ids of containers that could not be removed
@@ -64,6 +65,10 @@ func (*Engine) Name() string { return Name }
 // answer.
 const connectLimit = 30 * time.Second
 
+// factAge is how long it is believed what the engine has said about itself. It may start again with another runc or other
+// users meanwhile, and its connections do not show that.
+const factAge = time.Minute
+
 // connect returns the client of an engine that has answered and has an image. It agrees with the
 // engine on the version of the API.
 func (e *Engine) connect(ctx context.Context) (*dockerapi.Client, images, error) {
@@ -77,7 +82,14 @@ func (e *Engine) connect(ctx context.Context) (*dockerapi.Client, images, error)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.api != nil && time.Since(e.examined) < factAge {
+		return e.api, e.images, nil
+	}
 	if e.api != nil {
+		if err := e.examine(ctx, e.api); err != nil {
+			e.api = nil
+			return nil, images{}, err
+		}
 		return e.api, e.images, nil
 	}
 	dir := e.cfg.Certs
@@ -99,8 +111,8 @@ func (e *Engine) connect(ctx context.Context) (*dockerapi.Client, images, error)
 	return api, e.images, nil
 }
 
-// prepare finds the image and the holes of the engine, and removes what dead servers left.
-func (e *Engine) prepare(ctx context.Context, api *dockerapi.Client) error {
+// examine learns of the holes, the users and the machine of the engine. It is called with mu held.
+func (e *Engine) examine(ctx context.Context, api *dockerapi.Client) error {
 	version, err := api.Version(ctx)
 	if err != nil {
 		return e.failure("connect", err)
@@ -116,6 +128,13 @@ func (e *Engine) prepare(ctx context.Context, api *dockerapi.Client) error {
 	} else {
 		err = e.sameUsers(ctx, api)
 	}
+	e.examined = time.Now()
+	return err
+}
+
+// prepare examines the engine, finds the image, and removes what dead servers left.
+func (e *Engine) prepare(ctx context.Context, api *dockerapi.Client) error {
+	err := e.examine(ctx, api)
 	if err != nil {
 		return err
 	}

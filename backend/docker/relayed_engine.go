@@ -27,7 +27,9 @@ func (e *Engine) lookAround(ctx context.Context, api *dockerapi.Client) error {
 	if !ok {
 		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "the engine's machine is a %s, for which there is no system call filter", sandboxmcp.Quote(info.Architecture))
 	}
-	e.arch = arch
+	if e.arch != arch { // containers that are being made read it
+		e.arch = arch
+	}
 	e.maps = mapsUsers(info)
 	return nil
 }

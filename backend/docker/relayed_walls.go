@@ -85,6 +85,8 @@ func (e *Engine) user() int {
 	var b [4]byte
 	rand.Read(b[:]) // never fails
 	n := int(binary.LittleEndian.Uint32(b[:]) % first)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.maps {
 		return firstMapped + n%(1<<16-1-firstMapped)
 	}

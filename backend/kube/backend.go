@@ -208,7 +208,7 @@ func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 // remedy says what helps where a wall is missing.
 func (*Backend) remedy(wall string) string {
 	if wall == sandboxmcp.WallNoNetwork {
-		return "apply the NetworkPolicy of deploy/kubernetes, and see whether the cluster's network plugin enforces policies; isolation_min: L0 accepts an open network"
+		return "apply the NetworkPolicy of deploy/kubernetes, and see whether the cluster's network plugin enforces policies, also to the pod's own node, and whether pods have other containers; isolation_min: L0 accepts an open network"
 	}
 	return "see docs/kubernetes.md for what a pod needs"
 }

@@ -105,7 +105,7 @@ func (x *box) look(ctx context.Context) error {
 	kernel := make(chan string, 1)
 	go func() { kernel <- x.b.kernelOf(ctx, x.pod.node) }() // meanwhile, because an attempt of the canary takes its time
 	var err error
-	x.closed, err = x.b.canary.check(ctx, x.sandbox)
+	x.closed, err = x.b.canary.check(ctx, x.sandbox, x.pod.host)
 	x.nodeKernel = <-kernel
 	if err != nil {
 		return failure("try the network of a pod", err)

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
 // closed is the observed state of a pod's network.
@@ -18,7 +16,7 @@ type closed int
 const (
 	closedUnknown closed = iota
 	closedNot            // a pod has reached an address
-	closedSeen           // a pod did not reach addresses that the server reaches
+	closedSeen           // a pod did not reach addresses that the server reached meanwhile
 )
 
 // canary tries whether pods reach addresses that they may not reach.
@@ -69,6 +67,14 @@ func (c *canary) addResolvers(text string) {
 	}
 }
 
+// reacher tries addresses from a pod, see [relay.Sandbox.Reaches].
+type reacher interface {
+	Reaches(ctx context.Context, to netip.AddrPort, patience time.Duration) (bool, error)
+}
+
+// kubelet is the port of the kubelet of each node.
+const kubelet = 10250
+
 const (
 	// targetAge is how long it is believed that the server reaches an address.
 	targetAge = time.Minute
@@ -91,20 +97,17 @@ func (c *canary) reached(ctx context.Context) []target {
 	c.live, c.checked = nil, time.Now()
 	for _, a := range c.targets {
 		begun := time.Now()
-		d := net.Dialer{Timeout: reachLimit}
-		conn, err := d.DialContext(ctx, "tcp", a.String())
-		if err != nil {
-			continue
+		if answers(ctx, a) {
+			c.live = append(c.live, target{a, time.Since(begun)})
 		}
-		_ = conn.Close()
-		c.live = append(c.live, target{a, time.Since(begun)})
 	}
 	return c.live
 }
 
-// check tries all addresses from a pod. The rules of a new pod may come a little later than the pod, so a
-// pod that reaches an address is asked again until settleLimit.
-func (c *canary) check(ctx context.Context, sb *relay.Sandbox) (closed, error) {
+// check tries all addresses from a pod, and the kubelet of its node, which policies need not hold: Kubernetes exempts a pod's
+// own node from them. The rules of a new pod may come a little later than the pod, so a pod that reaches an address is asked
+// again until settleLimit.
+func (c *canary) check(ctx context.Context, sb reacher, node netip.Addr) (closed, error) {
 	live := c.reached(ctx)
 	if len(live) == 0 {
 		return closedUnknown, nil
@@ -116,9 +119,17 @@ func (c *canary) check(ctx context.Context, sb *relay.Sandbox) (closed, error) {
 	}
 	c.mu.Unlock()
 	for {
-		open, err := reaches(ctx, sb, live)
-		if err != nil || !open {
-			return closedSeen, err
+		open, stood, err := reaches(ctx, sb, live, node)
+		switch {
+		case err != nil:
+			return closedUnknown, err
+		case !open && stood:
+			return closedSeen, nil
+		case !open: // neither does the server reach an address now
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.live = nil
+			return closedUnknown, nil
 		}
 		if !time.Now().Before(end) {
 			c.mu.Lock()
@@ -138,23 +149,43 @@ func (c *canary) check(ctx context.Context, sb *relay.Sandbox) (closed, error) {
 	}
 }
 
-// reaches reports whether a pod reaches any of the addresses.
-func reaches(ctx context.Context, sb *relay.Sandbox, live []target) (bool, error) {
+// reaches reports whether a pod reaches any of the addresses or the kubelet of its node, and whether the server reaches one of
+// the addresses meanwhile. What answers nobody proves nothing.
+func reaches(ctx context.Context, sb reacher, live []target, node netip.Addr) (open, stood bool, failed error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	open := false
-	var failed error
+	try := func(to netip.AddrPort, patience time.Duration) {
+		ok, err := sb.Reaches(ctx, to, patience)
+		mu.Lock()
+		defer mu.Unlock()
+		open = open || ok
+		if err != nil {
+			failed = err
+		}
+	}
 	for _, a := range live {
+		all.Go(func() { try(a.at, min(max(20*a.time, reachLeast), reachLimit)) })
 		all.Go(func() {
-			ok, err := sb.Reaches(ctx, a.at, min(max(20*a.time, reachLeast), reachLimit))
+			ok := answers(ctx, a.at)
 			mu.Lock()
 			defer mu.Unlock()
-			open = open || ok
-			if err != nil {
-				failed = err
-			}
+			stood = stood || ok
 		})
 	}
+	if node.Is4() {
+		all.Go(func() { try(netip.AddrPortFrom(node, kubelet), reachLeast) })
+	}
 	all.Wait()
-	return open, failed
+	return open, stood, failed
+}
+
+// answers reports whether the server reaches an address.
+func answers(ctx context.Context, at netip.AddrPort) bool {
+	d := net.Dialer{Timeout: reachLimit}
+	conn, err := d.DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -42,8 +43,10 @@ type claimed struct {
 	name, uid string
 	ip        string
 	node      string
-	since     time.Time // since when it runs
-	owner     string    // name of the claim; empty: the pod is of no claim
+	host      netip.Addr // of the node; the zero address: not known
+	others    []string   // containers that share the pod's network with the sandbox
+	since     time.Time  // since when it runs
+	owner     string     // name of the claim; empty: the pod is of no claim
 	ownerUID  string
 	ownUser   bool // no other pod of its node has its user
 	userSpace bool // the cluster says that it has a user namespace
@@ -51,6 +54,8 @@ type claimed struct {
 
 func claimedOf(p *corev1.Pod) *claimed {
 	c := &claimed{name: p.Name, uid: string(p.UID), ip: p.Status.PodIP, node: p.Spec.NodeName}
+	c.host, _ = netip.ParseAddr(p.Status.HostIP)
+	c.others = others(p.Spec)
 	c.userSpace = p.Spec.HostUsers != nil && !*p.Spec.HostUsers
 	for _, s := range p.Status.ContainerStatuses {
 		if s.Name == containerName && s.State.Running != nil {
@@ -58,6 +63,24 @@ func claimedOf(p *corev1.Pod) *claimed {
 		}
 	}
 	return c
+}
+
+// others returns the names of the containers that run beside that of the sandbox, such as those that a service mesh adds.
+func others(spec corev1.PodSpec) (names []string) {
+	for _, c := range spec.Containers {
+		if c.Name != containerName {
+			names = append(names, c.Name)
+		}
+	}
+	for _, c := range spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			names = append(names, c.Name)
+		}
+	}
+	for _, c := range spec.EphemeralContainers {
+		names = append(names, c.Name)
+	}
+	return names
 }
 
 // startLimit bounds the time in which a pod has to run.

@@ -27,7 +27,8 @@ const (
 var required = []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay.WallSeccomp, relay.WallNoVsock, relay.WallRoot}
 
 const (
-	weakOpen     = "network: the pod's network is open; no NetworkPolicy holds it"
+	weakOpen     = "network: the pod reaches the cluster or its own node; no NetworkPolicy closes its network"
+	weakOthers   = "network: programs reach what other containers of the pod offer at 127.0.0.1: "
 	weakSix      = "network: programs can make sockets of IPv6, which was not tried"
 	weakUnproven = "network: that it is closed could not be shown, because the server reaches no address to try"
 	weakProgram  = "program files: programs can change them, because the kernel has no Landlock"
@@ -209,7 +210,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	add(fmt.Sprintf("%s (ABI %d)", relay.WallLandlock, seen.Landlock), seen.Landlock > 0)
 	bytes, files := seen.Bounded(spec)
 	add(relay.WallQuota, bytes)
-	add(seen.Network, x.closed == closedSeen && seen.NoIPv6) // the canary tries IPv4
+	add(seen.Network, x.closed == closedSeen && seen.NoIPv6 && len(x.pod.others) == 0) // the canary tries IPv4
 	held, lacking := x.limits.walls(spec)
 	iso.Walls = append(iso.Walls, held...)
 	iso.Weak = append(iso.Weak, lacking...)
@@ -217,6 +218,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	add(wallRlimit, limited)
 	weak(weakTasks, !limited)
 	weak(weakOpen, x.closed == closedNot)
+	weak(weakOthers+strings.Join(x.pod.others, ", "), len(x.pod.others) > 0)
 	weak(weakSix, x.closed == closedSeen && !seen.NoIPv6)
 	weak(weakUnproven, x.closed == closedUnknown)
 	weak(weakProgram, !seen.Kept)
