@@ -241,7 +241,7 @@ func (j *Jail) mountInList(stop <-chan struct{}, place string, trees []Tree, cov
 	fds := []int{j.gallery.space}
 	sc := &script{}
 	var handles []arg
-	if j.cfg.Mode == ModeRoot {
+	if j.borrows || j.gallery.host < 0 {
 		opened, err := j.openTrees(j.gallery.host, trees)
 		if err != nil && !j.borrows {
 			err = fmt.Errorf("%w: %w", ErrAttach, err)

@@ -12,7 +12,7 @@ import (
 // openTrees returns detached, read-only copies of the mounts at and below the directories of trees. view is a descriptor of
 // the mount namespace with the host's files; -1: the builder's, before it has its script. The caller closes the copies.
 //
-// Preconditions: the jail's mode is ModeRoot.
+// Preconditions: the jail's mode is ModeRoot or ModeContainer.
 func (j *Jail) openTrees(view int, trees []Tree) (fds []int, err error) {
 	for some := range slices.Chunk(trees, maxAtOnce) {
 		if j.borrows {
