@@ -152,6 +152,9 @@ func (s *sandbox) lowers(spec backend.Spec) (l jail.Lowered) {
 	if size := dataBytes(spec); s.group == nil && size != s.rlimitData {
 		l.DataBytes = size
 	}
+	if l != (jail.Lowered{}) {
+		l.Ran = s.spec.Loads != ""
+	}
 	return l
 }
 

@@ -16,11 +16,12 @@ type Lowered struct {
 	CPUSeconds int64 // see Size
 	MaxTasks   int   // see Size
 	DataBytes  int64 // see Size
+	Ran        bool  // code of packages may have run in the sandbox: its processes are looked at
 }
 
 // Lower lowers limits of init and of each of its children, and reads them back. Forks that wait for a
-// program, and later ones, get the limits, too. Processes inherit them. Lower fails if one of its children has
-// children, which would keep their limits, or more tasks than the new limit.
+// program, and later ones, get the limits, too. Processes inherit them. With Lowered.Ran, Lower fails if one of its children
+// has children, which would keep their limits, or more tasks than the new limit.
 //
 // Preconditions: ModeRoot or ModeUser. No program was started in the sandbox. It may not be called after Close.
 func (s *Slot) Lower(l Lowered) error {
@@ -40,7 +41,7 @@ func (s *Slot) Lower(l Lowered) error {
 		if n, err = strconv.Atoi(child); err == nil {
 			err = l.set(n)
 		}
-		if err == nil { // afterwards, because what it starts now has the limits
+		if err == nil && l.Ran { // afterwards, because what it starts now has the limits
 			err = l.kept(child)
 		}
 		if err != nil {
