@@ -46,6 +46,18 @@ func madeIf(t *testing.T, b *process.Backend, text string, check backend.LoadChe
 	return nil
 }
 
+// importedAhead returns a backend whose forks find text imported. The test's end closes it.
+func importedAhead(t *testing.T, text string, change ...func(*process.Config)) backend.Backend {
+	t.Helper()
+	b := newBackend(change...)(t)
+	t.Cleanup(func() { _ = b.Close(context.WithoutCancel(t.Context())) })
+	hatched(t, b, spec("warm"))
+	if err := made(t, b.(*process.Backend), text); err != nil {
+		t.Fatalf("got %v, want that it is imported ahead", err)
+	}
+	return b
+}
+
 // where is the text of a module's import that tells in which sandbox it ran.
 const where = "import posix\nat = (posix.readlink('/proc/self/ns/pid'), posix.stat('/dev/shm').st_ctime_ns)\n"
 
@@ -56,12 +68,7 @@ func TestForkLoadsWhatAnotherImported(t *testing.T) {
 	const program = "import posix; print('at' in globals() and at != (posix.readlink('/proc/self/ns/pid'), posix.stat('/dev/shm').st_ctime_ns), sorted(posix.listdir('/proc/self/fd'))[:-1], posix.getppid())"
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
-			b := newBackend(change...)(t)
-			defer func() { _ = b.Close(t.Context()) }()
-			hatched(t, b, spec("warm"))
-			if err := made(t, b.(*process.Backend), where); err != nil {
-				t.Fatalf("got %v, want that it is imported ahead", err)
-			}
+			b := importedAhead(t, where, change...)
 			for i := range 6 {
 				p, out := importing(program, where)
 				if e, _, _ := begun(t, b, withPackages(spec("loaded")), p, nil); e.Code != 0 || out.String() != "True ['0', '1', '2'] 1\n" {
@@ -199,12 +206,7 @@ func TestPackageCodeRunsBeforeNoOtherProgram(t *testing.T) {
 	text := testkit.Hostile(t, "import/plants-files.py")
 	for name, sp := range map[string]backend.Spec{"Announced": withPackages(spec("imports")), "Unannounced": spec("imports")} {
 		t.Run(name, func(t *testing.T) {
-			b := newBackend()(t)
-			defer func() { _ = b.Close(t.Context()) }()
-			hatched(t, b, spec("warm"))
-			if err := made(t, b.(*process.Backend), text); err != nil {
-				t.Fatalf("got %v, want that it is imported ahead", err)
-			}
+			b := importedAhead(t, text)
 			for range 3 {
 				for range 3 {
 					p, out := importing("import posix; print('json.py' in posix.listdir('/tmp'))", text)
@@ -235,12 +237,7 @@ os.register_at_fork(after_in_child=later)
 `
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
-			b := newBackend(change...)(t)
-			defer func() { _ = b.Close(t.Context()) }()
-			hatched(t, b, spec("warm"))
-			if err := made(t, b.(*process.Backend), text); err != nil {
-				t.Fatalf("got %v, want that it is imported ahead", err)
-			}
+			b := importedAhead(t, text, change...)
 			p, out := importing("print(had[:3], len(had), [h for h in had if 'snapshot' in h])", text)
 			if e, _, _ := begun(t, b, withPackages(spec("loaded")), p, nil); e.Code != 0 || out.String() != "['/dev/null', '/dev/null', '/dev/null'] 5 []\n" {
 				t.Errorf("got %v %q, want three times /dev/null, a socket and a pipe of its own, and nothing of the snapshot", e, out)

@@ -19,13 +19,8 @@ func TestPackageCodeHasLimitsBeforeItsProgram(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		for _, takes := range []string{"memory", "locks", "processor"} {
 			t.Run(name+"/"+takes, func(t *testing.T) {
-				b := newBackend(change...)(t)
-				defer func() { _ = b.Close(t.Context()) }()
-				hatched(t, b, spec("warm"))
 				text := strings.Replace(testkit.Hostile(t, "import/later-takes.py"), `takes = ""`, `takes = "`+takes+`"`, 1)
-				if err := made(t, b.(*process.Backend), text); err != nil {
-					t.Fatalf("got %v, want that it is imported ahead", err)
-				}
+				b := importedAhead(t, text, change...)
 				for range 3 {
 					p, out := importing("print('pong')", text)
 					e, u, _ := begun(t, b, withPackages(spec("loaded")), p, nil)
@@ -48,19 +43,9 @@ func TestAProgramOfALoadedSandboxHasItsOwnMemoryLimit(t *testing.T) {
 	large.MemoryBytes = 3 * small.MemoryBytes
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
-			b := newBackend(change...)(t)
-			defer func() { _ = b.Close(t.Context()) }()
-			hatched(t, b, spec("warm"))
-			if err := made(t, b.(*process.Backend), where); err != nil {
-				t.Fatalf("got %v, want that it is imported ahead", err)
-			}
+			b := importedAhead(t, where, change...)
 			for _, sp := range [][2]backend.Spec{{small, large}, {large, small}} {
-				for range 4 { // all that are ready afterwards were built for it
-					p, _ := importing("pass", where)
-					begun(t, b, sp[0], p, nil)
-					until(t, b, "2", func(n int) bool { return n >= 2 })
-				}
-				until(t, b, "4, of which two load nothing", func(n int) bool { return n == 4 })
+				readyFor(t, b, sp[0], where)
 				p, _ := importing("import time; x = bytearray(150 << 20); time.sleep(0.5)", where)
 				e, u, _ := begun(t, b, sp[1], p, func(backend.Sandbox) {
 					if n := ready(b); n != 3 {
@@ -85,21 +70,11 @@ print(sum(len(os.listdir('/proc/' + p + '/task')) for p in all) <= 21, len({open
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		for _, starts := range []string{"processes", "threads"} {
 			t.Run(name+"/"+starts, func(t *testing.T) {
-				b := newBackend(change...)(t)
-				defer func() { _ = b.Close(t.Context()) }()
-				hatched(t, b, spec("warm"))
 				text := strings.Replace(testkit.Hostile(t, "import/earlier-tasks.py"), `starts = ""`, `starts = "`+starts+`"`, 1)
-				if err := made(t, b.(*process.Backend), text); err != nil {
-					t.Fatalf("got %v, want that it is imported ahead", err)
-				}
+				b := importedAhead(t, text, change...)
 				sp := withPackages(spec("loaded"))
 				sp.CPUTime = time.Minute
-				for range 4 { // all that are ready afterwards were built for it
-					p, _ := importing("pass", text)
-					begun(t, b, sp, p, nil)
-					until(t, b, "2", func(n int) bool { return n >= 2 })
-				}
-				until(t, b, "4, of which two load nothing", func(n int) bool { return n == 4 })
+				readyFor(t, b, sp, text)
 				if sp.CPUTime /= 2; starts == "threads" {
 					sp.MaxTasks = 20
 				}
@@ -110,6 +85,17 @@ print(sum(len(os.listdir('/proc/' + p + '/task')) for p in all) <= 21, len({open
 			})
 		}
 	}
+}
+
+// readyFor runs programs that import text until each ready sandbox that loads it was built for sp. Two others load nothing.
+func readyFor(t *testing.T, b backend.Backend, sp backend.Spec, text string) {
+	t.Helper()
+	for range 4 {
+		p, _ := importing("pass", text)
+		begun(t, b, sp, p, nil)
+		until(t, b, "2", func(n int) bool { return n >= 2 })
+	}
+	until(t, b, "4, of which two load nothing", func(n int) bool { return n == 4 })
 }
 
 // waiting returns how many processes of the machine have the name of those that the packages start.
