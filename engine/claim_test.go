@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
-// TestAWriterOfTheDatabaseReadsNoContent: a writer of the database who may call as one namespace reads no files and no long
-// outputs of another one, whatever rows say that they belong to it.
+// TestAWriterOfTheDatabaseReadsNoContent: an attacker can write the database and may call as one namespace. The attacker changes
+// rows so that files and long outputs of another namespace seem to belong to the own one. The server does not return them.
 func TestAWriterOfTheDatabaseReadsNoContent(t *testing.T) {
 	for name, change := range map[string]string{
 		"the namespace of the result":                `UPDATE executions SET namespace = 'thief' WHERE namespace = 'owner'`,

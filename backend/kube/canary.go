@@ -150,7 +150,7 @@ func (c *canary) check(ctx context.Context, sb reacher, node netip.Addr) (closed
 }
 
 // reaches reports whether a pod reaches any of the addresses or the kubelet of its node, and whether the server reaches one of
-// the addresses meanwhile. What answers nobody proves nothing.
+// the addresses at the same time. If the server reaches none of them, the pod's failure does not prove that its network is closed.
 func reaches(ctx context.Context, sb reacher, live []target, node netip.Addr) (open, stood bool, failed error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex

@@ -22,8 +22,8 @@ func (r reachable) Reaches(_ context.Context, to netip.AddrPort, _ time.Duration
 	return slices.Contains(r, to.String()), nil
 }
 
-// closedFor returns what a canary of one address says of a pod. If open is false, the address is one that nobody reaches any
-// more, which the server has reached shortly before.
+// closedFor returns the verdict of a canary with one address about a pod. The server has reached the address before. If open is
+// false, nothing listens there any more when the pod tries it.
 func closedFor(t *testing.T, open bool, node string, pod reachable) closed {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

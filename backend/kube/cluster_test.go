@@ -120,8 +120,8 @@ func TestPodRunsPrograms(t *testing.T) {
 	}
 }
 
-// TestPodsDoNotReachTheirLink: at the addresses of IPv6 that each interface makes by itself, other pods of the node and its
-// kubelet would answer, whatever the policy says.
+// TestPodsDoNotReachTheirLink: each network interface gives itself an IPv6 address for its link. The policies of some network
+// plugins do not cover these addresses. A program in a pod reaches neither other pods of its node nor the kubelet there.
 func TestPodsDoNotReachTheirLink(t *testing.T) {
 	needClosed(t)
 	const program = `

@@ -83,7 +83,7 @@ func showDirectories(t *testing.T, dir string) {
 		t.Fatalf("a directory below one of root: %v", err)
 	}
 	if got := sh(t, sb, "cat "+third.Inside+"/f; (echo x >"+third.Inside+"/g) 2>/dev/null; :"); got != "own" {
-		t.Errorf("a directory below one of root: got %q, want what is there", got)
+		t.Errorf("a directory below one of root: got %q, want the text of its file, own", got)
 	}
 	below := newBackend(func(c *process.Config) { c.Shown = third.Host })(t)
 	defer func() { _ = below.Close(t.Context()) }()
@@ -93,7 +93,7 @@ func showDirectories(t *testing.T, dir string) {
 	}
 	defer func() { _ = shown.Close(t.Context()) }()
 	if got := sh(t, shown, "cat "+process.WorkspaceDir+"/f; (echo x >"+process.WorkspaceDir+"/g) 2>/dev/null; :"); got != "own" {
-		t.Errorf("a workspace below a directory of root: got %q, want what is there", got)
+		t.Errorf("a workspace below a directory of root: got %q, want the text of its file, own", got)
 	}
 	if err = os.Chown(own, 65534, 65534); err != nil {
 		t.Fatal(err)
