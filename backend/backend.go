@@ -363,6 +363,14 @@ type FileReader interface {
 	List(ctx context.Context, name string, limit int) (entries []FileInfo, more bool, err error)
 }
 
+// A Dated FileReader tells at once when the working directory itself last changed.
+type Dated interface {
+	// Changed returns when an entry was last added to the working directory, removed from it or
+	// renamed in it, or its attributes were changed. A program cannot set that time. Changed never
+	// waits for a program.
+	Changed() (time.Time, error)
+}
+
 // File is an open regular file.
 type File interface {
 	io.ReadCloser

@@ -94,7 +94,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, o *run.Outcome, res *
 	}
 	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: o.Ended, Grace: collectGrace}
 	if x.live != nil {
-		src.SessionID, src.Known = &x.req.SessionID, x.live.Known()
+		src.SessionID, src.Known, src.Empty = &x.req.SessionID, x.live.Known(), x.live.Empty()
 	}
 	x.secrets.Files(&src)
 	got, err := e.keeper.Collect(x.ctx, src)

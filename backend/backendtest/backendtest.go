@@ -189,6 +189,7 @@ var laws = []law{
 	{"FilesCannotLeave", filesCannotLeave},
 	{"FilesListIsBounded", filesList},
 	{"FilesOfAClosedDirectoryAreListed", filesShut},
+	{"NewNamesChangeTheTimeOfTheDirectory", namesAreDated},
 	{"ChangesOfFilesAreReported", changesReported},
 	{"WatchesAreBounded", watchesBounded},
 	{"UsageIsSane", usageSane},

@@ -116,6 +116,62 @@ func filesList(t *testing.T, s *suite) {
 	raced(t, s)
 }
 
+// namesAreDated: a program that adds, removes or renames an entry cannot hide that in the time of the directory's last
+// change. What it changes in a file does not count.
+func namesAreDated(t *testing.T, s *suite) {
+	x := s.open(t)
+	d, ok := x.Files().(backend.Dated)
+	if !ok {
+		t.Skip("the backend does not tell when the directory changed")
+	}
+	at := func() time.Time {
+		t.Helper()
+		changed, err := d.Changed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changed
+	}
+	for _, c := range []struct {
+		code string
+		seen bool
+	}{
+		{`open("a", "w").write("1")`, true},
+		{`open("a", "w").write("22")`, false},
+		{`os.rename("a", "b")`, true},
+		{`os.mkdir("c")`, true},
+		{`open("c/d", "w").write("1")`, false},
+		{`os.link("b", "e")`, true},
+		{`os.unlink("b")`, true},
+		{`os.rename("c/d", "f")`, true},
+	} {
+		before, hide := at(), ""
+		if c.seen {
+			hide = `os.utime(".", ns=(was.st_atime_ns, was.st_mtime_ns))`
+		}
+		time.Sleep(20 * time.Millisecond) // longer than a tick of a file system's clock
+		e := x.run(t, x.python(t, `
+import os
+os.chdir(os.environ["WORK"])
+was = os.stat(".")
+`+c.code+"\n"+hide+`
+print("done")
+`))
+		if e.Out != "done\n" {
+			t.Fatalf("%s: %q %q", c.code, e.Out, e.Err)
+		}
+		if seen := !at().Equal(before); seen != c.seen {
+			t.Errorf("%s: got a change %v, want %v", c.code, seen, c.seen)
+		}
+	}
+	if err := x.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Changed(); err == nil {
+		t.Error("the time can be read after Close")
+	}
+}
+
 // raced opens a name that the program repeatedly changes from a file into a link and back.
 func raced(t *testing.T, s *suite) {
 	t.Helper()

@@ -125,6 +125,20 @@ func (h heldFiles) List(ctx context.Context, name string, limit int) ([]backend.
 	return l.entries, l.more, err
 }
 
+// Changed returns the time of the last change of the working directory's inode, which takes none of its locks.
+func (h heldFiles) Changed() (time.Time, error) {
+	release, err := h.s.hold()
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer release()
+	var st unix.Stat_t
+	if err := unix.Fstat(h.s.slot.Dirs[jail.DirWork], &st); err != nil {
+		return time.Time{}, err
+	}
+	return time.Unix(st.Ctim.Unix()), nil
+}
+
 // listed is the result of List.
 type listed struct {
 	entries []backend.FileInfo

@@ -54,6 +54,10 @@ type Source struct {
 	Bounds    Bounds
 	Grace     time.Duration // how long Collect reads on after its context has ended
 
+	// Empty is the working directory without visible entries, as Survey found it before. If it has not
+	// changed, Collect need not list it.
+	Empty Empty
+
 	// Known are the files that existed before, by name. Collect leaves out those that have
 	// not changed.
 	Known map[string]State
@@ -117,11 +121,36 @@ type Collection struct {
 	States map[string]State
 }
 
+// Empty is a working directory in which a list found no visible entry. The zero Empty knows of no such list.
+type Empty struct{ changed time.Time }
+
+// Still reports whether no visible entry was added since. It never waits for a program.
+func (e Empty) Still(files backend.FileReader) bool {
+	if e.changed.IsZero() {
+		return false
+	}
+	at, ok := changed(files)
+	return ok && at.Equal(e.changed)
+}
+
+func changed(files backend.FileReader) (at time.Time, ok bool) {
+	d, ok := files.(backend.Dated)
+	if !ok {
+		return time.Time{}, false
+	}
+	at, err := d.Changed()
+	return at, err == nil
+}
+
 // Survey lists the files that Collect would look at, without reading them. For files that
-// have not changed it takes the State from known.
-func Survey(ctx context.Context, files backend.FileReader, known map[string]State, bounds Bounds) map[string]State {
+// have not changed it takes the State from known. If there is no visible entry, it returns that, too.
+func Survey(ctx context.Context, files backend.FileReader, known map[string]State, bounds Bounds) (found map[string]State, empty Empty) {
 	b := bounds.orDefault()
-	found := map[string]State{}
+	at, began := time.Time{}, time.Now()
+	if since, ok := changed(files); ok && since.Before(began.Add(-freshFor)) {
+		at = since
+	}
+	found = map[string]State{}
 	var look func(dir string, depth int)
 	left := b.Entries
 	look = func(dir string, depth int) {
@@ -130,13 +159,17 @@ func Survey(ctx context.Context, files backend.FileReader, known map[string]Stat
 		}
 		list, _, err := files.List(ctx, dir, left)
 		if err != nil {
+			at = time.Time{}
 			return
 		}
 		left -= len(list)
 		for _, info := range list {
 			name := path.Join(dir, info.Name)
+			if strings.HasPrefix(info.Name, ".") {
+				continue
+			}
+			at = time.Time{}
 			switch {
-			case strings.HasPrefix(info.Name, "."):
 			case info.Mode.IsDir():
 				look(name, depth+1)
 			default:
@@ -149,7 +182,7 @@ func Survey(ctx context.Context, files backend.FileReader, known map[string]Stat
 		}
 	}
 	look(".", 0)
-	return found
+	return found, Empty{at}
 }
 
 // Collect takes every regular file below the working directory within the bounds. The
@@ -159,6 +192,9 @@ func Survey(ctx context.Context, files backend.FileReader, known map[string]Stat
 // made unreadable is only skipped, the working directory included. If ctx has ended for Source.Grace, or Bounds.Time or Bounds.ReadBytes is used
 // up, Collect reads nothing more and names the other files in Skipped.
 func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
+	if src.Empty.Still(src.Files) {
+		return Collection{Artifacts: []sandboxmcp.Artifact{}}, nil
+	}
 	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault(), states: map[string]State{}}
 	c.entries, c.unread = c.bounds.Entries, c.bounds.ReadBytes
 	ctx, end := withGrace(ctx, src.Grace)

@@ -294,7 +294,7 @@ func TestChangesWithinOneTickAreSeen(t *testing.T) {
 	known := map[string]artifact.State{}
 	run := func(what string, at time.Time, want ...string) {
 		t.Helper()
-		known = artifact.Survey(t.Context(), files, known, artifact.Bounds{})
+		known, _ = artifact.Survey(t.Context(), files, known, artifact.Bounds{})
 		if what != "" {
 			fill(t, root, map[string]string{"a": what})
 		}

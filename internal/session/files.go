@@ -172,7 +172,8 @@ func (f Files) realName(ctx context.Context, name string) string {
 	if f.masks == nil || !strings.Contains(name, redact.Mask) {
 		return name
 	}
-	for have := range artifact.Survey(ctx, f.live.cfg.Sandbox.Files(), nil, artifact.Bounds{}) {
+	found, _ := artifact.Survey(ctx, f.live.cfg.Sandbox.Files(), nil, artifact.Bounds{})
+	for have := range found {
 		if f.masks.Text(have) == name {
 			return have
 		}

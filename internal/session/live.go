@@ -41,6 +41,7 @@ type Live struct {
 	// The fields below belong to the current run.
 	interps map[sandboxmcp.Language]*interpreter
 	known   map[string]artifact.State
+	empty   artifact.Empty
 	before  *measured // what the sandbox has used before the run; nil: not known
 }
 
@@ -79,23 +80,30 @@ type measured struct {
 func (l *Live) Survey(ctx context.Context) {
 	type survey struct {
 		known map[string]artifact.State
+		empty artifact.Empty
 		used  measured
 	}
 	l.before = nil
+	if l.empty.Still(l.cfg.Sandbox.Files()) {
+		used := l.measure(ctx)()
+		l.known, l.before = map[string]artifact.State{}, &used
+		return
+	}
+	l.empty = artifact.Empty{}
 	done, known := make(chan survey, 1), l.known
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		limited, cancel := context.WithTimeout(ctx, surveyLimit)
 		defer cancel()
 		used := l.measure(ctx)
-		found := artifact.Survey(backend.Blocking(limited), l.cfg.Sandbox.Files(), known, artifact.Bounds{})
-		done <- survey{found, used()}
+		found, empty := artifact.Survey(backend.Blocking(limited), l.cfg.Sandbox.Files(), known, artifact.Bounds{})
+		done <- survey{found, empty, used()}
 	}()
 	t := time.NewTimer(surveyLimit + surveyLimit/10) // a list that is cut short by the limit arrives before
 	defer t.Stop()
 	select {
 	case s := <-done:
-		l.known, l.before = s.known, &s.used
+		l.known, l.empty, l.before = s.known, s.empty, &s.used
 	case <-t.C:
 		l.known = maps.Clone(l.known) // the goroutine may still read the map
 	}
@@ -131,6 +139,9 @@ func (l *Live) measure(ctx context.Context) (used func() measured) {
 
 // Known returns the files that Survey and Learn have noted. The caller does not change them.
 func (l *Live) Known() map[string]artifact.State { return l.known }
+
+// Empty is the working directory, if Survey found no visible entry in it.
+func (l *Live) Empty() artifact.Empty { return l.empty }
 
 // Learn notes files that were read after a run.
 func (l *Live) Learn(states map[string]artifact.State) { maps.Copy(l.known, states) }
