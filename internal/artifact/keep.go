@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -65,7 +67,7 @@ func (k *Keeper) Save(ctx context.Context, rec Record, drop func(Dropped) store.
 		return n, nil
 	}
 	n.Kind = noteKind
-	n.Data, err = json.Marshal(rows)
+	n.Data, err = rows.note()
 	return n, err
 }
 
@@ -76,8 +78,8 @@ const noteKind = "result"
 // the next Save and Sweep of the namespace do.
 func Notes() store.NoteMakers {
 	return store.NoteMakers{noteKind: func(data []byte) (store.Op, error) {
-		var r rows
-		if err := json.Unmarshal(data, &r); err != nil {
+		r, err := noted(data)
+		if err != nil {
 			return nil, fmt.Errorf("keep result: %w", err)
 		}
 		return func(ctx context.Context, tx *sql.Tx) error { return r.insert(ctx, tx, false) }, nil
@@ -126,6 +128,55 @@ func newRows(rec Record, stdout, stderr output) (*rows, error) {
 		n.Bytes += a.SizeBytes + int64(len(a.Name)+len(a.Path)+len(a.MIMEType)+len(a.Signature)) + rowBytes
 	}
 	return n, nil
+}
+
+// noteForm is the first byte of a note in the form of [rows.note]. Earlier notes are JSON alone.
+const noteForm = 1
+
+// note returns the rows as the data of a note: the long texts as they are, each after its length, and then the rest as JSON.
+// JSON within JSON would be read and quoted byte by byte.
+func (r *rows) note() ([]byte, error) {
+	rest := *r
+	rest.Result, rest.Receipt.String, rest.Stdout, rest.Stderr = "", "", nil, nil
+	text, err := json.Marshal(&rest)
+	if err != nil {
+		return nil, fmt.Errorf("encode result: %w", err)
+	}
+	data := make([]byte, 0, 32+len(r.Result)+len(r.Receipt.String)+len(r.Stdout)+len(r.Stderr)+len(text))
+	data = append(data, noteForm)
+	for _, part := range []string{r.Result, r.Receipt.String, string(r.Stdout), string(r.Stderr)} {
+		data = binary.AppendUvarint(data, uint64(len(part)))
+		data = append(data, part...)
+	}
+	return append(data, text...), nil
+}
+
+// noted reads the data of a note.
+func noted(data []byte) (r *rows, err error) {
+	r = &rows{}
+	if len(data) == 0 || data[0] != noteForm {
+		return r, json.Unmarshal(data, r)
+	}
+	data = data[1:]
+	var parts [4][]byte
+	for i := range parts {
+		n, used := binary.Uvarint(data)
+		if used <= 0 || n > uint64(len(data)-used) {
+			return nil, io.ErrUnexpectedEOF
+		}
+		parts[i], data = data[used:][:n], data[used:][n:]
+	}
+	if err = json.Unmarshal(data, r); err != nil {
+		return nil, err
+	}
+	r.Result, r.Receipt.String = string(parts[0]), string(parts[1])
+	if !r.OutBlob.Valid {
+		r.Stdout = parts[2]
+	}
+	if !r.ErrBlob.Valid {
+		r.Stderr = parts[3]
+	}
+	return r, nil
 }
 
 // insert adds the rows, as a step of an Update. If the request has a record already, insert
