@@ -65,11 +65,15 @@ func timedServe(ctx context.Context, o options, in io.Reader, out io.Writer) err
 	return nil
 }
 
-// clockedServer returns a server with a clock around its engine, which the caller shuts.
-func clockedServer(ctx context.Context, o options, overHTTP bool) (*server.Server, *engine.Engine, error) {
-	// The same as in the serve command.
+// collectAsServe sets the garbage collector as the serve command does.
+func collectAsServe() {
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(256 << 20)
+}
+
+// clockedServer returns a server with a clock around its engine, which the caller shuts.
+func clockedServer(ctx context.Context, o options, overHTTP bool) (*server.Server, *engine.Engine, error) {
+	collectAsServe()
 	times := os.NewFile(3, "times")
 	if times == nil {
 		return nil, nil, errors.New("descriptor 3 is not open")

@@ -89,6 +89,7 @@ type mode struct {
 
 // measureSuite is the task of a suite's child process.
 func measureSuite(ctx context.Context, o options) error {
+	collectAsServe() // the engines of these rows are measured as a server would run them
 	s := suite{Rounds: o.rounds}
 	b, err := newBed(ctx, o)
 	if err != nil {
