@@ -27,6 +27,8 @@ type rootKey struct{}
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	root, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	in, unread := polled(in)
+	defer unread()
 	c := newConn(root, stop, in, out)
 	// The SDK must not see the cancellation itself: it would wait for running
 	// calls without cancelling them. The connection reports an end of input
