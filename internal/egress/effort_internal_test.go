@@ -271,3 +271,23 @@ func TestAnAnswerEndsWhatIsStillSent(t *testing.T) {
 		t.Error("the connection has not ended before the program closed it")
 	}
 }
+
+// TestDripsOfABrowserRest: of a tunnel, and of the answer to a request.
+func TestDripsOfABrowserRest(t *testing.T) {
+	for name, copied := range map[string]func(*Forwarder, net.Conn){
+		"a tunnel":  func(f *Forwarder, from net.Conn) { f.copy(from, from, from) },
+		"an answer": func(f *Forwarder, from net.Conn) { _, _ = io.Copy(io.Discard, &metered{from, f}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			reads := 0
+			f := &Forwarder{}
+			f.left.Store(1 << 20)
+			m := &minute{over: func() { f.left.Store(0) }}
+			f.effort = m.effort()
+			copied(f, &drip{reads: &reads})
+			if n := most(backend.CostPiece); reads > n {
+				t.Errorf("%d pieces were read in a minute, want at most %d", reads, n)
+			}
+		})
+	}
+}

@@ -111,6 +111,7 @@ func (p *paced) Accept() (net.Conn, error) {
 
 // Close ends all connections and waits for their goroutines.
 func (f *Forwarder) Close() {
+	defer f.effort.Free()() // nothing rests any more
 	f.stop()
 	_ = f.serve.Close()
 	f.mu.Lock()
@@ -199,7 +200,16 @@ func (c *metered) Read(p []byte) (int, error) {
 	if c.f.left.Add(-int64(n)) < 0 {
 		return n, errBytes
 	}
+	c.f.charge(n)
 	return n, err
+}
+
+// charge takes the cost of a small piece of data from the sandbox's share: a web server and a page can send each byte for
+// itself. While the sandbox rests, the pieces that follow become one.
+func (f *Forwarder) charge(n int) {
+	if n > 0 && n < backend.WholePiece {
+		f.effort.Pace(backend.CostPiece)
+	}
 }
 
 // refuse answers a request that is not sent on, and remembers why.
@@ -335,6 +345,7 @@ func (f *Forwarder) copy(to, from net.Conn, r io.Reader) {
 		_ = from.SetReadDeadline(time.Now().Add(forwardIdle))
 		n, err := r.Read(p)
 		if n > 0 {
+			f.charge(n)
 			if f.left.Add(-int64(n)) < 0 {
 				err = fmt.Errorf("tunnel: %w", errBytes)
 			} else {

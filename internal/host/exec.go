@@ -192,9 +192,9 @@ func environment() []string {
 	return []string{
 		"PATH=" + strings.Join(searchDirs, ":"), "HOME=" + home, "USER=" + name, "LOGNAME=" + name, "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "TERM=dumb", "PAGER=cat", "SYSTEMD_PAGER=cat",
 		"GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_PAGER=cat", "GIT_EDITOR=false", "GIT_ATTR_NOSYSTEM=1",
-		"GIT_CONFIG_COUNT=6", "GIT_CONFIG_KEY_0=core.fsmonitor", "GIT_CONFIG_VALUE_0=false", "GIT_CONFIG_KEY_1=core.hooksPath", "GIT_CONFIG_VALUE_1=" + os.DevNull,
-		"GIT_CONFIG_KEY_2=diff.external", "GIT_CONFIG_VALUE_2=", "GIT_CONFIG_KEY_3=core.pager", "GIT_CONFIG_VALUE_3=cat", "GIT_CONFIG_KEY_4=safe.directory", "GIT_CONFIG_VALUE_4=*",
-		"GIT_CONFIG_KEY_5=safe.bareRepository", "GIT_CONFIG_VALUE_5=explicit", // files named HEAD and config are a repository, and can be written below host_roots
+		"GIT_CONFIG_COUNT=5", "GIT_CONFIG_KEY_0=core.fsmonitor", "GIT_CONFIG_VALUE_0=false", "GIT_CONFIG_KEY_1=core.hooksPath", "GIT_CONFIG_VALUE_1=" + os.DevNull,
+		"GIT_CONFIG_KEY_2=core.pager", "GIT_CONFIG_VALUE_2=cat", "GIT_CONFIG_KEY_3=safe.directory", "GIT_CONFIG_VALUE_3=*",
+		"GIT_CONFIG_KEY_4=safe.bareRepository", "GIT_CONFIG_VALUE_4=explicit", // files named HEAD and config are a repository, and can be written below host_roots
 		"DOCKER_CONFIG=/nonexistent", "PIP_CONFIG_FILE=" + os.DevNull, "PIP_NO_INPUT=1", "PIP_NO_INDEX=1", "PIP_DISABLE_PIP_VERSION_CHECK=1",
 		"NPM_CONFIG_USERCONFIG=" + os.DevNull, "NPM_CONFIG_UPDATE_NOTIFIER=false", "NPM_CONFIG_OFFLINE=true",
 	}

@@ -21,6 +21,7 @@ import (
 const (
 	wallRlimits = "rlimits"
 	wallFiles   = "closed descriptors"
+	wallExec    = "executes no further program"
 )
 
 // run starts a job on a thread of its own, which is confined first and ends with the command,
@@ -135,6 +136,13 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if bytes.Contains(status, []byte("NoNewPrivs:\t1")) {
 		stood = append(stood, walls...) // Landlock is inherited with it
+	}
+	switch {
+	case j.execs == nil || !elfFile(j.file): // a script's interpreter may have to execute another one
+	case held && jail.LastExec(pid) == nil:
+		stood = append(stood, wallExec)
+	default:
+		weak = append(weak, "programs: it can execute its own file and its loader, and by the loader any file")
 	}
 	if limit(pid, j) && held {
 		stood = append(stood, wallRlimits)

@@ -173,9 +173,11 @@ func TestSecretsAndWhatProgramsObeyAreRefused(t *testing.T) {
 		"server.key", "cert.pem", "a.p12", "terraform.tfstate", "x.tfvars", ".git-credentials", ".git/config", ".claude/settings.json", ".mcp.json", ".codex/auth.json", ".cursor/mcp.json", ".bash_history", "service-account-1.json", ".envrc", ".pgpass", ".vault-token",
 		"secrets.yaml", "kubeconfig", ".gnupg/x", ".azure/x", ".terraform.d/credentials.tfrc.json", "id_rsa.", ".env::$DATA",
 	}
+	secrets = append(secrets, ".kiro/settings/mcp.json", ".amazonq/rules/x.md", "opencode.json", ".junie/guidelines.md", ".qwen/settings.json")
 	obeyed := []string{
 		".vscode/tasks.json", ".git/hooks/pre-commit", ".git/HEAD", ".bashrc", ".profile", ".zshrc", ".config/fish/config.fish", ".gitconfig", ".github/workflows/x.yml", ".husky/pre-push", ".config/systemd/user/x.service", ".config/autostart/x.desktop",
 		"CLAUDE.md", "AGENTS.md", "sub/.cursorrules", "lib/evil.pth", "sitecustomize.py", ".vimrc", ".local/bin/ls", "x.service", ".idea/workspace.xml",
+		".zed/tasks.json", ".devcontainer.json", ".nvim.lua", ".dir-locals.el", "mise.toml", "sub/.cargo/config.toml", "lefthook.yml", ".github/actions/x/action.yml", "Jenkinsfile",
 	}
 	for _, n := range slices.Concat(secrets, obeyed) {
 		path := b.file(n, "CANARY")

@@ -228,7 +228,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 		return j, "", sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: %s", sandboxmcp.Quote(words[0]), notExecuted(err)).
 			WithHint("a person checks the program and restarts the server").With("success", false).With("denied", true)
 	}
-	j.path, j.words, j.env, j.timeout = r.program.path, append([]string{r.Name}, words[1:]...), environment(), defaultTime
+	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), environment(), defaultTime
 	if !r.Any {
 		j.execs = r.program.execs
 	}

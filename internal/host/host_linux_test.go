@@ -1,8 +1,11 @@
 package host_test
 
 import (
+	"debug/elf"
 	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/host"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // haveLandlock reports whether the kernel has Landlock.
@@ -265,6 +269,64 @@ func TestNoProcessIsLeft(t *testing.T) {
 		}
 		if time.Now().After(limit) {
 			t.Fatalf("process %d is left: %s", pid, stat)
+		}
+	}
+}
+
+// TestProgramsExecuteNothing: a program that may execute its own file alone cannot execute another one by its loader either.
+func TestProgramsExecuteNothing(t *testing.T) {
+	env, err := os.ReadFile("/usr/bin/env")
+	f, failed := elf.Open("/usr/bin/env")
+	if err != nil || failed != nil {
+		t.Skipf("env is no program of this machine: %v, %v", err, failed)
+	}
+	defer func() { _ = f.Close() }()
+	loader := ""
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			text, _ := io.ReadAll(p.Open())
+			loader = strings.TrimRight(string(text), "\x00")
+		}
+	}
+	if loader == "" {
+		t.Skip("env has no loader")
+	}
+	tool := filepath.Join(t.TempDir(), "tool")
+	if err := os.WriteFile(tool, env, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Allowed = []string{tool} })
+	for _, line := range []string{tool + " " + tool + " A=RAN", tool + " " + loader + " " + tool + " A=RAN"} {
+		out, err := b.exec(line)
+		if err != nil || out.Success || strings.Contains(out.Stdout, "RAN") || !slices.Contains(out.Walls, "executes no further program") {
+			t.Errorf("%s: got %+v, %v, want that it executes nothing, and the wall for that", line, out, err)
+		}
+	}
+}
+
+// TestGitExecutesNothing: a repository that somebody else has made cannot make git execute its files.
+func TestGitExecutesNothing(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	b := open(t)
+	b.file(".gitattributes", "*.bin diff=x\n")
+	b.file("s/d.bin", "one\n")
+	for _, line := range []string{"init -q", "add .", "-c user.name=a -c user.email=a@b commit -qm x", "config diff.x.command s/show", "config diff.x.textconv s/show", "config diff.external s/show"} {
+		git := exec.CommandContext(t.Context(), "git", strings.Fields(line)...)
+		git.Dir, git.Env = b.root, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v: %s", line, err, out)
+		}
+	}
+	b.file("s/d.bin", "two\n")
+	b.file("s/show", "#!/bin/sh\necho RAN\n")
+	if err := os.Chmod(filepath.Join(b.root, "s/show"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{"git diff": "+two", "git log -p": "+one"} {
+		out, err := b.exec(line)
+		if err != nil || !out.Success || !strings.Contains(out.Stdout, want) || strings.Contains(out.Stdout, "RAN") {
+			t.Errorf("%s: got %+v, %v, want the text of the change", line, out, err)
 		}
 	}
 }

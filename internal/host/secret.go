@@ -18,7 +18,8 @@ var (
 		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .config/google-chrome .config/chromium
 		.config/bravesoftware .config/microsoft-edge library/keychains library/cookies shadow gshadow shadow- gshadow- sudoers sudoers.d .bash_history .zsh_history .python_history .node_repl_history .psql_history
 		.mysql_history .lesshst .viminfo .config/sandboxmcp .claude .claude.json .codex .cursor .gemini .continue .windsurf .codeium .aider.conf.yml .config/github-copilot .config/claude .config/opencode .openai .anthropic
-		.mcp.json mcp.json claude_desktop_config.json mcp_config.json .config/zed .jupyter .ipython .databrickscfg .snowflake .dbt .kaggle .huggingface .cache/huggingface/token .config/wandb`)
+		.mcp.json mcp.json claude_desktop_config.json mcp_config.json .config/zed .jupyter .ipython .databrickscfg .snowflake .dbt .kaggle .huggingface .cache/huggingface/token .config/wandb
+		.kiro .amazonq .junie .augment .opencode opencode.json opencode.jsonc .trae .qwen .crush .crush.json crush.json .config/crush .factory .config/goose .copilot .kilocode .openhands`)
 
 	// obeyedNames are what another program executes or obeys. They are not written.
 	obeyedNames = list(`.git .hg .svn .husky .githooks .pre-commit-config.yaml .gitconfig .gitmodules .gitattributes .config/git .vscode .idea .fleet .devcontainer .github/workflows .gitlab-ci.yml .circleci .envrc .direnv
@@ -26,7 +27,9 @@ var (
 		.vimrc .exrc .nvimrc .config/nvim .emacs .emacs.d .tmux.conf .screenrc .gdbinit .lldbinit .pythonrc .pythonstartup .config/systemd .config/autostart .config/environment.d .local/share/applications
 		.config/pip pip.conf .pip .condarc .rprofile .irbrc .pryrc .curlrc .wgetrc .ackrc .ripgreprc .config/containers .local/bin .local/lib crontab cron.d cron.daily cron.hourly cron.weekly cron.monthly
 		claude.md claude.local.md agents.md gemini.md .cursorrules .cursorignore .windsurfrules .clinerules .roomodes .roo .cline .goosehints copilot-instructions.md sitecustomize.py usercustomize.py pyvenv.cfg conftest.py
-		library/launchagents library/launchdaemons authorized_keys`)
+		library/launchagents library/launchdaemons authorized_keys
+		.zed .rules .kilocodemodes qwen.md warp.md .augment-guidelines .devcontainer.json .dir-locals.el .nvim.lua .lvimrc .vim .mise .mise.toml mise.toml .config/mise .cargo/config .cargo/config.toml .bazelrc .pnp.cjs .pnpmfile.cjs
+		lefthook.yml lefthook.yaml .lefthook .lefthook.yml .lefthook.yaml .github/actions .gitea/workflows .forgejo/workflows .woodpecker .woodpecker.yml .drone.yml .travis.yml .buildkite jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml`)
 
 	secretSuffixes = list(".pem .key .p12 .pfx .jks .keystore .ppk .kdbx .kdb .tfvars .ovpn .agekey")
 	obeyedSuffixes = list(".pth .desktop .service .timer")

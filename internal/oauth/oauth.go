@@ -92,6 +92,9 @@ type claims struct {
 	jwt.Claims
 	Scope      string          `json:"scope"`
 	Namespaces json.RawMessage `json:"sandboxmcp_namespaces"`
+	Bound      struct {
+		Thumbprint string `json:"jkt"` // of a key of the client (RFC 9449)
+	} `json:"cnf"`
 }
 
 // Verify returns the identity of a token, and when the token expires. The error says why the token is
@@ -128,6 +131,8 @@ func (v *Verifier) verify(ctx context.Context, token string) (claims, error) {
 		return none, errors.New("it does not expire")
 	case c.Subject == "":
 		return none, errors.New("it has no subject")
+	case c.Bound.Thumbprint != "": // it comes with the scheme DPoP and a proof, so this is not its holder
+		return none, errors.New("it is bound to a key of its client, whose proof is not checked here")
 	case v.Scope != "" && !slices.Contains(strings.Fields(c.Scope), v.Scope):
 		return none, fmt.Errorf("it lacks the scope %s", v.Scope)
 	}
@@ -140,6 +145,9 @@ func (v *Verifier) open(ctx context.Context, token *jwt.JSONWebToken) (claims, e
 		return claims{}, errors.New("it has several signatures")
 	}
 	head := token.Headers[0]
+	if !isAccess(head.ExtraHeaders[jose.HeaderType]) {
+		return claims{}, errors.New("its header typ is that of no access token")
+	}
 	all, err := v.keys.find(ctx, head.KeyID)
 	if err != nil {
 		return claims{}, err
@@ -154,6 +162,14 @@ func (v *Verifier) open(ctx context.Context, token *jwt.JSONWebToken) (claims, e
 		}
 	}
 	return claims{}, errors.New("no key of the issuer has signed it")
+}
+
+// isAccess reports whether a token with that header typ may be an access token (RFC 9068). Many issuers write JWT, or
+// nothing. An issuer also signs tokens of other kinds, such as logout+jwt, with the same keys and for the same audience.
+func isAccess(kind any) bool {
+	text, ok := kind.(string)
+	text = strings.TrimPrefix(strings.ToLower(text), "application/")
+	return kind == nil || ok && (text == "jwt" || text == "at+jwt")
 }
 
 // namespaces parses the claim with the namespaces.

@@ -182,6 +182,9 @@ func TestForgedTokens(t *testing.T) {
 		"every namespace":               i.token("k1", map[string]any{oauth.NamespacesClaim: []string{"*"}}),
 		"no namespace":                  i.token("k1", map[string]any{oauth.NamespacesClaim: []string{}}),
 		"namespaces of the wrong shape": i.token("k1", map[string]any{oauth.NamespacesClaim: map[string]any{"a": 1}}),
+		"bound to a key":                i.token("k1", map[string]any{"cnf": map[string]any{"jkt": "x"}}),
+		"a logout token":                sign(t, jose.ES256, jose.JSONWebKey{Key: i.keys["k1"], KeyID: "k1"}, map[jose.HeaderKey]any{"typ": "logout+jwt"}, i.claims(nil)),
+		"a typ that is no text":         sign(t, jose.ES256, jose.JSONWebKey{Key: i.keys["k1"], KeyID: "k1"}, map[jose.HeaderKey]any{"typ": []string{"at+jwt"}}, i.claims(nil)),
 		"no token":                      "ka",
 		"empty":                         "",
 		"dots":                          "..",
@@ -196,6 +199,12 @@ func TestForgedTokens(t *testing.T) {
 	}
 	if _, _, err := i.verifier().Verify(t.Context(), good); err != nil {
 		t.Errorf("the token itself: got %v, want it accepted", err)
+	}
+	for _, kind := range []string{"at+jwt", "AT+JWT", "application/at+jwt", "JWT"} {
+		token := sign(t, jose.ES256, jose.JSONWebKey{Key: i.keys["k1"], KeyID: "k1"}, map[jose.HeaderKey]any{"typ": kind}, i.claims(nil))
+		if _, _, err := i.verifier().Verify(t.Context(), token); err != nil {
+			t.Errorf("typ %s: got %v, want it accepted", kind, err)
+		}
 	}
 }
 

@@ -46,7 +46,7 @@ func TestPagesOfSearchEngines(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 		for status, body := range map[int]string{200: c.blocked, 202: c.results, 403: "", 429: ""} {
-			if _, err := read(answer{status: status, body: []byte(body)}); (&Client{}).statusOf(err) != "blocked" {
+			if _, err := read(answer{status: status, body: []byte(body)}); statusOf(err) != "blocked" {
 				t.Errorf("%s, status %d: got %v, want blocked", name, status, err)
 			}
 		}

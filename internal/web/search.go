@@ -109,7 +109,7 @@ func (c *Client) Search(ctx context.Context, ask sandboxmcp.SearchAsk) (sandboxm
 		status := "ok"
 		switch {
 		case err != nil:
-			status = c.statusOf(err)
+			status = statusOf(err)
 		case len(found) == 0:
 			status, answered = "no results", true
 			done.Engine = e.name
@@ -127,17 +127,22 @@ func (c *Client) Search(ctx context.Context, ask sandboxmcp.SearchAsk) (sandboxm
 		WithHint("the operator can name a SearXNG of their own in SEARXNG_URL; fetch_webpage fetches a page whose URL is known")
 }
 
-// statusOf says why an engine did not answer. It does not tell the host of the operator's own engine, because models and
-// callers over HTTP read it.
-func (c *Client) statusOf(err error) string {
+// statusOf says why an engine did not answer.
+func statusOf(err error) string {
 	if errors.Is(err, errBlocked) || errors.Is(err, errResting) {
 		return err.Error()
 	}
-	text := sandboxmcp.AsError(err).Message
-	if own, failed := ParseURL(c.cfg.SearXNG); failed == nil && own.Hostname() != "" { // in the form in which it is asked
-		text = strings.ReplaceAll(text, own.Hostname(), searxng)
+	return sandboxmcp.AsError(err).Message
+}
+
+// unnamed returns an error of the operator's own engine without its host, and without the host that it redirects to, because
+// models and callers over HTTP read the error.
+func unnamed(err error, asked ...*url.URL) error {
+	e := *sandboxmcp.AsError(err)
+	for _, u := range asked {
+		e.Message = strings.ReplaceAll(e.Message, u.Hostname(), searxng)
 	}
-	return text
+	return &e
 }
 
 // errResting means that an engine has blocked us a while ago and is not asked.
@@ -156,6 +161,9 @@ func (c *Client) ask(ctx context.Context, e engine, q string) ([]sandboxmcp.Sear
 		return nil, err
 	}
 	a, err := c.get(ctx, u, "text/html,application/json;q=0.9,*/*;q=0.5")
+	if err != nil && e.name == searxng {
+		return nil, unnamed(err, u, a.url)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -112,3 +112,17 @@ func TestTheHostOfTheOwnEngineIsNotTold(t *testing.T) {
 		}
 	}
 }
+
+// TestTheHostBehindTheOwnEngineIsNotTold: the engine may redirect to a host of the operator's network.
+func TestTheHostBehindTheOwnEngineIsNotTold(t *testing.T) {
+	for _, to := range []string{"http://127.6.5.4/search", "http://inner.invalid/search", "http://inner.invalid:22/search", "ftp://inner.invalid/"} {
+		s := httptest.NewServer(http.RedirectHandler(to, http.StatusFound))
+		t.Cleanup(s.Close)
+		c := web.New(web.Config{Allow: []string{s.Listener.Addr().String()}, SearXNG: s.URL})
+		_, err := c.Search(t.Context(), sandboxmcp.SearchAsk{Query: "q", Engine: "searxng"})
+		tried, _ := sandboxmcp.AsError(err).Fields["tried"].([]sandboxmcp.TriedEngine)
+		if len(tried) != 1 || strings.Contains(tried[0].Status, "127.") || strings.Contains(tried[0].Status, "inner") {
+			t.Errorf("%s: got %v and %+v, want the failure without a host", to, err, tried)
+		}
+	}
+}
