@@ -39,6 +39,7 @@ var rooms = map[string][]string{
 	"internal/plainfile":       {},
 	"internal/share":           {},
 	"internal/stack":           {},
+	"internal/tuning":          {},
 	"internal/pynames":         {},
 	"internal/kernel":          {".", "backend", "internal/pynames", "internal/kernel/assemble"},
 	"internal/kernel/assemble": {"internal/pynames"},
@@ -91,7 +92,7 @@ var rooms = map[string][]string{
 	},
 	"internal/app": {
 		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/config", "internal/gate", "internal/installed", "internal/vault",
-		"internal/api", "internal/door", "internal/listen", "internal/oauth", "internal/server", "internal/plainfile", "internal/probe", "internal/stack",
+		"internal/api", "internal/door", "internal/listen", "internal/oauth", "internal/server", "internal/plainfile", "internal/probe", "internal/stack", "internal/tuning",
 	},
 	"internal/cli": {
 		".", "internal/app", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/environment", "internal/config",

@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
+	"github.com/sandboxmcp/sandboxmcp/internal/tuning"
 )
 
 // first holds the time of the first request of a process.
@@ -65,15 +66,9 @@ func timedServe(ctx context.Context, o options, in io.Reader, out io.Writer) err
 	return nil
 }
 
-// collectAsServe sets the garbage collector as the serve command does.
-func collectAsServe() {
-	debug.SetGCPercent(400)
-	debug.SetMemoryLimit(256 << 20)
-}
-
 // clockedServer returns a server with a clock around its engine, which the caller shuts.
 func clockedServer(ctx context.Context, o options, overHTTP bool) (*server.Server, *engine.Engine, error) {
-	collectAsServe()
+	tuning.Server() // as the serve command does
 	times := os.NewFile(3, "times")
 	if times == nil {
 		return nil, nil, errors.New("descriptor 3 is not open")

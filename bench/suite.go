@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+	"github.com/sandboxmcp/sandboxmcp/internal/tuning"
 )
 
 // suite is everything that was measured as one user.
@@ -89,7 +90,7 @@ type mode struct {
 
 // measureSuite is the task of a suite's child process.
 func measureSuite(ctx context.Context, o options) error {
-	collectAsServe() // the engines of these rows are measured as a server would run them
+	tuning.Server() // the engines of these rows are measured as a server would run them
 	s := suite{Rounds: o.rounds}
 	b, err := newBed(ctx, o)
 	if err != nil {

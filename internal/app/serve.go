@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -14,14 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
-)
-
-// Garbage collector settings of a server. Requests allocate in short bursts, so a high
-// percentage costs little memory and avoids most collections. The memory limit makes the
-// collector run often if one huge message has filled the heap.
-const (
-	serveGCPercent   = 400
-	serveMemoryLimit = 256 << 20
+	"github.com/sandboxmcp/sandboxmcp/internal/tuning"
 )
 
 // front holds the parts of a server for agents.
@@ -159,8 +151,7 @@ func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 	}
 	a.tellOpenSettings()
 	a.byPath = true // readers of the server's texts may have another PATH
-	debug.SetGCPercent(serveGCPercent)
-	debug.SetMemoryLimit(serveMemoryLimit)
+	tuning.Server()
 	o := a.options(cfg, logger, actor)
 	o.Warm, o.Server = sandboxmcp.Languages(), true
 	e, err := a.Open(ctx, o)
