@@ -4,6 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -156,9 +160,24 @@ func (l launch) program(control int, pidfd *int) (pid int, err error) {
 		attr.UseCgroupFD, attr.CgroupFD = true, l.cgroup
 	}
 	null3 := uintptr(null)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	usualSlack()
 	return ForkExec(exe, []string{"sandboxmcp-init"}, &syscall.ProcAttr{
 		Env: []string{}, Dir: "/", Files: []uintptr{null3, null3, null3, uintptr(control)}, Sys: attr,
 	})
+}
+
+// usualSlack gives the calling thread the timer slack of the server's main thread. A server lets one of its threads sleep
+// longer, and the sandboxes of processes that come of it would do so as well.
+func usualSlack() {
+	text, err := os.ReadFile("/proc/self/timerslack_ns")
+	if err != nil {
+		return
+	}
+	if ns, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 63); err == nil {
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0)
+	}
 }
 
 // packet returns struct launch of init/launch.c.
