@@ -6,12 +6,12 @@ import (
 )
 
 // slack is how much longer than asked the monitor thread may sleep, in nanoseconds.
-const slack = "500000"
+const slack = "1000000"
 
 // rest lets the runtime's monitor thread sleep longer. While any goroutine runs, that thread sleeps 20 µs at a time, which the
 // kernel makes 70 µs. On a virtual machine each sleep costs some 20 µs of processor time: a sixth of what a short cell of a
 // session costs. Whenever it wakes, it also takes processors of the runtime from threads in short system calls, which then wait for
-// one. With the slack, a goroutine may wait 0.5 ms longer for a processor whose thread is in a long system call.
+// one. With the slack, a goroutine may wait 1 ms longer for a processor whose thread is in a long system call.
 //
 // Only root (CAP_SYS_NICE) may set the slack of another thread. Otherwise rest changes nothing.
 func rest() {
