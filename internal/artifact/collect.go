@@ -157,9 +157,11 @@ func Survey(ctx context.Context, files backend.FileReader, known map[string]Stat
 		if left <= 0 || depth >= b.Depth {
 			return
 		}
-		list, _, err := files.List(ctx, dir, left)
-		if err != nil {
+		list, more, err := files.List(ctx, dir, left)
+		if err != nil || more {
 			at = time.Time{}
+		}
+		if err != nil {
 			return
 		}
 		left -= len(list)

@@ -75,3 +75,16 @@ func TestAnEmptyDirectoryIsNotListedAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestAListThatIsNotCompleteShowsNoEmptyDirectory: behind the hidden entries that were listed, there may be visible ones.
+func TestAListThatIsNotCompleteShowsNoEmptyDirectory(t *testing.T) {
+	k, root, lists := newKit(t, artifact.Config{}), t.TempDir(), 0
+	files := dated{&dir{root: root, opened: map[string]int{}}, now.Add(-time.Hour), nil, &lists}
+	fill(t, root, map[string]string{".a": "1", ".b": "1", ".c": "1"})
+	bounds := artifact.Bounds{Entries: 2}
+	known, empty := artifact.Survey(t.Context(), files, nil, bounds)
+	c, err := k.Collect(t.Context(), artifact.Source{Files: files, RequestID: "r", Known: known, Empty: empty, Bounds: bounds, Now: now})
+	if err != nil || len(c.Skipped) != 1 {
+		t.Errorf("got %+v, %v; want it told that not all entries were looked at", c, err)
+	}
+}

@@ -61,14 +61,7 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 	}
 	defer func() { _ = null.Close() }()
 	closed := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil // also descriptors that the server was started with
-	end := func() {}
-	if j.execs != nil && elfFile(j.file) { // a script's interpreter may have to execute another one
-		if allowed, failed := jail.LastExec(); failed == nil {
-			end = allowed
-		}
-	}
 	pid, held, err := start(j, []uintptr{null.Fd(), s.writers[0].Fd(), s.writers[1].Fd()})
-	end()
 	if err != nil {
 		return e, err
 	}
@@ -131,16 +124,6 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 	return pid, true, nil
 }
 
-// filters returns how many filters of system calls a process has, by its status in /proc.
-func filters(status []byte) (n int) {
-	for line := range bytes.Lines(status) {
-		if text, ok := bytes.CutPrefix(line, []byte("Seccomp_filters:\t")); ok {
-			n, _ = strconv.Atoi(string(bytes.TrimSpace(text)))
-		}
-	}
-	return n
-}
-
 func elfFile(f *os.File) bool {
 	var b [4]byte
 	_, err := f.ReadAt(b[:], 0)
@@ -154,10 +137,9 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	if bytes.Contains(status, []byte("NoNewPrivs:\t1")) {
 		stood = append(stood, walls...) // Landlock is inherited with it
 	}
-	own, _ := os.ReadFile("/proc/self/status")
 	switch {
-	case j.execs == nil || !elfFile(j.file):
-	case filters(status) > filters(own):
+	case j.execs == nil || !elfFile(j.file): // a script's interpreter may have to execute another one
+	case held && jail.LastExec(pid) == nil:
 		stood = append(stood, wallExec)
 	default:
 		weak = append(weak, "programs: it can execute its own file and its loader, and by the loader any file")

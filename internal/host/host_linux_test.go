@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -302,6 +304,37 @@ func TestProgramsExecuteNothing(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want that it executes nothing, and the wall for that", line, out, err)
 		}
 	}
+}
+
+// TestACommandNeedsNoOtherGoroutineToStart: while a program is started, Go keeps the thread's processor and lets no garbage
+// collection begin, so a program that had to wait for another goroutine could wait for ever.
+func TestACommandNeedsNoOtherGoroutineToStart(t *testing.T) {
+	b := open(t, func(c *host.Config) { c.Allowed = []string{"uname"} })
+	start := func(what string) {
+		t.Helper()
+		if out, err := b.exec("uname"); err != nil || !out.Success {
+			t.Fatalf("%s: got %+v, %v, want success", what, out, err)
+		}
+	}
+	t.Run("one processor", func(t *testing.T) {
+		before := runtime.GOMAXPROCS(1)
+		defer runtime.GOMAXPROCS(before)
+		start("one processor")
+	})
+	t.Run("garbage is collected", func(t *testing.T) {
+		var over atomic.Bool
+		collected := make(chan struct{})
+		go func() {
+			defer close(collected)
+			for !over.Load() {
+				runtime.GC()
+			}
+		}()
+		defer func() { over.Store(true); <-collected }()
+		for range 50 {
+			start("garbage is collected")
+		}
+	})
 }
 
 // TestGitExecutesNothing: a repository that somebody else has made cannot make git execute its files.

@@ -4,90 +4,113 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
-// LastExec lets the calling thread, and all that it starts from now on, execute one program. Afterwards, and once end was
-// called, execve and execveat fail with ENOSYS. Landlock cannot do that: it has to allow the loader of a program, and a loader
-// executes every file that it is given. The caller calls end when the program runs or has failed to start.
+// LastExec makes a process execute no program any more: execve and execveat fail with EACCES, in it and in all
+// that it starts. Landlock cannot do that: it has to allow the loader of a program, and a loader executes every file that it
+// is given.
 //
-// Preconditions: those of [ConfineThread], which the caller has called.
-func LastExec() (end func(), err error) {
-	listener, err := listenForExec()
-	if err != nil {
-		return nil, fmt.Errorf("load a filter: %w", err)
+// Preconditions: the calling thread traces the process, which is held at the first instruction of its program, and the process
+// gets no new privileges. If LastExec fails, the process is as it was, or has ended.
+func LastExec(pid int) error {
+	ins := execFilter()
+	if ins == nil {
+		return errors.New("no filter for this architecture")
 	}
-	over, stop, err := os.Pipe()
+	before, err := registers(pid)
 	if err != nil {
-		closeAll(listener)
-		return nil, err
+		return fmt.Errorf("read registers: %w", err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		allowOne(listener, over)
-		closeAll(listener) // without a listener, the kernel refuses the call
-	}()
-	return func() {
-		_ = stop.Close()
-		<-done
-		_ = over.Close()
-	}, nil
+	code, stack := codeAndStack(&before)
+	was := make([]byte, len(syscallBytes))
+	if _, err = unix.PtracePeekText(pid, code, was); err != nil {
+		return fmt.Errorf("read code: %w", err)
+	}
+	filter := filterBytes(ins)
+	program := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(len(ins))), uint64(stack)+16) // struct sock_fprog
+	if err = callSeccomp(pid, before, append(program, filter...)); err != nil {
+		err = fmt.Errorf("make the process load a filter: %w", err)
+	}
+	_, restored := unix.PtracePokeText(pid, code, was)
+	return errors.Join(err, restored, setRegisters(pid, &before))
 }
 
-// listenForExec makes the calls that execute a program wait for the holder of the returned descriptor. Calls of other
-// architectures and of x32 fail.
-func listenForExec() (listener int, err error) {
-	arch, known := seccomp.Native()
-	if !known {
-		return -1, errors.New("no table of system calls for this architecture")
+// callSeccomp makes a process load the filter of a struct sock_fprog, which is written to its stack. It changes the registers
+// and the next instruction.
+func callSeccomp(pid int, r unix.PtraceRegs, program []byte) error {
+	code, stack := codeAndStack(&r)
+	if _, err := unix.PtracePokeData(pid, stack, program); err != nil {
+		return err
 	}
-	const load, equal, atLeast, ret = unix.BPF_LD | unix.BPF_ABS | unix.BPF_W, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, unix.BPF_RET | unix.BPF_K
-	filter := []unix.SockFilter{
+	if _, err := unix.PtracePokeText(pid, code, syscallBytes); err != nil {
+		return err
+	}
+	setCall(&r, unix.SYS_SECCOMP, [3]uint64{unix.SECCOMP_SET_MODE_FILTER, 0, uint64(stack)})
+	if err := setRegisters(pid, &r); err != nil {
+		return err
+	}
+	if err := singleStep(pid); err != nil {
+		return err
+	}
+	after, err := registers(pid)
+	if err == nil && returned(&after) != 0 {
+		err = unix.Errno(-returned(&after))
+	}
+	return err
+}
+
+// singleStep makes a process execute one instruction.
+func singleStep(pid int) error {
+	if err := unix.PtraceSingleStep(pid); err != nil {
+		return err
+	}
+	var ws unix.WaitStatus
+	for {
+		_, err := unix.Wait4(pid, &ws, unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		case !ws.Stopped() || ws.StopSignal() != unix.SIGTRAP:
+			return fmt.Errorf("the process has the state %#x", int(ws))
+		default:
+			return nil
+		}
+	}
+}
+
+func registers(pid int) (r unix.PtraceRegs, err error) {
+	return r, regset(unix.PTRACE_GETREGSET, pid, &r)
+}
+
+func setRegisters(pid int, r *unix.PtraceRegs) error { return regset(unix.PTRACE_SETREGSET, pid, r) }
+
+func regset(what uintptr, pid int, r *unix.PtraceRegs) error {
+	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(r))}
+	v.SetLen(int(unsafe.Sizeof(*r)))
+	if _, _, e := unix.Syscall6(unix.SYS_PTRACE, what, uintptr(pid), unix.NT_PRSTATUS, uintptr(unsafe.Pointer(&v)), 0, 0); e != 0 {
+		return e
+	}
+	return nil
+}
+
+// execFilter returns the filter of [LastExec]. It also refuses all calls of other architectures and of x32.
+func execFilter() []unix.SockFilter {
+	if auditArch == 0 {
+		return nil
+	}
+	const load, equal, allow, refuse = unix.BPF_LD | unix.BPF_ABS | unix.BPF_W, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)
+	return []unix.SockFilter{
 		{Code: load, K: 4}, // arch of struct seccomp_data
-		{Code: equal, Jf: 5, K: arch.AuditValue()},
+		{Code: equal, Jf: 5, K: auditArch},
 		{Code: load, K: 0}, // nr
-		{Code: atLeast, Jt: 3, K: 1 << 30},
-		{Code: equal, Jt: 3, K: unix.SYS_EXECVE},
-		{Code: equal, Jt: 2, K: unix.SYS_EXECVEAT},
-		{Code: ret, K: uint32(seccomp.Allow)},
-		{Code: ret, K: uint32(seccomp.Refuse(uint16(unix.ENOSYS)))},
-		{Code: ret, K: uint32(seccomp.Notify)},
+		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: 3, K: 1 << 30},
+		{Code: equal, Jt: 2, K: unix.SYS_EXECVE},
+		{Code: equal, Jt: 1, K: unix.SYS_EXECVEAT},
+		{Code: unix.BPF_RET | unix.BPF_K, K: allow},
+		{Code: unix.BPF_RET | unix.BPF_K, K: refuse},
 	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	fd, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&program)))
-	if e != 0 {
-		return -1, e
-	}
-	return int(fd), nil
-}
-
-// allowOne waits for one call and lets the kernel carry it out. It returns early at the end of over.
-func allowOne(listener int, over *os.File) {
-	raw, err := over.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) {
-		wait := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
-		for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-			_, err = unix.Poll(wait, -1)
-		}
-		if err != nil || wait[0].Revents&unix.POLLIN == 0 {
-			return
-		}
-		var call [80]byte // struct seccomp_notif
-		if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&call))); e != 0 {
-			return // the process has ended
-		}
-		answer := binary.LittleEndian.AppendUint64(nil, binary.LittleEndian.Uint64(call[:])) // its id, in struct seccomp_notif_resp
-		answer = append(answer, make([]byte, 12)...)
-		answer = binary.LittleEndian.AppendUint32(answer, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE)
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer[0])))
-	})
 }

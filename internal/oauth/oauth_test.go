@@ -183,6 +183,8 @@ func TestForgedTokens(t *testing.T) {
 		"no namespace":                  i.token("k1", map[string]any{oauth.NamespacesClaim: []string{}}),
 		"namespaces of the wrong shape": i.token("k1", map[string]any{oauth.NamespacesClaim: map[string]any{"a": 1}}),
 		"bound to a key":                i.token("k1", map[string]any{"cnf": map[string]any{"jkt": "x"}}),
+		"bound to a certificate":        i.token("k1", map[string]any{"cnf": map[string]any{"x5t#S256": "x"}}),
+		"bound to something":            i.token("k1", map[string]any{"cnf": "x"}),
 		"a logout token":                sign(t, jose.ES256, jose.JSONWebKey{Key: i.keys["k1"], KeyID: "k1"}, map[jose.HeaderKey]any{"typ": "logout+jwt"}, i.claims(nil)),
 		"a typ that is no text":         sign(t, jose.ES256, jose.JSONWebKey{Key: i.keys["k1"], KeyID: "k1"}, map[jose.HeaderKey]any{"typ": []string{"at+jwt"}}, i.claims(nil)),
 		"no token":                      "ka",

@@ -58,14 +58,20 @@ func nonblocking(t *testing.T, f *os.File) (set bool) {
 	return set
 }
 
-// TestOtherInputsStayAsTheyAre: nothing but a pipe is opened anew.
+// TestOtherInputsStayAsTheyAre: nothing but a pipe is opened anew, and no end of it that is only for writing: the server
+// would be a reader whose writer is the server, and would never see the end.
 func TestOtherInputsStayAsTheyAre(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "input")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	for _, in := range []io.Reader{file, strings.NewReader("")} {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = r.Close(), w.Close() }()
+	for _, in := range []io.Reader{file, w, strings.NewReader("")} {
 		got, done := polled(in)
 		done()
 		if got != in {

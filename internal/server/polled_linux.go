@@ -25,6 +25,10 @@ func polled(in io.Reader) (r io.Reader, done func()) {
 	}
 	var again *os.File
 	_ = raw.Control(func(fd uintptr) {
+		flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_GETFL, 0)
+		if flags&syscall.O_ACCMODE == syscall.O_WRONLY {
+			return
+		}
 		// Opened anew, because other programs may share the given file description and its flag O_NONBLOCK.
 		again, err = os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(fd)), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	})

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 )
 
 // restFor is how long an engine that has blocked us is not asked again.
@@ -137,10 +138,11 @@ func statusOf(err error) string {
 
 // unnamed returns an error of the operator's own engine without its host, and without the host that it redirects to, because
 // models and callers over HTTP read the error.
-func unnamed(err error, asked ...*url.URL) error {
+func unnamed(err error, asked *url.URL) error {
 	e := *sandboxmcp.AsError(err)
-	for _, u := range asked {
-		e.Message = strings.ReplaceAll(e.Message, u.Hostname(), searxng)
+	e.Message = strings.ReplaceAll(e.Message, asked.Hostname(), searxng)
+	if blocked, ok := errors.AsType[*egress.BlockedError](err); ok {
+		e.Message = searxng + " has an address that is " + blocked.What
 	}
 	return &e
 }
@@ -162,7 +164,7 @@ func (c *Client) ask(ctx context.Context, e engine, q string) ([]sandboxmcp.Sear
 	}
 	a, err := c.get(ctx, u, "text/html,application/json;q=0.9,*/*;q=0.5")
 	if err != nil && e.name == searxng {
-		return nil, unnamed(err, u, a.url)
+		return nil, unnamed(err, u)
 	}
 	if err != nil {
 		return nil, err

@@ -222,20 +222,20 @@ type answer struct {
 	body   []byte
 }
 
-// get sends a GET request and reads the answer. With an error, the answer has the URL that was asked last.
+// get sends a GET request and reads the answer.
 func (c *Client) get(ctx context.Context, u *url.URL, accept string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return answer{url: u}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s cannot be requested", sandboxmcp.Quote(u.String())).WithCause(err)
+		return answer{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s cannot be requested", sandboxmcp.Quote(u.String())).WithCause(err)
 	}
 	r.Header.Set("User-Agent", "Mozilla/5.0 (compatible; sandboxmcp/"+c.cfg.Version+")")
 	r.Header.Set("Accept", accept)
 	r.Header.Set("Accept-Language", "en-US,en;q=0.8,*;q=0.5")
 	res, err := c.http.Do(r)
 	if err != nil {
-		return answer{url: lastOf(err, u)}, Failure(ctx, u, err)
+		return answer{}, Failure(ctx, u, err)
 	}
 	defer res.Body.Close()
 	var page bytes.Buffer
@@ -243,23 +243,13 @@ func (c *Client) get(ctx context.Context, u *url.URL, accept string) (answer, er
 	_, err = page.ReadFrom(io.LimitReader(res.Body, maxBody+1))
 	body := page.Bytes()
 	if err != nil {
-		return answer{url: res.Request.URL}, Failure(ctx, u, err)
+		return answer{}, Failure(ctx, u, err)
 	}
 	if len(body) > maxBody {
-		return answer{url: res.Request.URL}, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the page has more than %d bytes", maxBody).With("limit_bytes", maxBody).
+		return answer{}, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the page has more than %d bytes", maxBody).With("limit_bytes", maxBody).
 			WithHint("fetch it in a program that may reach its domain")
 	}
 	return answer{url: res.Request.URL, status: res.StatusCode, head: res.Header, body: body}, nil
-}
-
-// lastOf returns the URL that was asked last, after redirects, of a request for a URL that has failed.
-func lastOf(err error, first *url.URL) *url.URL {
-	if asked, ok := errors.AsType[*url.Error](err); ok {
-		if u, failed := url.Parse(asked.URL); failed == nil {
-			return u
-		}
-	}
-	return first
 }
 
 // Failure is the error of a request that got no answer. It returns an *sandboxmcp.Error as it
