@@ -146,5 +146,12 @@ var postgresChanges = map[string]struct{ change, reason string }{
 	"a rule":                       {`CREATE RULE none AS ON DELETE TO audit DO INSTEAD NOTHING`, `the table "audit" has a rule`},
 	"policies":                     {`ALTER TABLE audit ENABLE ROW LEVEL SECURITY`, `the table "audit" has policies for rows`},
 	"a child":                      {`CREATE TABLE more () INHERITS (audit_dropped)`, `the table "audit_dropped" has child tables`},
-	"a view":                       {`ALTER TABLE audit_dropped RENAME TO other; CREATE VIEW audit_dropped AS SELECT * FROM other`, `the table "audit_dropped" is not a table`},
+	"an index with a condition that calls a function": {`CREATE FUNCTION yes() RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT true'; CREATE INDEX more ON audit (action) WHERE yes()`, `the table "audit" has an index`},
+	"an index of an expression":                       {`CREATE FUNCTION same(n bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT n'; CREATE INDEX more ON grants (same(octet_length(id)))`, `the table "grants" has an index`},
+	"a column of another type":                        {`CREATE DOMAIN word AS TEXT COLLATE "C"; DROP INDEX audit_action; ALTER TABLE audit ALTER COLUMN action TYPE word; CREATE INDEX audit_action ON audit (namespace, action, seq) WHERE action <> 'execute'`, `the table "audit" has an index, a constraint, a default or a column`},
+	"a constraint":                                    {`CREATE FUNCTION fits(n bigint) RETURNS bool LANGUAGE sql AS 'SELECT true'; ALTER TABLE audit ADD CHECK (fits(seq))`, `the table "audit" has an index, a constraint`},
+	"another function of a known name":                {`CREATE FUNCTION "left"(text, text) RETURNS text LANGUAGE sql AS 'SELECT $1'`, `a function "left"`},
+	"another operator of a known name":                {`CREATE FUNCTION cat(name, name) RETURNS text LANGUAGE sql AS 'SELECT random()::text'; CREATE OPERATOR || (leftarg = name, rightarg = name, procedure = cat)`, `an operator "||"`},
+	"an index without a function":                     {`CREATE INDEX more ON audit (action) WHERE position > 5; CREATE FUNCTION note(text) RETURNS text LANGUAGE sql AS 'SELECT $1'`, ""},
+	"a view":                                          {`ALTER TABLE audit_dropped RENAME TO other; CREATE VIEW audit_dropped AS SELECT * FROM other`, `the table "audit_dropped" is not a table`},
 }

@@ -57,7 +57,7 @@ const (
 	// action. Metadata above 8 MiB is read as empty.
 	selectAllOf = `SELECT CASE WHEN octet_length(request_id) <= 1024 THEN request_id ELSE '' END,
 		CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
-		FROM audit` + store.NotIndexed + ` WHERE action = ? ORDER BY position`
+		FROM audit` + store.AllRows + ` WHERE action = ? ORDER BY position`
 
 	// The texts of a row that is larger than those of servers are read as empty, so its hash is wrong.
 	selectWhole = `SELECT position, CASE WHEN small THEN coalesce(mac, '') ELSE '' END, CASE WHEN small THEN id ELSE '' END, CASE WHEN small THEN namespace ELSE '' END, seq,

@@ -390,12 +390,13 @@ func storable(text string) string {
 var renumbered sync.Map
 
 // numbered writes the parameters of a statement as PostgreSQL takes them: ? as $1, $2, … in
-// their order, and ?3 as $3. Question marks in text constants stay. [NotIndexed] is left out.
+// their order, and ?3 as $3. Question marks in text constants stay. [NotIndexed] is left out, and [AllRows]
+// is replaced.
 func numbered(text string) string {
 	if done, ok := renumbered.Load(text); ok {
 		return done.(string)
 	}
-	query := strings.ReplaceAll(text, NotIndexed, "")
+	query := strings.ReplaceAll(strings.ReplaceAll(text, AllRows, allRowsPostgres), NotIndexed, "")
 	var b strings.Builder
 	n, inText := 0, false
 	for i := 0; i < len(query); i++ {

@@ -52,8 +52,8 @@ func (o postgresObjects) read(file string) error {
 }
 
 // changedPostgres compares the triggers of all tables in the schema, and the functions that they call, with those that the
-// migrations make. It also looks for rules, for row security, and for tables of the audit that are none. It does not
-// compare columns and indexes.
+// migrations make. It also looks for rules, for row security, for tables of the audit that are none, and for functions,
+// operators and types that statements on the tables would use. It does not compare columns and indexes.
 func changedPostgres(ctx context.Context, db Querier) (all []Difference, err error) {
 	want, err := madePostgres()
 	if err != nil {
@@ -87,10 +87,15 @@ func changedPostgres(ctx context.Context, db Querier) (all []Difference, err err
 			all = append(all, Difference{"the trigger " + name + " is missing", false})
 		}
 	}
-	others, err := otherRelations(ctx, db)
-	all = append(all, others...)
+	for _, look := range []func(context.Context, Querier) ([]Difference, error){otherRelations, otherNames} {
+		others, err := look(ctx, db)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, others...)
+	}
 	slices.SortFunc(all, func(x, y Difference) int { return strings.Compare(x.Reason, y.Reason) })
-	return all, err
+	return all, nil
 }
 
 func otherRelations(ctx context.Context, db Querier) (all []Difference, err error) {
@@ -106,6 +111,22 @@ func otherRelations(ctx context.Context, db Querier) (all []Difference, err erro
 			return nil, err
 		}
 		all = append(all, Difference{fmt.Sprintf("the table %.100q %s", name, what), table})
+	}
+	return all, rows.Err()
+}
+
+func otherNames(ctx context.Context, db Querier) (all []Difference, err error) {
+	rows, err := db.QueryContext(ctx, postgresNames, maxObjects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name, what string
+		if err := rows.Scan(&name, &what); err != nil {
+			return nil, err
+		}
+		all = append(all, Difference{fmt.Sprintf("the schema has %s %.100q, which can take the place of the one of PostgreSQL", what, name), false})
 	}
 	return all, rows.Err()
 }
