@@ -171,8 +171,12 @@ type checked struct {
 // clockSlack is how much the clocks of servers may differ: that of each is at most a minute from the one of a database that they share.
 const clockSlack = 3 * time.Minute
 
+// olderRead is how many entries in a row are read although their times are before those of all rows. The clock may have been set
+// back since a row was added, so that its removal seems to be older.
+const olderRead = 1000
+
 // removedIn returns the ids of the rows of a namespace that were removed, as the audit record names them. Entries that are
-// older than a row do not name it. If the reading before has found it in force, neither do the entries that were read then.
+// older than a row do not name it; see olderRead. If the reading before has found it in force, neither do the entries that were read then.
 func (l *look) removedIn(ctx context.Context, db store.Querier, ns string, rows []*row) (map[string]bool, error) {
 	after, before := int64(-1), time.Time{} // entries are read that have a higher number, or are not older
 	var was checked
@@ -186,10 +190,14 @@ func (l *look) removedIn(ctx context.Context, db store.Querier, ns string, rows 
 			}
 		}
 	}
-	removed, last := map[string]bool{}, was.seq
+	removed, last, older := map[string]bool{}, was.seq, 0
+	fresh := before.Before(time.Unix(1<<40, 0)) // there are rows that the reading before has not found in force
 	err := audit.Newest(ctx, db, sandboxmcp.Namespace(ns), ActionRemoved, func(seq int64, at time.Time, metadata string) bool {
 		last = max(last, seq)
-		if seq <= after && at.Before(before) {
+		if older++; seq > after || !at.Before(before) {
+			older = 0
+		}
+		if older > 0 && !fresh || older > olderRead {
 			return false
 		}
 		for _, id := range removedBy(metadata) {
