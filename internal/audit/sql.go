@@ -75,9 +75,9 @@ const (
 	// before
 	selectLatest = selectWhole + `position < ?) AS latest ORDER BY position DESC LIMIT 100`
 
-	// namespace, action, earliest time. The action may not be that of runs. Rows that are larger than those of servers are left out.
-	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit
-		WHERE namespace = ? AND action = ? AND ` + isIndexed + ` AND timestamp >= ? AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY seq`
+	// namespace, action. Rows that are larger than those of servers are left out.
+	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit` + store.AllRows + `
+		WHERE namespace = ? AND action = ? AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY position`
 
 	// namespace, action, which is not that of runs
 	selectNewestMetadata = `SELECT seq, timestamp, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END

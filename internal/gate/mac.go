@@ -87,7 +87,7 @@ func (g *Gate[S]) askedFor(ctx context.Context, id string) (of asked, denied boo
 		of = now
 	}
 	for _, action := range slices.Compact([]string{g.kind.Asked, g.kind.Denied}) {
-		err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: action, Since: a.info.RequestedAt.Add(-clockSlack)}, hear)
+		err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, action, hear)
 		if err != nil {
 			return asked{}, false, g.unreadable(err)
 		}
