@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -170,6 +171,9 @@ func (r *row) entry() (sandboxmcp.AuditEntry, error) {
 	var err error
 	if e.Timestamp, err = time.Parse(timeFormat, r.Timestamp); err != nil {
 		return e, err
+	}
+	if d := r.DurationMS; d != nil && (math.IsInf(*d, 0) || math.IsNaN(*d)) { // a writer of the database has changed it, and JSON has no form of it
+		e.DurationMS = nil
 	}
 	if r.ExitCode != nil {
 		n := int(*r.ExitCode)
