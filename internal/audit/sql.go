@@ -54,10 +54,11 @@ const (
 
 	selectEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit ORDER BY position`
 
-	// action. Metadata above 8 MiB is read as empty.
+	// action. Metadata above 8 MiB is read as empty. A writer of the database can make an action another type, to which the text of a
+	// server is not equal.
 	selectAllOf = `SELECT CASE WHEN octet_length(request_id) <= 1024 THEN request_id ELSE '' END,
 		CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
-		FROM audit` + store.AllRows + ` WHERE action = ? ORDER BY position`
+		FROM audit` + store.AllRows + ` WHERE CAST(action AS TEXT) = ? ORDER BY position`
 
 	// The texts of a row that is larger than those of servers are read as empty, so its hash is wrong.
 	selectWhole = `SELECT position, CASE WHEN small THEN coalesce(mac, '') ELSE '' END, CASE WHEN small THEN id ELSE '' END, CASE WHEN small THEN namespace ELSE '' END, seq,
@@ -77,7 +78,7 @@ const (
 
 	// namespace, action. Rows that are larger than those of servers are left out.
 	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit` + store.AllRows + `
-		WHERE namespace = ? AND action = ? AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY position`
+		WHERE CAST(namespace AS TEXT) = ? AND CAST(action AS TEXT) = ? AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY position`
 
 	// namespace, action, which is not that of runs
 	selectNewestMetadata = `SELECT seq, timestamp, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END

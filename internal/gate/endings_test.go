@@ -26,10 +26,13 @@ const lyingIndex = `INSERT INTO audit (position, id, namespace, seq, timestamp, 
 	CREATE INDEX covers ON audit (action, position) WHERE now_true();
 	CREATE OR REPLACE FUNCTION now_true() RETURNS bool IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN true; END'`
 
-// TestAnIndexHidesNoRevocation: a revoked grant stays revoked, whatever indexes a writer of the database has made.
+// TestAnIndexHidesNoRevocation: a revoked grant stays revoked, whatever indexes a writer of the database has made, and whatever type
+// the entry's action has.
 func TestAnIndexHidesNoRevocation(t *testing.T) {
 	changes := map[string]string{
 		"an entry is not in the index of actions": `DROP INDEX audit_action; CREATE INDEX audit_action ON audit (namespace, action, seq) WHERE action <> 'execute' AND action <> 'approval'; `,
+		"the action of the entry is a blob": `PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')') WHERE name = 'audit'; PRAGMA schema_version = 900;
+			UPDATE audit SET action = CAST(action AS BLOB) WHERE action = 'approval'; UPDATE sqlite_schema SET sql = sql || ' STRICT' WHERE name = 'audit'; `,
 		"an index of all columns lacks the entry": `CREATE INDEX covers ON audit (position, action, request_id, metadata, hash, mac, namespace, seq, timestamp) WHERE action <> 'approval'; `,
 	}
 	after := asBefore
