@@ -84,6 +84,8 @@ func newPostgres(ctx context.Context, url string, busy time.Duration, log *slog.
 		return nil, &databaseError{reason: "its address is not one of PostgreSQL", hint: "set SANDBOXMCP_DATABASE_URL to postgres://USER:PASSWORD@HOST:PORT/DATABASE"}
 	}
 	c.RuntimeParams["application_name"] = "sandboxmcp"
+	c.RuntimeParams["client_encoding"] = "UTF8"      // with the one of a role, servers would read each other's texts as others
+	c.RuntimeParams["quote_all_identifiers"] = "off" // definitions of triggers are compared
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(deadWriter.Milliseconds(), 10)
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectTimeout
