@@ -153,5 +153,6 @@ var postgresChanges = map[string]struct{ change, reason string }{
 	"another function of a known name":                {`CREATE FUNCTION "left"(text, text) RETURNS text LANGUAGE sql AS 'SELECT $1'`, `a function "left"`},
 	"another operator of a known name":                {`CREATE FUNCTION cat(name, name) RETURNS text LANGUAGE sql AS 'SELECT random()::text'; CREATE OPERATOR || (leftarg = name, rightarg = name, procedure = cat)`, `an operator "||"`},
 	"an index without a function":                     {`CREATE INDEX more ON audit (action) WHERE position > 5; CREATE FUNCTION note(text) RETURNS text LANGUAGE sql AS 'SELECT $1'`, ""},
+	"a view of grants":                                {`ALTER TABLE grants RENAME TO other; CREATE VIEW grants AS SELECT * FROM other`, `the table "grants" is not a table`},
 	"a view":                                          {`ALTER TABLE audit_dropped RENAME TO other; CREATE VIEW audit_dropped AS SELECT * FROM other`, `the table "audit_dropped" is not a table`},
 }

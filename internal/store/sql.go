@@ -114,7 +114,7 @@ const (
 		SELECT CAST(relname AS TEXT), 'has a rule', false FROM mine WHERE relkind = 'r' AND oid IN (SELECT ev_class FROM pg_rewrite)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
 		UNION ALL SELECT CAST(relname AS TEXT), 'has child tables', false FROM mine WHERE oid IN (SELECT inhparent FROM pg_inherits)
-		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', true FROM mine WHERE relkind <> 'r' AND relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped')
+		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped') FROM mine WHERE relkind <> 'r' AND relname IN ` + postgresTables + `
 		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column that uses what others have made', false FROM mine
 			WHERE relname IN ` + postgresTables + ` AND oid IN (` + postgresUses + `)
 		LIMIT ?`
