@@ -110,6 +110,11 @@ const (
 		LIMIT ?`
 
 	// most
+	selectPostgresColumns = `SELECT CAST(c.relname AS TEXT), CAST(a.attname AS TEXT), format_type(a.atttypid, a.atttypmod), coalesce((SELECT CAST(collname AS TEXT) FROM pg_collation WHERE oid = a.attcollation), ''), a.attgenerated <> ''
+		FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+		WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind = 'r' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND c.relname IN ` + postgresTables + ` LIMIT ?`
+
+	// most
 	selectPostgresRelations = `WITH mine AS (SELECT * FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind NOT IN ('i', 'I', 'S'))
 		SELECT CAST(relname AS TEXT), 'has a rule', false FROM mine WHERE relkind = 'r' AND oid IN (SELECT ev_class FROM pg_rewrite)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
