@@ -380,7 +380,7 @@ func TestOnlyGenuineEntries(t *testing.T) {
 	genuine := func(action string, signer audit.Signer) (all string) {
 		r := openSealed(t, dir, func(c *audit.Config) { c.Signer = signer })
 		defer r.close(t)
-		if err := r.l.Genuine(t.Context(), r.s.DB(), "a", action, func(e audit.Written) { all += e.Metadata }); err != nil {
+		if err := r.l.Genuine(t.Context(), r.s.DB(), "a", [2]string{action, action}, func(e audit.Written) bool { all = e.Metadata + all; return true }); err != nil {
 			t.Error(err)
 		}
 		return all

@@ -76,9 +76,9 @@ const (
 	// before
 	selectLatest = selectWhole + `position < ?) AS latest ORDER BY position DESC LIMIT 100`
 
-	// namespace, action. Rows that are larger than those of servers are left out.
-	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit` + store.AllRows + `
-		WHERE CAST(namespace AS TEXT) = ? AND CAST(action AS TEXT) = ? AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY position`
+	// namespace, two actions, which are not that of runs. Rows that are larger than those of servers are left out.
+	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit` + store.NotIndexed + `
+		WHERE CAST(namespace AS TEXT) = ? AND CAST(action AS TEXT) IN (?, ?) AND ` + isIndexed + ` AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY position DESC`
 
 	// namespace, action, which is not that of runs
 	selectNewestMetadata = `SELECT seq, timestamp, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
