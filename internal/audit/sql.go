@@ -76,9 +76,14 @@ const (
 	// before
 	selectLatest = selectWhole + `position < ?) AS latest ORDER BY position DESC LIMIT 100`
 
-	// namespace, two actions, which are not that of runs. Rows that are larger than those of servers are left out.
+	// before. The position from which on there are 1000 entries; 0 if there is none.
+	selectBatch = `SELECT coalesce(min(position), 0) FROM (SELECT position FROM audit` + store.NotIndexed + ` WHERE position < ? ORDER BY position DESC LIMIT 1000) AS latest`
+
+	// from, before, namespace, two actions. Rows that are larger than those of servers are left out. PostgreSQL looks for an expression in
+	// no index of a column, so it uses one of positions.
 	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit` + store.NotIndexed + `
-		WHERE CAST(namespace AS TEXT) = ? AND CAST(action AS TEXT) IN (?, ?) AND ` + isIndexed + ` AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY position DESC`
+		WHERE position >= ? AND position < ? AND CAST(namespace AS TEXT) || '' = ? AND CAST(action AS TEXT) || '' IN (?, ?)
+		AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY position DESC`
 
 	// namespace, action, which is not that of runs
 	selectNewestMetadata = `SELECT seq, timestamp, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END

@@ -122,7 +122,9 @@ func TestReasonsAreShownIfThereAreAny(t *testing.T) {
 // denial out of its row, and whatever indexes and clocks say.
 func TestADenialInTheRecordIsFinal(t *testing.T) {
 	changes := map[string]string{"the row": "", "the clock was set back": ""}
-	if !storetest.Postgres() {
+	if storetest.Postgres() {
+		changes["an index"] = `; DROP INDEX audit_action; ` + strings.Replace(lyingIndex, "(action, position)", "(action)", 1)
+	} else {
 		changes["an index"] = `; DROP INDEX audit_action; CREATE INDEX audit_action ON audit (namespace, action, seq) WHERE action <> 'execute' AND action <> 'egress_denied'; ` + asBefore
 	}
 	for name, change := range changes {
