@@ -156,6 +156,7 @@ var postgresChanges = map[string]struct{ change, reason string }{
 	"a function of the lock":                          {`CREATE FUNCTION hashtextextended(text, int) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the lock of writers has called it'; END $$`, `a function "hashtextextended"`},
 	"another operator of a known name":                {`CREATE FUNCTION cat(name, name) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the lock of writers has called it'; END $$; CREATE OPERATOR || (leftarg = name, rightarg = name, procedure = cat)`, `an operator "||"`},
 	"an index without a function":                     {`CREATE INDEX more ON audit (action) WHERE position > 5; CREATE FUNCTION note(text) RETURNS text LANGUAGE sql AS 'SELECT $1'`, ""},
+	"functions and operators of another program":      {`CREATE FUNCTION round(double precision, int) RETURNS numeric LANGUAGE sql AS 'SELECT 1.0'; CREATE FUNCTION sum(int[]) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE FUNCTION more(int[], int) RETURNS int[] LANGUAGE sql AS 'SELECT $1'; CREATE OPERATOR + (leftarg = int[], rightarg = int, procedure = more)`, ""},
 	"a view of grants":                                {`ALTER TABLE grants RENAME TO other; CREATE VIEW grants AS SELECT * FROM other`, `the table "grants" is not a table`},
 	"a view":                                          {`ALTER TABLE audit_dropped RENAME TO other; CREATE VIEW audit_dropped AS SELECT * FROM other`, `the table "audit_dropped" is not a table`},
 }

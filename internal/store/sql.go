@@ -96,12 +96,17 @@ const (
 		FROM pg_depend AS d JOIN pg_class AS of ON of.oid = d.classid JOIN pg_class AS what ON what.oid = d.refclassid
 		WHERE of.relname IN ('pg_class', 'pg_constraint', 'pg_attrdef') AND what.relname NOT IN ('pg_class', 'pg_constraint', 'pg_namespace', 'pg_extension', 'pg_am')`
 
+	// The functions that statements and triggers call. Other programs may have functions in the same schema.
+	postgresCalled = `('clock_timestamp', 'count', 'current_schema', 'format', 'format_type', 'hashtextextended', 'left', 'length', 'lower', 'max', 'md5', 'min', 'now',
+		'octet_length', 'pg_advisory_lock', 'pg_advisory_unlock', 'pg_advisory_xact_lock', 'pg_get_triggerdef', 'pg_notify', 'pg_try_advisory_lock', 'quote_ident', 'random',
+		'set_config', 'string_agg', 'substr', 'sum', 'to_regclass', 'unnest')`
+
 	// functions and operators in the schema that PostgreSQL could take for its own ones of the same name, because their arguments
-	// have its types
+	// have its types. No statement has an array: an extension for arrays has operators of these names.
 	postgresNames = `WITH own AS (SELECT oid FROM pg_namespace WHERE nspname = current_schema()), pg AS (SELECT oid FROM pg_namespace WHERE nspname = 'pg_catalog'),
-			known AS (SELECT oid FROM pg_type WHERE typnamespace = (SELECT oid FROM pg))
+			known AS (SELECT oid FROM pg_type WHERE typnamespace = (SELECT oid FROM pg) AND oid NOT IN (SELECT typarray FROM pg_type))
 		SELECT CAST(p.proname AS TEXT), 'a function' FROM pg_proc AS p JOIN own ON own.oid = p.pronamespace
-			WHERE EXISTS (SELECT 1 FROM pg_proc AS q JOIN pg ON pg.oid = q.pronamespace WHERE q.proname = p.proname)
+			WHERE p.proname IN ` + postgresCalled + `
 			AND NOT EXISTS (SELECT 1 FROM pg_proc AS q JOIN pg ON pg.oid = q.pronamespace WHERE q.proname = p.proname AND q.proargtypes = p.proargtypes)
 			AND NOT EXISTS (SELECT 1 FROM unnest(p.proargtypes) AS t (oid) WHERE t.oid NOT IN (SELECT oid FROM known))
 		UNION ALL SELECT CAST(o.oprname AS TEXT), 'an operator' FROM pg_operator AS o JOIN own ON own.oid = o.oprnamespace
