@@ -61,20 +61,36 @@ func TestLongAnswer(t *testing.T) {
 // was judged, also if the setting changes while its host is resolved.
 func TestAConnectionIsJudgedByOneSetting(t *testing.T) {
 	const host = "a.kit.test"
-	listed := []sandboxmcp.Domain{{Host: host}}
-	d := newDialer(Config{DNS: manyAddresses(t, host, 1), Private: listed}, time.Millisecond)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	listed := []sandboxmcp.Domain{{Host: host, Port: port}}
+	d := newDialer(Config{DNS: NewNameServer(t, map[string][][]string{host: {{"127.0.0.1"}}}).At(), Private: listed}, 10*time.Second)
 	for _, private := range []bool{true, false} {
 		change := listed
 		if private {
 			change = nil
 		}
-		now := time.Now()
-		effort := backend.NewEffortAt(func() time.Time { return now }, func(time.Duration, <-chan struct{}) { d.setPrivate(change) })
-		effort.Spend(2 * backend.EffortBurst)
-		_, got, err := d.connect(withEffort(t.Context(), effort), host, 80)
-		if _, blocked := errors.AsType[*BlockedError](err); got != private || blocked == private {
+		now, resolves := time.Now(), false
+		effort := backend.NewEffortAt(func() time.Time {
+			if resolves { // an answer is charged
+				d.setPrivate(change)
+			}
+			return now
+		}, func(time.Duration, <-chan struct{}) {})
+		resolves = true
+		c, got, err := d.connect(withEffort(t.Context(), effort), host, port)
+		if err == nil {
+			_ = c.Close()
+		}
+		if _, blocked := errors.AsType[*BlockedError](err); got != private || blocked == private || private && err != nil {
 			t.Errorf("listed %t: got %t and %v, want the same", private, got, err)
 		}
-		d.setPrivate(change)
+		if d.mayBePrivate(host, port) == private {
+			t.Error("the setting has not changed")
+		}
 	}
 }
