@@ -125,7 +125,7 @@ func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Names
 		if err := db.QueryRowContext(ctx, selectBatch, before).Scan(&from); err != nil {
 			return fmt.Errorf("read audit entries: %w", err)
 		}
-		if from <= 0 {
+		if from == 0 {
 			return nil
 		}
 		err := l.checked(ctx, db, func(_ int64, e *row, genuine bool) bool {

@@ -77,7 +77,7 @@ const (
 	selectLatest = selectWhole + `position < ?) AS latest ORDER BY position DESC LIMIT 100`
 
 	// before. The position from which on there are 1000 entries; 0 if there is none.
-	selectBatch = `SELECT coalesce(min(position), 0) FROM (SELECT position FROM audit` + store.NotIndexed + ` WHERE position < ? ORDER BY position DESC LIMIT 1000) AS latest`
+	selectBatch = `SELECT coalesce(min(position), 0) FROM (SELECT position FROM audit` + store.NotIndexed + ` WHERE position > 0 AND position < ? ORDER BY position DESC LIMIT 1000) AS latest`
 
 	// from, before, namespace, two actions. Rows that are larger than those of servers are left out. PostgreSQL looks for an expression in
 	// no index of a column, so it uses one of positions.

@@ -121,7 +121,11 @@ func TestReasonsAreShownIfThereAreAny(t *testing.T) {
 // TestADenialInTheRecordIsFinal: a question that was denied cannot be approved, although a writer of the database has taken the
 // denial out of its row, and whatever indexes and clocks say.
 func TestADenialInTheRecordIsFinal(t *testing.T) {
-	changes := map[string]string{"the row": "", "the clock was set back": ""}
+	changes := map[string]string{
+		"the row": "", "the clock was set back": "",
+		"an entry before the first one": `; INSERT INTO audit (position, id, namespace, seq, timestamp, action, phase, request_id, session_id, language, detail, actor, prev, hash, mac)
+			VALUES (-5, 'n', 'more', 1, '', '', '', '', '', '', '', '', '', '', '')`,
+	}
 	if storetest.Postgres() {
 		changes["an index"] = `; DROP INDEX audit_action; ` + strings.Replace(lyingIndex, "(action, position)", "(action)", 1)
 	} else {
