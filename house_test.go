@@ -106,6 +106,53 @@ func TestStatementsStandInOneFile(t *testing.T) {
 	}
 }
 
+var (
+	called = regexp.MustCompile(`(FUNCTION )?\b([a-z_0-9]+)\(`)
+	listed = regexp.MustCompile("(?s)postgresCalled = `(.*?)`")
+)
+
+// TestFunctionsOfStatementsAreListed: the comparison of the tables of PostgreSQL looks for functions with the names of all
+// functions that statements and triggers call.
+func TestFunctionsOfStatementsAreListed(t *testing.T) {
+	const here = "internal/store/sql.go"
+	list := listed.FindStringSubmatch(read(t, here))
+	if list == nil {
+		t.Fatalf("%s does not have the list", here)
+	}
+	noFunctions := []string{"coalesce", "greatest", "least", "nullif", "pragma_integrity_check", "wal_checkpoint"} // syntax, and what only SQLite has
+	n := 0
+	check := func(file, text string) {
+		for _, m := range called.FindAllStringSubmatch(text, -1) {
+			if m[1] != "" || slices.Contains(noFunctions, m[2]) {
+				continue
+			}
+			if n++; !strings.Contains(list[1], "'"+m[2]+"'") {
+				t.Errorf("%s calls %s, which is not in postgresCalled of %s", file, m[2], here)
+			}
+		}
+	}
+	walk(t, func(file string) {
+		switch {
+		case strings.HasPrefix(file, "internal/store/migrations/postgres/"):
+			check(file, read(t, file))
+		case path.Base(file) == "sql.go" && strings.HasPrefix(file, "internal/"):
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(file), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+					check(file, lit.Value)
+				}
+				return true
+			})
+		}
+	})
+	if n < 50 {
+		t.Errorf("%d calls were found; the search is broken", n)
+	}
+}
+
 var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
 
 // TestLinks: a link from one document of the house to another leads somewhere.

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,5 +55,37 @@ func TestAWriterOfTheDatabaseReadsNoContent(t *testing.T) {
 				t.Errorf("got %d bytes with the content of another namespace, want none", len(got))
 			}
 		})
+	}
+}
+
+// TestLongOutputsAfterAnotherKey: the server says which key a long output of an earlier result needs. Short outputs are shown.
+func TestLongOutputsAfterAnotherKey(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	text := ""
+	f := &fake{program: func(r *fakeRun) backend.Exit {
+		fmt.Fprint(r.Stdout, text)
+		return backend.Exit{}
+	}}
+	e := open(t, f, at(dir))
+	for id, out := range map[string]string{"short": "hi", "long": strings.Repeat("x", 100_000)} {
+		text = out
+		execute(t, e, sandboxmcp.Request{ID: sandboxmcp.RequestID(id), Code: "x"}, of("owner"))
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"signing.key", "signing.pub"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e = open(t, f, at(dir))
+	if res, err := e.Lookup(t.Context(), of("owner"), sandboxmcp.Lookup{RequestID: "short"}); err != nil || res.Stdout != "hi" {
+		t.Errorf("got %q and %v, want the short output", res.Stdout, err)
+	}
+	_, err := e.Lookup(t.Context(), of("owner"), sandboxmcp.Lookup{RequestID: "long"})
+	const want = "no receipt of this server's key names them"
+	if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(sandboxmcp.AsError(err).Hint, "signing.key was replaced") {
+		t.Errorf("got %v, want that %s", err, want)
 	}
 }

@@ -18,6 +18,7 @@ type claim struct {
 	receipt sql.NullString // JSON
 
 	named map[string]bool // SHA-256 hashes that the receipt names; nil: it was not read yet
+	cause error           // why it could not be read
 }
 
 // read reads the receipt.
@@ -41,16 +42,25 @@ func (c *claim) read(verify Verify) error {
 	return nil
 }
 
+// refused returns the error for content that the receipt does not name.
+func (c *claim) refused() error {
+	id := sandboxmcp.Quote(string(c.id))
+	if c.cause == nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the receipt of request %s does not name this content", id).
+			WithHint("somebody has changed the database: run `sandboxmcp audit verify`")
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "files and long outputs of request %s cannot be read: no receipt of this server's key names them (%s)", id, c.cause).
+		WithHint("if signing.key was replaced since the run, only a server with the key of that time reads them; otherwise somebody has changed the database").WithCause(c.cause)
+}
+
 // blob reads a blob that the rows of a request name. The store checks its SHA-256.
 func (k *Keeper) blob(ctx context.Context, of *claim, sum string) ([]byte, error) {
 	if k.cfg.Verify != nil {
-		var cause error
 		if of.named == nil {
-			cause = of.read(k.cfg.Verify)
+			of.cause = of.read(k.cfg.Verify)
 		}
 		if !of.named[sum] {
-			return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the receipt of request %s does not name this content", sandboxmcp.Quote(string(of.id))).
-				WithHint("either the signing key was replaced since the run, or somebody has changed the database").WithCause(cause)
+			return nil, of.refused()
 		}
 	}
 	data, err := k.store.ReadBlob(ctx, sum)

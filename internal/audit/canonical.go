@@ -133,10 +133,14 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, s[start:]...), '"')
 }
 
-// appendDouble writes f as ECMAScript does. f is finite.
+// appendDouble writes f as ECMAScript does. No server stores a number that is not finite; of one in the database it writes a
+// text that no JSON has, so its row has a wrong hash.
 func appendDouble(b []byte, f float64) []byte {
-	if f == 0 { // also minus zero
+	switch {
+	case f == 0: // also minus zero
 		return append(b, '0')
+	case math.IsInf(f, 0) || math.IsNaN(f):
+		return strconv.AppendFloat(b, f, 'g', -1, 64)
 	}
 	if a := math.Abs(f); a >= 1e-6 && a < 1e21 {
 		return strconv.AppendFloat(b, f, 'f', -1, 64)

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -115,16 +116,27 @@ func Newest(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, acti
 // Written is what [Log.Genuine] tells of an entry.
 type Written struct{ Phase, SessionID, Metadata string }
 
-// Genuine calls each for the entries of a namespace with the query's action, from the query's time on, oldest first. It leaves
-// out entries that no server has written, or that were changed since: their hash or, if the record is signed, their MAC is
-// wrong. The action may not be that of runs, whose entries have no index. The query's limit has no effect.
-func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery, each func(e Written)) error {
-	return l.checked(ctx, db, func(_ int64, e *row, genuine bool) bool {
-		if genuine && e.Metadata != nil {
-			each(Written{e.Phase, e.SessionID, *e.Metadata})
+// Genuine calls each for the entries of a namespace with one of two actions, newest first, until it returns false. It uses no index of
+// namespaces or actions, so its time grows with the number of entries since the last one that is wanted. It leaves out entries that no
+// server has written, or that were changed since: their hash or, if the record is signed, their MAC is wrong.
+func (l *Log) Genuine(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, actions [2]string, each func(e Written) bool) error {
+	more := true
+	for from, before := int64(0), int64(math.MaxInt64); more; before = from {
+		if err := db.QueryRowContext(ctx, selectBatch, before).Scan(&from); err != nil {
+			return fmt.Errorf("read audit entries: %w", err)
 		}
-		return true
-	}, selectOfAction, ns, q.Action, formatTime(q.Since))
+		if from == 0 {
+			return nil
+		}
+		err := l.checked(ctx, db, func(_ int64, e *row, genuine bool) bool {
+			more = !genuine || e.Metadata == nil || each(Written{e.Phase, e.SessionID, *e.Metadata})
+			return more
+		}, selectOfAction, from, before, ns, actions[0], actions[1])
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checked calls each for the entries that a statement selects, with their positions and whether they are as a server has
@@ -170,6 +182,9 @@ func (r *row) entry() (sandboxmcp.AuditEntry, error) {
 	var err error
 	if e.Timestamp, err = time.Parse(timeFormat, r.Timestamp); err != nil {
 		return e, err
+	}
+	if d := r.DurationMS; d != nil && (math.IsInf(*d, 0) || math.IsNaN(*d)) { // a writer of the database has changed it, and JSON has no form of it
+		e.DurationMS = nil
 	}
 	if r.ExitCode != nil {
 		n := int(*r.ExitCode)

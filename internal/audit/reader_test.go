@@ -139,3 +139,36 @@ func TestAReaderThatBeginsAtTheEndMissesNoEntry(t *testing.T) {
 		})
 	}
 }
+
+// TestANumberWithoutAForm: a writer of the database puts a number there that is not finite, which JSON cannot have. The entry is
+// reported as changed, lists show it without the number, and a reader goes on.
+func TestANumberWithoutAForm(t *testing.T) {
+	numbers := []string{"9e999", "-9e999"}
+	if storetest.Postgres() {
+		numbers = []string{"'Infinity'", "'-Infinity'", "'NaN'"}
+	}
+	for _, number := range numbers {
+		dir := t.TempDir()
+		filled(t, dir)
+		r := openSealed(t, dir)
+		reader := r.l.Reader()
+		reader.Want("approval", false, func(string, string, bool) {})
+		read := func() {
+			if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil {
+				t.Error(err)
+			}
+		}
+		read()
+		r.append(t, "a", 1)
+		alter(t, dir, `UPDATE audit SET duration_ms = `+number+` WHERE position = 31`)
+		read()
+		page, err := r.l.List(t.Context(), "a", sandboxmcp.AuditQuery{Limit: 1})
+		if err != nil || len(page.Entries) != 1 || page.Entries[0].DurationMS != nil {
+			t.Errorf("%s: got %+v and %v, want one entry without the number", number, page.Entries, err)
+		}
+		r.close(t)
+		if rep := check(t, dir); rep.OK || rep.Faults[0].Kind != "edited" || rep.Faults[0].Row != 31 {
+			t.Errorf("%s: got %+v, want that row 31 was edited", number, rep.Faults)
+		}
+	}
+}

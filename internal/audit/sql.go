@@ -54,10 +54,11 @@ const (
 
 	selectEntries = `SELECT position, coalesce(mac, ''), ` + columns + ` FROM audit ORDER BY position`
 
-	// action. Metadata above 8 MiB is read as empty.
+	// action. Metadata above 8 MiB is read as empty. A writer of the database can make an action another type, to which the text of a
+	// server is not equal.
 	selectAllOf = `SELECT CASE WHEN octet_length(request_id) <= 1024 THEN request_id ELSE '' END,
 		CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END
-		FROM audit` + store.NotIndexed + ` WHERE action = ? ORDER BY position`
+		FROM audit` + store.AllRows + ` WHERE CAST(action AS TEXT) = ? ORDER BY position`
 
 	// The texts of a row that is larger than those of servers are read as empty, so its hash is wrong.
 	selectWhole = `SELECT position, CASE WHEN small THEN coalesce(mac, '') ELSE '' END, CASE WHEN small THEN id ELSE '' END, CASE WHEN small THEN namespace ELSE '' END, seq,
@@ -75,9 +76,14 @@ const (
 	// before
 	selectLatest = selectWhole + `position < ?) AS latest ORDER BY position DESC LIMIT 100`
 
-	// namespace, action, earliest time. The action may not be that of runs. Rows that are larger than those of servers are left out.
-	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit
-		WHERE namespace = ? AND action = ? AND ` + isIndexed + ` AND timestamp >= ? AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY seq`
+	// before. The position from which on there are 1000 entries; 0 if there is none.
+	selectBatch = `SELECT coalesce(min(position), 0) FROM (SELECT position FROM audit` + store.NotIndexed + ` WHERE position > 0 AND position < ? ORDER BY position DESC LIMIT 1000) AS latest`
+
+	// from, before, namespace, two actions. Rows that are larger than those of servers are left out. PostgreSQL looks for an expression in
+	// no index of a column, so it uses one of positions.
+	selectOfAction = `SELECT position, ` + shortMAC + `, ` + columns + ` FROM audit` + store.NotIndexed + `
+		WHERE position >= ? AND position < ? AND CAST(namespace AS TEXT) || '' = ? AND CAST(action AS TEXT) || '' IN (?, ?)
+		AND octet_length(detail) + octet_length(coalesce(metadata, '')) <= 8388608 ORDER BY position DESC`
 
 	// namespace, action, which is not that of runs
 	selectNewestMetadata = `SELECT seq, timestamp, CASE WHEN octet_length(coalesce(metadata, '')) <= 8388608 THEN coalesce(metadata, '') ELSE '' END

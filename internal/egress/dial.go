@@ -58,20 +58,24 @@ func (d *dialer) setPrivate(hosts []sandboxmcp.Domain) {
 }
 
 // connect connects to the host by TCP. If each of its addresses is special, the error
-// wraps a [*BlockedError].
-func (d *dialer) connect(ctx context.Context, h sandboxmcp.Host, port int) (net.Conn, error) {
+// wraps a [*BlockedError]. private reports whether the host was allowed to have a special address. A setting that
+// changes meanwhile does not change both of them.
+func (d *dialer) connect(ctx context.Context, h sandboxmcp.Host, port int) (c net.Conn, private bool, err error) {
+	private = d.mayBePrivate(h, port)
 	n := net.Dialer{Timeout: d.timeout, Resolver: d.resolver}
 	for _, key := range []sandboxmcp.Domain{{Host: h, Port: port}, {Host: h}} {
 		if to, ok := d.resolve[key]; ok {
-			return n.DialContext(ctx, "tcp", to.String())
+			c, err = n.DialContext(ctx, "tcp", to.String())
+			return c, private, err
 		}
 	}
 	judge := func(to string) error { return check(h, to) }
-	if d.mayBePrivate(h, port) {
+	if private {
 		judge = anyAddress
 	}
 	// The final dot keeps the resolver from appending the server's search domains.
-	return dialFew(ctx, n, net.JoinHostPort(string(h)+".", strconv.Itoa(port)), judge)
+	c, err = dialFew(ctx, n, net.JoinHostPort(string(h)+".", strconv.Itoa(port)), judge)
+	return c, private, err
 }
 
 func (d *dialer) mayBePrivate(h sandboxmcp.Host, port int) bool {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
@@ -39,7 +40,7 @@ func TestManyAddresses(t *testing.T) {
 	now := time.Now()
 	effort := backend.NewEffortAt(func() time.Time { return now }, func(time.Duration, <-chan struct{}) {})
 	effort.Spend(backend.EffortBurst)
-	if _, err = d.connect(withEffort(t.Context(), effort), "many.kit.test", 443); err == nil {
+	if _, _, err = d.connect(withEffort(t.Context(), effort), "many.kit.test", 443); err == nil {
 		t.Error("a private address was reached")
 	}
 	if rest, least := effort.Spend(0), 200*16*backend.CostAnswerByte; rest < least {
@@ -50,8 +51,46 @@ func TestManyAddresses(t *testing.T) {
 // TestLongAnswer: an answer with thousands of addresses is not used. Without this bound, each address took the server 20 µs.
 func TestLongAnswer(t *testing.T) {
 	d := newDialer(Config{DNS: manyAddresses(t, "long.kit.test", 4000)}, 10*time.Second)
-	_, err := d.connect(t.Context(), "long.kit.test", 443)
+	_, _, err := d.connect(t.Context(), "long.kit.test", 443)
 	if _, ok := errors.AsType[*net.DNSError](err); !ok {
 		t.Errorf("got %v, want that the name could not be resolved", err)
+	}
+}
+
+// TestAConnectionIsJudgedByOneSetting: a connection counts as one that may have a special address if that is how its address
+// was judged, also if the setting changes while its host is resolved.
+func TestAConnectionIsJudgedByOneSetting(t *testing.T) {
+	const host = "a.kit.test"
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	listed := []sandboxmcp.Domain{{Host: host, Port: port}}
+	d := newDialer(Config{DNS: NewNameServer(t, map[string][][]string{host: {{"127.0.0.1"}}}).At(), Private: listed}, 10*time.Second)
+	for _, private := range []bool{true, false} {
+		change := listed
+		if private {
+			change = nil
+		}
+		now, resolves := time.Now(), false
+		effort := backend.NewEffortAt(func() time.Time {
+			if resolves { // an answer is charged
+				d.setPrivate(change)
+			}
+			return now
+		}, func(time.Duration, <-chan struct{}) {})
+		resolves = true
+		c, got, err := d.connect(withEffort(t.Context(), effort), host, port)
+		if err == nil {
+			_ = c.Close()
+		}
+		if _, blocked := errors.AsType[*BlockedError](err); got != private || blocked == private || private && err != nil {
+			t.Errorf("listed %t: got %t and %v, want the same", private, got, err)
+		}
+		if d.mayBePrivate(host, port) == private {
+			t.Error("the setting has not changed")
+		}
 	}
 }

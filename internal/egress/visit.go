@@ -150,8 +150,8 @@ func (e closedError) Error() string { return e.verdict.Reason }
 // the connection with untrack.
 func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
 	for {
-		v.private = v.l.proxy.dial.mayBePrivate(v.host, v.port)
-		up, err := v.l.proxy.dial.connect(withEffort(v.l.ctx, v.l.effort), v.host, v.port)
+		up, private, err := v.l.proxy.dial.connect(withEffort(v.l.ctx, v.l.effort), v.host, v.port)
+		v.private = private
 		if err != nil {
 			v.l.proxy.log.Debug("dial for a sandbox", "host", v.host, "port", v.port, "error", err)
 			if b, ok := errors.AsType[*BlockedError](err); ok {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
 )
 
 // A denial is known for ten minutes, to its own namespace, for the ports of its domain.
@@ -118,15 +119,34 @@ func TestReasonsAreShownIfThereAreAny(t *testing.T) {
 }
 
 // TestADenialInTheRecordIsFinal: a question that was denied cannot be approved, although a writer of the database has taken the
-// denial out of its row.
+// denial out of its row, and whatever indexes and clocks say.
 func TestADenialInTheRecordIsFinal(t *testing.T) {
+	changes := map[string]string{
+		"the row": "", "the clock was set back": "",
+		"an entry before the first one": `; INSERT INTO audit (position, id, namespace, seq, timestamp, action, phase, request_id, session_id, language, detail, actor, prev, hash, mac)
+			VALUES (-5, 'n', 'more', 1, '', '', '', '', '', '', '', '', '', '', '')`,
+	}
+	if storetest.Postgres() {
+		changes["an index"] = `; DROP INDEX audit_action; ` + strings.Replace(lyingIndex, "(action, position)", "(action)", 1)
+	} else {
+		changes["an index"] = `; DROP INDEX audit_action; CREATE INDEX audit_action ON audit (namespace, action, seq) WHERE action <> 'execute' AND action <> 'egress_denied'; ` + asBefore
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) { denialIsFinal(t, change, name == "the clock was set back") })
+	}
+}
+
+func denialIsFinal(t *testing.T, change string, back bool) {
 	b := open(t)
 	person := sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "cli"}
 	denied, other := b.ask("api.example.com"), b.ask("www.example.com")
+	if back {
+		b.pass(-5 * time.Minute)
+	}
 	if _, _, err := b.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: denied.ID, Deny: true}); err != nil {
 		t.Fatal(err)
 	}
-	b.tamper(`UPDATE approvals SET state = 'pending', decided_at = ''`)
+	b.tamper(`UPDATE approvals SET state = 'pending', decided_at = ''` + change)
 	for _, check := range []bool{true, false} {
 		if _, _, err := b.Decide(t.Context(), person, sandboxmcp.AccessDecision{ID: denied.ID, Check: check}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeEgressDenied {
 			t.Errorf("check %v: got %v, want egress_denied", check, err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"slices"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
@@ -55,45 +54,38 @@ func (r *stored) values() []any {
 	return all
 }
 
-// asked is what the audit record says of a question. The zero value says that there is none, or that there are several.
+// asked is what the audit record says of a question. The zero value says that there is none.
 type asked struct {
 	sha256  string
 	session string // for which a grant is if the person gives none
 }
 
 // askedFor returns a question as the record has it, and whether a person has denied it. A person may name a question by its id
-// alone, and a writer of the database can change its row. The caller compares the result with the row that it opens.
+// alone, and a writer of the database can change its row. The caller compares the result with the row that it opens. The entries
+// are read back to that of the question: no server asks two with one id.
 func (g *Gate[S]) askedFor(ctx context.Context, id string) (of asked, denied bool, err error) {
 	a, err := g.find(ctx, id)
 	if err != nil {
 		return of, false, nil //nolint:nilerr // the transaction of the decision finds the same, and says so
 	}
-	several := false
-	hear := func(e audit.Written) {
+	hear := func(e audit.Written) bool {
 		var m struct {
 			ID     string `json:"approval_id"`
 			SHA256 string `json:"sha256"`
 			Grant  string `json:"grant_id"`
 		}
-		if json.Unmarshal([]byte(e.Metadata), &m) != nil || m.ID != id {
-			return
-		}
-		if e.Phase != sandboxmcp.PhaseIntent { // kinds may have one action for questions and answers, and an answer names what the row says
+		switch {
+		case json.Unmarshal([]byte(e.Metadata), &m) != nil || m.ID != id:
+		case e.Phase != sandboxmcp.PhaseIntent: // kinds may have one action for questions and answers, and an answer names what the row says
 			denied = denied || m.Grant == ""
-			return
+		default:
+			of = asked{m.SHA256, e.SessionID}
 		}
-		now := asked{m.SHA256, e.SessionID}
-		several = several || of.sha256 != "" && of != now
-		of = now
+		return of == asked{}
 	}
-	for _, action := range slices.Compact([]string{g.kind.Asked, g.kind.Denied}) {
-		err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, sandboxmcp.AuditQuery{Action: action, Since: a.info.RequestedAt.Add(-clockSlack)}, hear)
-		if err != nil {
-			return asked{}, false, g.unreadable(err)
-		}
-	}
-	if several {
-		return asked{}, denied, nil
+	err = g.cfg.Audit.Genuine(ctx, g.cfg.Store.DB(), a.info.Namespace, [2]string{g.kind.Asked, g.kind.Denied}, hear)
+	if err != nil {
+		return asked{}, false, g.unreadable(err)
 	}
 	return of, denied, nil
 }

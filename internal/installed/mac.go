@@ -92,7 +92,7 @@ func (r *row) columns() []string {
 }
 
 // read returns the rows of a namespace, or of all if only is empty, each with its state. If l is not nil, read skips entries of
-// the record that cannot name a row.
+// the record that cannot name a row. Otherwise it reads the whole record without an index.
 func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, only string) ([]row, error) {
 	all, err := store.Select(ctx, db, (*row).scan, selectAll)
 	if err != nil {
@@ -117,10 +117,17 @@ func (l *look) read(ctx context.Context, db store.Querier, macs store.RowMACs, o
 		return nil, err
 	}
 	put := false
+	var removed map[string]bool
+	if l == nil && len(fit) > 0 {
+		if removed, err = allRemoved(ctx, db); err != nil {
+			return nil, err
+		}
+	}
 	for ns, rows := range fit {
-		removed, failed := l.removedIn(ctx, db, ns, rows)
-		if failed != nil {
-			return nil, failed
+		if l != nil {
+			if removed, err = l.removedIn(ctx, db, ns, rows); err != nil {
+				return nil, err
+			}
 		}
 		for _, r := range rows {
 			if removed[r.id] || l.knows(r.id) {
@@ -171,25 +178,29 @@ type checked struct {
 // clockSlack is how much the clocks of servers may differ: that of each is at most a minute from the one of a database that they share.
 const clockSlack = 3 * time.Minute
 
+// olderRead is how many entries in a row are read although their times are before those of all rows. The clock may have been set
+// back since a row was added, so that its removal seems to be older.
+const olderRead = 1000
+
 // removedIn returns the ids of the rows of a namespace that were removed, as the audit record names them. Entries that are
-// older than a row do not name it. If the reading before has found it in force, neither do the entries that were read then.
+// older than a row do not name it; see olderRead. If the reading before has found it in force, neither do the entries that were read then.
 func (l *look) removedIn(ctx context.Context, db store.Querier, ns string, rows []*row) (map[string]bool, error) {
-	after, before := int64(-1), time.Time{} // entries are read that have a higher number, or are not older
-	var was checked
-	if l != nil {
-		was, after, before = l.was[ns], math.MaxInt64, time.Unix(1<<40, 0)
-		for _, r := range rows {
-			if was.ids[r.id] {
-				after = was.seq
-			} else if added, err := store.ParseTime(r.added); err != nil || added.Add(-clockSlack).Before(before) {
-				before = added.Add(-clockSlack)
-			}
+	was, after, before := l.was[ns], int64(math.MaxInt64), time.Unix(1<<40, 0) // entries are read that have a higher number, or are not older
+	for _, r := range rows {
+		if was.ids[r.id] {
+			after = was.seq
+		} else if added, err := store.ParseTime(r.added); err != nil || added.Add(-clockSlack).Before(before) {
+			before = added.Add(-clockSlack)
 		}
 	}
-	removed, last := map[string]bool{}, was.seq
+	removed, last, older := map[string]bool{}, was.seq, 0
+	fresh := before.Before(time.Unix(1<<40, 0)) // there are rows that the reading before has not found in force
 	err := audit.Newest(ctx, db, sandboxmcp.Namespace(ns), ActionRemoved, func(seq int64, at time.Time, metadata string) bool {
 		last = max(last, seq)
-		if seq <= after && at.Before(before) {
+		if older++; seq > after || !at.Before(before) {
+			older = 0
+		}
+		if older > 0 && !fresh || older > olderRead {
 			return false
 		}
 		for _, id := range removedBy(metadata) {
@@ -197,7 +208,7 @@ func (l *look) removedIn(ctx context.Context, db store.Querier, ns string, rows 
 		}
 		return true
 	})
-	if l != nil && err == nil {
+	if err == nil {
 		ids := map[string]bool{}
 		for _, r := range rows {
 			ids[r.id] = !removed[r.id] && !l.knows(r.id)
@@ -205,6 +216,16 @@ func (l *look) removedIn(ctx context.Context, db store.Querier, ns string, rows 
 		l.now[ns] = checked{ids, last}
 	}
 	return removed, err
+}
+
+// allRemoved returns the ids of all rows that were removed, as the audit record names them.
+func allRemoved(ctx context.Context, db store.Querier) (map[string]bool, error) {
+	removed := map[string]bool{}
+	return removed, audit.All(ctx, db, ActionRemoved, func(_, metadata string, _ bool) {
+		for _, id := range removedBy(metadata) {
+			removed[id] = true
+		}
+	})
 }
 
 // Faults returns a sentence for each row that was forged, changed, or put back after it was removed. derive is as in

@@ -192,6 +192,30 @@ func TestRemovedPackagesStayRemoved(t *testing.T) {
 	}
 }
 
+// TestNoIndexHidesARemovalFromTheVerification: a row that was put back is named, whatever indexes and types a writer of the database
+// has given the record.
+func TestNoIndexHidesARemovalFromTheVerification(t *testing.T) {
+	storetest.SQLite(t)
+	for name, change := range map[string]string{
+		"an index": `DROP INDEX audit_action; CREATE INDEX audit_action ON audit (namespace, action, seq) WHERE action <> 'execute' AND action <> 'remove_package';
+			PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, ' AND action <> ''remove_package''', '') WHERE name = 'audit_action'; PRAGMA schema_version = 900`,
+		"a blob": `PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')') WHERE name = 'audit'; PRAGMA schema_version = 900;
+			UPDATE audit SET action = CAST(action AS BLOB) WHERE action = 'remove_package'; UPDATE sqlite_schema SET sql = sql || ' STRICT' WHERE name = 'audit'; PRAGMA schema_version = 1000`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := openBed(t)
+			add(t, b.Table, "one", "x")
+			b.tamper(`CREATE TABLE copies AS SELECT * FROM packages`)
+			b.remove("x")
+			b.tamper(`INSERT INTO packages SELECT * FROM copies; ` + change)
+			const want = "were removed, and their row was put back"
+			if got := b.faults(); !strings.Contains(got, want) {
+				t.Errorf("got faults %q, want that packages %s", got, want)
+			}
+		})
+	}
+}
+
 // TestPackagesOfAnOlderReleaseLapse: rows without a MAC give no packages, and one line of the log says so. They are no
 // fault, and can be removed.
 func TestPackagesOfAnOlderReleaseLapse(t *testing.T) {

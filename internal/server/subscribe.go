@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -89,7 +90,7 @@ func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error
 		return s.protocolError(err)
 	}
 	s.prune(ctx, req.Session)
-	first, err := s.subscribers.add(req.Session, subscription{uri: req.Params.URI, ns: who.Namespace, scheme: scheme, id: id, path: path})
+	first, err := s.subscribers.add(req.Session, subscription{uri: req.Params.URI, ns: who.Namespace, scheme: scheme, id: id, path: path, stream: streamed(req.Params.Meta)})
 	if err != nil {
 		return s.protocolError(err)
 	}
@@ -159,8 +160,17 @@ func (s *Server) watch(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp
 	}
 }
 
-// unsubscribe answers resources/unsubscribe, and the end of subscriptions/listen.
+// streamed reports whether a subscription is part of a subscriptions/listen, which repeats its metadata. A client may have
+// several of them.
+func streamed(meta mcp.Meta) bool { return meta[mcp.MetaKeyProtocolVersion] != nil }
+
+// unsubscribe answers resources/unsubscribe, and the end of subscriptions/listen. If another stream of the client asks for the
+// same, it fails, so that the SDK goes on to tell the client.
 func (s *Server) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
-	s.subscribers.remove(req.Session, req.Params.URI)
+	if s.subscribers.remove(req.Session, req.Params.URI) {
+		return errListened
+	}
 	return nil
 }
+
+var errListened = errors.New("another subscriptions/listen of the client asks for the resource")

@@ -22,6 +22,9 @@ type subscription struct {
 	uri              string
 	ns               sandboxmcp.Namespace // that of the client when it subscribed
 	scheme, id, path string               // of uri
+
+	stream  bool // it is part of a subscriptions/listen
+	listens int  // streams of the client that ask for it; 1 if it has subscribed by a request of its own
 }
 
 // subscribers are the subscriptions of all clients. The SDK has them by URI alone; a URI can mean
@@ -43,7 +46,8 @@ type telling struct {
 	uri string
 }
 
-// add adds a subscription. If nothing follows the events of its namespace yet, add returns the follower that has to begin.
+// add adds a subscription. A stream counts beside others of the same client that ask for the same. If nothing follows the
+// events of the namespace yet, add returns the follower that has to begin.
 func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first *follower, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,6 +69,10 @@ func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first *f
 		mine = map[string]subscription{}
 		b.of[client] = mine
 	}
+	sub.listens = 1
+	if sub.stream {
+		sub.listens += before.listens
+	}
 	mine[sub.uri] = sub
 	b.each[sub.ns]++
 	if known {
@@ -77,19 +85,24 @@ func (b *subscribers) add(client *mcp.ServerSession, sub subscription) (first *f
 	return first, nil
 }
 
-// remove removes a subscription.
-func (b *subscribers) remove(client *mcp.ServerSession, uri string) {
+// remove removes a subscription. It reports whether another stream of the client still asks for the same.
+func (b *subscribers) remove(client *mcp.ServerSession, uri string) (left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sub, known := b.of[client][uri]
 	if !known {
-		return
+		return false
+	}
+	if sub.listens--; sub.listens > 0 {
+		b.of[client][uri] = sub
+		return true
 	}
 	delete(b.of[client], uri)
 	if len(b.of[client]) == 0 {
 		delete(b.of, client)
 	}
 	b.endLocked(sub.ns)
+	return false
 }
 
 // endLocked counts the end of a subscription. It ends the follower of a namespace without subscriptions.
@@ -122,7 +135,7 @@ func (b *subscribers) abandon(f *follower, ns sandboxmcp.Namespace) {
 	}
 }
 
-// gone returns the subscriptions of clients that are not live.
+// gone returns the subscriptions of clients that are not live. The next removal of one removes it.
 func (b *subscribers) gone(live map[*mcp.ServerSession]bool) (all []*mcp.UnsubscribeRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +143,9 @@ func (b *subscribers) gone(live map[*mcp.ServerSession]bool) (all []*mcp.Unsubsc
 		if live[client] {
 			continue
 		}
-		for uri := range of {
+		for uri, sub := range of {
+			sub.listens = 1
+			of[uri] = sub
 			all = append(all, &mcp.UnsubscribeRequest{Session: client, Params: &mcp.UnsubscribeParams{URI: uri}})
 		}
 	}

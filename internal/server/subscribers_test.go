@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // fakeEvents is the event stream of a fake engine.
@@ -206,4 +207,41 @@ func TestSubscriptionsEndWithTheirClient(t *testing.T) {
 	if got := server.SubscribedURIs(w.server); got != 1 {
 		t.Errorf("got %d URIs that are subscribed to, want 1", got)
 	}
+}
+
+// TestTwoListensToOneResource: the end of one stream leaves another one of the same client that asks for the same. The end of
+// both ends the subscription.
+func TestTwoListensToOneResource(t *testing.T) {
+	f := newFake()
+	p := dial(t, f)
+	const uri = "artifact://s1/a.txt"
+	listen := func() int {
+		id := p.begin("subscriptions/listen", map[string]any{
+			"_meta":         map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": map[string]any{}},
+			"notifications": map[string]any{"resourceSubscriptions": []string{uri}},
+		})
+		if m := p.read(); m["method"] != "notifications/subscriptions/acknowledged" {
+			t.Fatalf("got %v for listen, want its acknowledgment", m)
+		}
+		return id
+	}
+	cancel := func(id int) {
+		p.line(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+		p.answer(id)
+	}
+	killed := sandboxmcp.Event{Type: sandboxmcp.EventSessionKilled, Namespace: "team", Data: map[string]any{"session_id": "s1"}}
+	first, second := listen(), listen()
+	cancel(first)
+	if n := f.emit(killed); n != 1 {
+		t.Fatalf("%d followers of events after the first end, want 1", n)
+	}
+	if m := p.read(); m["method"] != "notifications/resources/updated" {
+		t.Errorf("got %v, want the update", m)
+	}
+	cancel(second)
+	testkit.UntilEqual(t, "followers of events after both ends", 0, func() int {
+		f.eventsMu.Lock()
+		defer f.eventsMu.Unlock()
+		return len(f.followers)
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"modernc.org/sqlite"
@@ -54,6 +55,20 @@ func newDatabase(path, durability string, busy time.Duration) (database, error) 
 	d.path = abs
 	d.dsn = "file:" + (&url.URL{Path: filepath.ToSlash(abs)}).EscapedPath() + "?mode=rw"
 	return d, nil
+}
+
+// atRest lets a database be read that lies on a read-only file system and is closed: SQLite would make its files beside it. If
+// they are there, a process has it open, or was killed, and its newest rows are in them.
+func (d *database) atRest() {
+	if d.memory() || !readOnly(filepath.Dir(d.real)) {
+		return
+	}
+	for _, suffix := range []string{"-journal", "-wal", "-shm"} {
+		if _, err := os.Lstat(d.real + suffix); !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
+	d.dsn = strings.TrimSuffix(d.dsn, "rw") + "ro&immutable=1"
 }
 
 func (d database) memory() bool { return d.path == MemoryPath }

@@ -12,6 +12,8 @@ func owned(fs.FileInfo) bool { return true }
 
 func writable(string) error { return nil }
 
+func readOnly(string) bool { return false }
+
 var errNoLeases = errors.New("the state directory is not supported on this system")
 
 const canLease = false

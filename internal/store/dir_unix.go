@@ -27,6 +27,11 @@ func writable(path string) error {
 	return nil
 }
 
+// readOnly reports whether a directory is on a file system that this process sees as read-only.
+func readOnly(dir string) bool {
+	return errors.Is(unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK, unix.AT_EACCESS), unix.EROFS)
+}
+
 // canLease is whether the system has leases.
 const canLease = true
 

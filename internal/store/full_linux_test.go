@@ -242,3 +242,46 @@ func TestCloseUnderWriters(t *testing.T) {
 		}
 	}
 }
+
+// TestLookOnAReadOnlyFileSystem: a database that no process has open is read there. One that a process has open is not read
+// without what is in the files beside it.
+func TestLookOnAReadOnlyFileSystem(t *testing.T) {
+	storetest.SQLite(t)
+	disk := onSmallDisk(t, "8m")
+	if disk == "" {
+		return
+	}
+	dir := filepath.Join(disk, "state")
+	s := open(t, store.Config{Dir: dir})
+	if err := s.Update(t.Context(), addExecution("a", "completed")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		end  func() error
+	}{
+		{"open", s.Close},
+		{"closed", func() error { return nil }},
+	} {
+		copied := filepath.Join(disk, c.name)
+		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount(copied, copied, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("", copied, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+		got, err := store.Executions(t.Context(), store.Config{Dir: copied})
+		if err == nil && got["completed"] != 1 {
+			t.Errorf("%s: got %v, want the row or an error", c.name, got)
+		}
+		if c.name == "closed" && err != nil {
+			t.Errorf("closed: got %v, want the row", err)
+		}
+		if err := c.end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -100,6 +100,7 @@ func (v *View) open(ctx context.Context) error {
 	if err = d.resolve(); err != nil {
 		return err
 	}
+	d.atRest()
 	v.s.real = d.real
 	if v.s.reader, err = d.reader(); err != nil {
 		return err

@@ -84,6 +84,8 @@ func newPostgres(ctx context.Context, url string, busy time.Duration, log *slog.
 		return nil, &databaseError{reason: "its address is not one of PostgreSQL", hint: "set SANDBOXMCP_DATABASE_URL to postgres://USER:PASSWORD@HOST:PORT/DATABASE"}
 	}
 	c.RuntimeParams["application_name"] = "sandboxmcp"
+	c.RuntimeParams["client_encoding"] = "UTF8"      // with the one of a role, servers would read each other's texts as others
+	c.RuntimeParams["quote_all_identifiers"] = "off" // definitions of triggers are compared
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(deadWriter.Milliseconds(), 10)
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectTimeout
@@ -390,12 +392,13 @@ func storable(text string) string {
 var renumbered sync.Map
 
 // numbered writes the parameters of a statement as PostgreSQL takes them: ? as $1, $2, … in
-// their order, and ?3 as $3. Question marks in text constants stay. [NotIndexed] is left out.
+// their order, and ?3 as $3. Question marks in text constants stay. [NotIndexed] is left out, and [AllRows]
+// is replaced.
 func numbered(text string) string {
 	if done, ok := renumbered.Load(text); ok {
 		return done.(string)
 	}
-	query := strings.ReplaceAll(text, NotIndexed, "")
+	query := strings.ReplaceAll(strings.ReplaceAll(text, AllRows, allRowsPostgres), NotIndexed, "")
 	var b strings.Builder
 	n, inText := 0, false
 	for i := 0; i < len(query); i++ {

@@ -243,3 +243,29 @@ func TestNamesOfTheCatalogAreItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestTextsDoNotDependOnSettingsOfARole: a role, a database or an address may set how PostgreSQL encodes and quotes texts for a
+// client. Servers read and write the same nevertheless.
+func TestTextsDoNotDependOnSettingsOfARole(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir := t.TempDir()
+	s, err := store.Open(t.Context(), store.Config{Dir: dir, Postgres: storetest.URL(dir) + "&client_encoding=LATIN1&quote_all_identifiers=on"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	const id = "né — 漢"
+	if err = s.Update(t.Context(), addExecution(id, "completed")); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := s.Changed(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("got the differences %v and %v, want none", all, err)
+	}
+	o := open(t, store.Config{Dir: dir})
+	var got string
+	if err := o.DB().QueryRowContext(t.Context(), `SELECT request_id FROM executions`).Scan(&got); err != nil || got != id {
+		t.Errorf("got %q and %v, want %q", got, err, id)
+	}
+}

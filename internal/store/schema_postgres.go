@@ -15,7 +15,7 @@ import (
 var madePostgres = sync.OnceValues(func() (made postgresObjects, err error) {
 	const dir = "migrations/postgres"
 	files, err := fs.ReadDir(migrations, dir)
-	made = postgresObjects{triggers: map[string]string{}, bodies: map[string]string{}}
+	made = postgresObjects{triggers: map[string]string{}, bodies: map[string]string{}, columns: map[column]string{}}
 	for _, f := range files {
 		if err == nil {
 			err = made.read(dir + "/" + f.Name())
@@ -24,10 +24,18 @@ var madePostgres = sync.OnceValues(func() (made postgresObjects, err error) {
 	return made, err
 })
 
-type postgresObjects struct{ triggers, bodies map[string]string }
+type postgresObjects struct {
+	triggers, bodies map[string]string
+	columns          map[column]string // their types
+}
+
+type column struct{ table, name string }
 
 var (
 	postgresFunction = regexp.MustCompile(`(?s)FUNCTION (\w+)\(\) RETURNS trigger LANGUAGE plpgsql AS \$\$(.*?)\$\$;`)
+	postgresTable    = regexp.MustCompile(`(?s)CREATE TABLE (\w+) \((.*?)\n\);`)
+	postgresColumn   = regexp.MustCompile(`(?m)^    ([a-z]\w*) +(TEXT|BIGINT|BYTEA|DOUBLE PRECISION)\b`)
+	postgresAdded    = regexp.MustCompile(`ALTER TABLE (\w+) ADD COLUMN (\w+) (TEXT)\b`)
 	postgresTrigger  = regexp.MustCompile(`CREATE TRIGGER (\w+) ([A-Z ]+(?: OF \w+)?) ON (\w+)\s+(FOR EACH ROW )?EXECUTE FUNCTION (\w+)\(\);`)
 )
 
@@ -38,6 +46,14 @@ func (o postgresObjects) read(file string) error {
 		return err
 	}
 	up, _, _ := strings.Cut(string(text), "-- +goose Down")
+	for _, t := range postgresTable.FindAllStringSubmatch(up, -1) {
+		for _, m := range postgresColumn.FindAllStringSubmatch(t[2], -1) {
+			o.columns[column{t[1], m[1]}] = strings.ToLower(m[2])
+		}
+	}
+	for _, m := range postgresAdded.FindAllStringSubmatch(up, -1) {
+		o.columns[column{m[1], m[2]}] = strings.ToLower(m[3])
+	}
 	for _, m := range postgresFunction.FindAllStringSubmatch(up, -1) {
 		o.bodies[m[1]] = m[2]
 	}
@@ -52,8 +68,8 @@ func (o postgresObjects) read(file string) error {
 }
 
 // changedPostgres compares the triggers of all tables in the schema, and the functions that they call, with those that the
-// migrations make. It also looks for rules, for row security, and for tables of the audit that are none. It does not
-// compare columns and indexes.
+// migrations make, and the types of columns. It also looks for rules, for row security, for tables that are none, and for functions,
+// operators and types that statements on the tables would use. It does not compare indexes.
 func changedPostgres(ctx context.Context, db Querier) (all []Difference, err error) {
 	want, err := madePostgres()
 	if err != nil {
@@ -87,10 +103,15 @@ func changedPostgres(ctx context.Context, db Querier) (all []Difference, err err
 			all = append(all, Difference{"the trigger " + name + " is missing", false})
 		}
 	}
-	others, err := otherRelations(ctx, db)
-	all = append(all, others...)
+	for _, look := range []func(context.Context, Querier) ([]Difference, error){otherRelations, otherNames, want.otherColumns} {
+		others, err := look(ctx, db)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, others...)
+	}
 	slices.SortFunc(all, func(x, y Difference) int { return strings.Compare(x.Reason, y.Reason) })
-	return all, err
+	return all, nil
 }
 
 func otherRelations(ctx context.Context, db Querier) (all []Difference, err error) {
@@ -106,6 +127,44 @@ func otherRelations(ctx context.Context, db Querier) (all []Difference, err erro
 			return nil, err
 		}
 		all = append(all, Difference{fmt.Sprintf("the table %.100q %s", name, what), table})
+	}
+	return all, rows.Err()
+}
+
+func otherNames(ctx context.Context, db Querier) (all []Difference, err error) {
+	rows, err := db.QueryContext(ctx, postgresNames, maxObjects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name, what string
+		if err := rows.Scan(&name, &what); err != nil {
+			return nil, err
+		}
+		all = append(all, Difference{fmt.Sprintf("the schema has %s %.100q, which can take the place of the one of PostgreSQL", what, name), false})
+	}
+	return all, rows.Err()
+}
+
+// otherColumns compares columns. A comparison with one of another type can say anything, although its values are read as before.
+func (o postgresObjects) otherColumns(ctx context.Context, db Querier) (all []Difference, err error) {
+	rows, err := db.QueryContext(ctx, selectPostgresColumns, maxObjects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c column
+		var kind, collation string
+		var computed bool
+		if err := rows.Scan(&c.table, &c.name, &kind, &collation, &computed); err != nil {
+			return nil, err
+		}
+		want, known := o.columns[c]
+		if known && (kind != want || computed || kind == "text" && collation != "C") {
+			all = append(all, Difference{fmt.Sprintf("the column %s of table %s is not of the type that this program has given it", c.name, c.table), false})
+		}
 	}
 	return all, rows.Err()
 }

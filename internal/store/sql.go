@@ -12,10 +12,17 @@ type Querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// NotIndexed follows a table's name in a statement that may not use an index: a writer of a SQLite database can make one that
-// lacks rows. Numbers of rows are found nevertheless. PostgreSQL gets the statement without it. There an index with a
-// condition is used only for statements with that condition, and only a superuser can change what an index has.
+// NotIndexed follows a table's name in a statement that may not use an index: a writer of the database can make one that
+// lacks rows. In SQLite, numbers of rows are found nevertheless. PostgreSQL gets the statement without it, because there the
+// numbers have an index as well; see AllRows.
 const NotIndexed = ` NOT INDEXED`
+
+// AllRows is NotIndexed for a statement that reads the whole table. It holds in PostgreSQL, too: a sample of a table uses no
+// index, and this one has all rows. There an index has a condition that lies if that calls a function which has changed since.
+const AllRows = NotIndexed + ` /* all */`
+
+// allRowsPostgres stands in place of AllRows.
+const allRowsPostgres = ` TABLESAMPLE SYSTEM (100)`
 
 // timeForm is RFC 3339 with nine digits after the point. UTC times in this form sort in the
 // order of time.
@@ -73,16 +80,53 @@ const (
 // Used in schema_postgres.go.
 const (
 	// longest definition, longest body, most triggers
-	selectPostgresTriggers = `SELECT CAST(c.relname AS TEXT), CAST(t.tgname AS TEXT), left(pg_get_triggerdef(t.oid, true), ?), CAST(t.tgenabled AS TEXT), CAST(p.proname AS TEXT), CASE WHEN p.proconfig IS NULL THEN left(p.prosrc, ?) ELSE '' END
+	selectPostgresTriggers = `SELECT CAST(c.relname AS TEXT), CAST(t.tgname AS TEXT), left(pg_get_triggerdef(t.oid, true), CAST(? AS INTEGER)), CAST(t.tgenabled AS TEXT), CAST(p.proname AS TEXT), CASE WHEN p.proconfig IS NULL THEN left(p.prosrc, CAST(? AS INTEGER)) ELSE '' END
 		FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
 		WHERE NOT t.tgisinternal AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) LIMIT ?`
+
+	// Tables of this program. Others may be in the same schema.
+	postgresTables = `('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped', 'approvals', 'grants', 'packages', 'secrets', 'vault_recipient',
+		'executions', 'artifacts', 'limits', 'sessions', 'servers', 'peers', 'signals', 'kept_bytes', 'database_id')`
+
+	// tables with an index, a constraint, a default or a column that uses a function, an operator, a type or the like which PostgreSQL
+	// itself has not made: what that has made is no dependency
+	postgresUses = `SELECT CASE of.relname WHEN 'pg_class' THEN coalesce((SELECT indrelid FROM pg_index WHERE indexrelid = d.objid), d.objid)
+			WHEN 'pg_constraint' THEN (SELECT conrelid FROM pg_constraint WHERE oid = d.objid)
+			WHEN 'pg_attrdef' THEN (SELECT adrelid FROM pg_attrdef WHERE oid = d.objid) END
+		FROM pg_depend AS d JOIN pg_class AS of ON of.oid = d.classid JOIN pg_class AS what ON what.oid = d.refclassid
+		WHERE of.relname IN ('pg_class', 'pg_constraint', 'pg_attrdef') AND what.relname NOT IN ('pg_class', 'pg_constraint', 'pg_namespace', 'pg_extension', 'pg_am')`
+
+	// The functions that statements and triggers call. Other programs may have functions in the same schema.
+	postgresCalled = `('clock_timestamp', 'count', 'current_schema', 'format', 'format_type', 'hashtextextended', 'left', 'length', 'lower', 'max', 'md5', 'min', 'now',
+		'octet_length', 'pg_advisory_lock', 'pg_advisory_unlock', 'pg_advisory_xact_lock', 'pg_get_triggerdef', 'pg_notify', 'pg_try_advisory_lock', 'quote_ident', 'random',
+		'set_config', 'string_agg', 'substr', 'sum', 'to_regclass', 'unnest')`
+
+	// functions and operators in the schema that PostgreSQL could take for its own ones of the same name, because their arguments
+	// have its types. No statement has an array: an extension for arrays has operators of these names.
+	postgresNames = `WITH own AS (SELECT oid FROM pg_namespace WHERE nspname = current_schema()), pg AS (SELECT oid FROM pg_namespace WHERE nspname = 'pg_catalog'),
+			known AS (SELECT oid FROM pg_type WHERE typnamespace = (SELECT oid FROM pg) AND oid NOT IN (SELECT typarray FROM pg_type))
+		SELECT CAST(p.proname AS TEXT), 'a function' FROM pg_proc AS p JOIN own ON own.oid = p.pronamespace
+			WHERE p.proname IN ` + postgresCalled + `
+			AND NOT EXISTS (SELECT 1 FROM pg_proc AS q JOIN pg ON pg.oid = q.pronamespace WHERE q.proname = p.proname AND q.proargtypes = p.proargtypes)
+			AND NOT EXISTS (SELECT 1 FROM unnest(p.proargtypes) AS t (oid) WHERE t.oid NOT IN (SELECT oid FROM known))
+		UNION ALL SELECT CAST(o.oprname AS TEXT), 'an operator' FROM pg_operator AS o JOIN own ON own.oid = o.oprnamespace
+			WHERE o.oprname IN ('=', '<>', '<', '<=', '>', '>=', '||', '+', '-') AND o.oprleft IN (SELECT oid FROM known) AND o.oprright IN (SELECT oid FROM known)
+			AND NOT EXISTS (SELECT 1 FROM pg_operator AS q JOIN pg ON pg.oid = q.oprnamespace WHERE q.oprname = o.oprname AND q.oprleft = o.oprleft AND q.oprright = o.oprright)
+		LIMIT ?`
+
+	// most
+	selectPostgresColumns = `SELECT CAST(c.relname AS TEXT), CAST(a.attname AS TEXT), format_type(a.atttypid, a.atttypmod), coalesce((SELECT CAST(collname AS TEXT) FROM pg_collation WHERE oid = a.attcollation), ''), a.attgenerated <> ''
+		FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+		WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind = 'r' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND c.relname IN ` + postgresTables + ` LIMIT ?`
 
 	// most
 	selectPostgresRelations = `WITH mine AS (SELECT * FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind NOT IN ('i', 'I', 'S'))
 		SELECT CAST(relname AS TEXT), 'has a rule', false FROM mine WHERE relkind = 'r' AND oid IN (SELECT ev_class FROM pg_rewrite)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
 		UNION ALL SELECT CAST(relname AS TEXT), 'has child tables', false FROM mine WHERE oid IN (SELECT inhparent FROM pg_inherits)
-		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', true FROM mine WHERE relkind <> 'r' AND relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped')
+		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped') FROM mine WHERE relkind <> 'r' AND relname IN ` + postgresTables + `
+		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column that uses what others have made', false FROM mine
+			WHERE relname IN ` + postgresTables + ` AND oid IN (` + postgresUses + `)
 		LIMIT ?`
 )
 
@@ -102,10 +146,14 @@ const (
 	// If current_schema() is NULL, it does not change the search path.
 	setOwnNames = `SELECT pg_catalog.set_config('search_path', pg_catalog.format('%I, pg_temp', s), false) FROM (SELECT pg_catalog.current_schema() AS s) AS own WHERE s IS NOT NULL`
 
-	// milliseconds to wait
-	lockWriter = `SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(hashtextextended('sandboxmcp write ' || current_schema(), 0))`
+	// The types of arguments are exactly those of the functions and operators of PostgreSQL. Otherwise those of the same name in
+	// the schema would be taken, which a writer of the database may have made.
+	ownSchema = `CAST(current_schema() AS TEXT)`
 
-	selectGoose        = `SELECT current_schema(), to_regclass(quote_ident(current_schema()) || '.goose_db_version') IS NOT NULL`
+	// milliseconds to wait
+	lockWriter = `SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(hashtextextended('sandboxmcp write ' || ` + ownSchema + `, CAST(0 AS BIGINT)))`
+
+	selectGoose        = `SELECT current_schema(), to_regclass(quote_ident(` + ownSchema + `) || '.goose_db_version') IS NOT NULL`
 	selectGooseVersion = `SELECT coalesce(max(version_id), 0) FROM goose_db_version`
 
 	selectDatabaseID = `SELECT id FROM database_id`
@@ -114,13 +162,13 @@ const (
 	selectClock = `SELECT clock_timestamp()`
 
 	// name
-	tryLeaseLock  = `SELECT pg_try_advisory_lock(hashtextextended('sandboxmcp lease ' || current_schema() || ' ' || CAST(? AS TEXT), 0))`
-	freeLeaseLock = `SELECT pg_advisory_unlock(hashtextextended('sandboxmcp lease ' || current_schema() || ' ' || CAST(? AS TEXT), 0))`
+	tryLeaseLock  = `SELECT pg_try_advisory_lock(hashtextextended('sandboxmcp lease ' || ` + ownSchema + ` || ' ' || CAST(? AS TEXT), CAST(0 AS BIGINT)))`
+	freeLeaseLock = `SELECT pg_advisory_unlock(hashtextextended('sandboxmcp lease ' || ` + ownSchema + ` || ' ' || CAST(? AS TEXT), CAST(0 AS BIGINT)))`
 
 	selectTrue = `SELECT true`
 
 	// Used in watch.go. topic
 	raiseVersion = `INSERT INTO signals (topic, version) VALUES (?, 1) ON CONFLICT (topic) DO UPDATE SET version = signals.version + 1`
-	notifyAll    = `SELECT pg_notify('sandboxmcp', current_schema() || ' ' || CAST(? AS TEXT))`
+	notifyAll    = `SELECT pg_notify('sandboxmcp', ` + ownSchema + ` || ' ' || CAST(? AS TEXT))`
 	listenToAll  = `LISTEN sandboxmcp`
 )
