@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -72,7 +73,7 @@ func (x *box) enter(ctx context.Context) error {
 	})
 	x.stop = b.watch.follow(b.cluster.namespace, x.pod.name, x.loss.see)
 	x.sandbox, err = relay.Open(ctx, relay.Config{
-		Stream: line, Arch: arch, Program: agent.Program, Spec: x.spec, UID: programUser, UserOfOthers: x.userOfOthers(), Routed: true,
+		Stream: line, Arch: arch, Program: agent.Program, Spec: x.spec, UID: programUser, UserOfOthers: x.userOfOthers(), Routed: true, Answers: agent.Port,
 		Isolation: func(ctx context.Context, seen relay.Seen) (sandboxmcp.Isolation, error) {
 			return x.report(ctx, seen), nil
 		},
@@ -105,7 +106,7 @@ func (x *box) look(ctx context.Context) error {
 	kernel := make(chan string, 1)
 	go func() { kernel <- x.b.kernelOf(ctx, x.pod.node) }() // meanwhile, because an attempt of the canary takes its time
 	var err error
-	x.closed, err = x.b.canary.check(ctx, x.sandbox, x.pod.host)
+	x.closed, err = x.b.canary.check(ctx, x.sandbox, func() []netip.AddrPort { return x.b.near(x.pod) })
 	x.nodeKernel = <-kernel
 	if err != nil {
 		return failure("try the network of a pod", err)

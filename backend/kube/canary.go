@@ -5,9 +5,16 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/sandboxmcp/sandboxmcp/backend/kube/agent"
 )
 
 // closed is the observed state of a pod's network.
@@ -72,8 +79,35 @@ type reacher interface {
 	Reaches(ctx context.Context, to netip.AddrPort, patience time.Duration) (bool, error)
 }
 
-// kubelet is the port of the kubelet of each node.
-const kubelet = 10250
+// nodePorts are ports at which most nodes listen: those of the kubelet, of kube-proxy's health and of SSH.
+var nodePorts = []uint16{10250, 10256, 22}
+
+// mostNeighbors bounds how many other pods of a node are tried from a pod.
+const mostNeighbors = 3
+
+// near returns the addresses beside a pod, which policies need not hold. Kubernetes exempts a pod's own node from them. Packets
+// between two pods of a node may pass a bridge that no policy looks at. Each sandbox listens for the others' attempts.
+func (b *Backend) near(pod *claimed) (list []netip.AddrPort) {
+	if pod.host.Is4() {
+		for _, port := range nodePorts {
+			list = append(list, netip.AddrPortFrom(pod.host, port))
+		}
+	}
+	others, err := corelisters.NewPodLister(b.watch.list.GetIndexer()).Pods(b.cluster.namespace).List(labels.Everything())
+	if err != nil {
+		return list
+	}
+	own, most := pod.ip, len(list)+mostNeighbors
+	slices.SortFunc(others, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }) // so that a new one takes no other's place
+	for _, p := range others {
+		at, err := netip.ParseAddr(p.Status.PodIP)
+		beside := p.Spec.NodeName == pod.node && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+		if err == nil && at.Is4() && beside && p.Status.PodIP != own && len(list) < most {
+			list = append(list, netip.AddrPortFrom(at, agent.Port))
+		}
+	}
+	return list
+}
 
 const (
 	// targetAge is how long it is believed that the server reaches an address.
@@ -104,10 +138,19 @@ func (c *canary) reached(ctx context.Context) []target {
 	return c.live
 }
 
-// check tries all addresses from a pod, and the kubelet of its node, which policies need not hold: Kubernetes exempts a pod's
-// own node from them. The rules of a new pod may come a little later than the pod, so a pod that reaches an address is asked
-// again until settleLimit.
-func (c *canary) check(ctx context.Context, sb reacher, node netip.Addr) (closed, error) {
+// round is what one attempt at all addresses has shown.
+type round struct {
+	open   bool             // the pod has reached an address of the canary
+	beside []netip.AddrPort // what it has reached near it
+	stood  bool             // the server has reached an address meanwhile
+}
+
+// mostBeside is how many rounds may show a pod that reaches only what is near it until its rules have come.
+const mostBeside = 3
+
+// check tries all addresses from a pod, and those near it. The rules of a new pod may come a little later than the pod, so a pod
+// that reaches an address is asked again until settleLimit.
+func (c *canary) check(ctx context.Context, sb reacher, near func() []netip.AddrPort) (closed, error) {
 	live := c.reached(ctx)
 	if len(live) == 0 {
 		return closedUnknown, nil
@@ -118,18 +161,27 @@ func (c *canary) check(ctx context.Context, sb reacher, node netip.Addr) (closed
 		end = time.Now()
 	}
 	c.mu.Unlock()
+	beside := map[netip.AddrPort]int{} // in how many rounds the pod has reached only what is near it
 	for {
-		open, stood, err := reaches(ctx, sb, live, node)
+		r, err := reaches(ctx, sb, live, near())
+		open := r.open || len(r.beside) > 0
 		switch {
 		case err != nil:
 			return closedUnknown, err
-		case !open && stood:
+		case !open && r.stood && !ended(beside, near()):
 			return closedSeen, nil
+		case !open && r.stood: // it has reached a pod that has ended since, and others may come
+			end = time.Now()
 		case !open: // neither does the server reach an address now
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.live = nil
 			return closedUnknown, nil
+		}
+		for _, at := range r.beside {
+			if !r.open {
+				beside[at]++
+			}
 		}
 		if !time.Now().Before(end) {
 			c.mu.Lock()
@@ -149,34 +201,46 @@ func (c *canary) check(ctx context.Context, sb reacher, node netip.Addr) (closed
 	}
 }
 
-// reaches reports whether a pod reaches any of the addresses or the kubelet of its node, and whether the server reaches one of
-// the addresses at the same time. If the server reaches none of them, the pod's failure does not prove that its network is closed.
-func reaches(ctx context.Context, sb reacher, live []target, node netip.Addr) (open, stood bool, failed error) {
+// ended reports whether one of the addresses that a pod has reached for long is not near it any more.
+func ended(beside map[netip.AddrPort]int, near []netip.AddrPort) bool {
+	for at, rounds := range beside {
+		if rounds >= mostBeside && !slices.Contains(near, at) {
+			return true
+		}
+	}
+	return false
+}
+
+// reaches tries all addresses from a pod, and from the server those of the canary. If the server reaches none of them, the pod's
+// failure does not prove that its network is closed.
+func reaches(ctx context.Context, sb reacher, live []target, near []netip.AddrPort) (r round, failed error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	try := func(to netip.AddrPort, patience time.Duration) {
+	try := func(to netip.AddrPort, patience time.Duration, reached func()) {
 		ok, err := sb.Reaches(ctx, to, patience)
 		mu.Lock()
 		defer mu.Unlock()
-		open = open || ok
+		if ok {
+			reached()
+		}
 		if err != nil {
 			failed = err
 		}
 	}
 	for _, a := range live {
-		all.Go(func() { try(a.at, min(max(20*a.time, reachLeast), reachLimit)) })
+		all.Go(func() { try(a.at, min(max(20*a.time, reachLeast), reachLimit), func() { r.open = true }) })
 		all.Go(func() {
 			ok := answers(ctx, a.at)
 			mu.Lock()
 			defer mu.Unlock()
-			stood = stood || ok
+			r.stood = r.stood || ok
 		})
 	}
-	if node.Is4() {
-		all.Go(func() { try(netip.AddrPortFrom(node, kubelet), reachLeast) })
+	for _, at := range near {
+		all.Go(func() { try(at, reachLeast, func() { r.beside = append(r.beside, at) }) })
 	}
 	all.Wait()
-	return open, stood, failed
+	return r, failed
 }
 
 // answers reports whether the server reaches an address.

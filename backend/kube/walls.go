@@ -27,7 +27,7 @@ const (
 var required = []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay.WallSeccomp, relay.WallNoVsock, relay.WallRoot}
 
 const (
-	weakOpen     = "network: the pod reaches the cluster or its own node; no NetworkPolicy closes its network"
+	weakOpen     = "network: the pod reaches the cluster, its own node or other pods of it; no NetworkPolicy closes its network"
 	weakOthers   = "network: programs reach what other containers of the pod offer at 127.0.0.1: "
 	weakSix      = "network: programs can make sockets of IPv6, which was not tried"
 	weakUnproven = "network: that it is closed could not be shown, because the server reaches no address to try"

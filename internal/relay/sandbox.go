@@ -61,6 +61,10 @@ type Config struct {
 	// come. Loopback then gets no addresses but those that represent names, and programs have no IPv6.
 	Routed bool
 
+	// Answers is a port of the interface at which the relay accepts connections and closes them, so that other sandboxes can
+	// try whether they reach this one. 0: none.
+	Answers int
+
 	// Isolation adds facts of the container to the observation of the sandbox.
 	Isolation func(ctx context.Context, seen Seen) (sandboxmcp.Isolation, error)
 
