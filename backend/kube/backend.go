@@ -167,7 +167,7 @@ func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 	var x *box
 	var err error
 	for range tries {
-		if x, err = b.build(ctx, spec); !errors.Is(err, errInUse) && !errors.Is(err, errSilent) || ctx.Err() != nil {
+		if x, err = b.build(ctx, spec); !errors.Is(err, errInUse) && !errors.Is(err, errSilent) && !errors.Is(err, errUnfit) || ctx.Err() != nil {
 			break
 		}
 		b.cfg.Logger.Warn("a pod that was claimed cannot be used; another is claimed", "error", err)
@@ -179,12 +179,7 @@ func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 	if minimum == "" {
 		minimum = b.cfg.MinTier
 	}
-	if lacking := lacks(x.iso, minimum); lacking != "" {
-		err = sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the wall %q does not stand around the pod", lacking).WithHint(b.remedy(lacking))
-	} else if !x.iso.Tier.AtLeast(minimum) {
-		err = sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the cluster reaches isolation %s, and %s is demanded", x.iso.Tier, minimum).
-			WithHint("set kube_runtime_class to a runtime with a kernel of its own, such as gvisor, or lower isolation_min")
-	}
+	err = b.judge(x, minimum)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -203,6 +198,30 @@ func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 		return nil, errors.Join(err, x.Close(context.WithoutCancel(ctx)))
 	}
 	return x, nil
+}
+
+// judge returns why a pod may hold no program.
+func (b *Backend) judge(x *box, minimum sandboxmcp.Tier) error {
+	if err := refused(x.pod); err != nil {
+		return err
+	}
+	if lacking := lacks(x.iso, minimum); lacking != "" {
+		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the wall %q does not stand around the pod", lacking).WithHint(b.remedy(lacking))
+	}
+	if !x.iso.Tier.AtLeast(minimum) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the cluster reaches isolation %s, and %s is demanded", x.iso.Tier, minimum).
+			WithHint("set kube_runtime_class to a runtime with a kernel of its own, such as gvisor, or lower isolation_min")
+	}
+	return nil
+}
+
+// refused returns why no tier accepts a pod: its programs could read what lets them act for a service account.
+func refused(pod *claimed) error {
+	if len(pod.tokens) == 0 {
+		return nil
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs could read a token of a service account at %s in the pod", strings.Join(pod.tokens, ", ")).
+		WithHint("set automountServiceAccountToken: false in the pool's template, and see which webhook of the cluster adds the token")
 }
 
 // remedy says what helps where a wall is missing.

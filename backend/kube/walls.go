@@ -29,6 +29,7 @@ var required = []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay
 const (
 	weakOpen     = "network: the pod reaches the cluster, its own node or other pods of it; no NetworkPolicy closes its network"
 	weakOthers   = "network: programs reach what other containers of the pod offer at 127.0.0.1: "
+	weakMounts   = "files: programs see what else is mounted in the pod: "
 	weakSix      = "network: programs can make sockets of IPv6, which was not tried"
 	weakUnproven = "network: that it is closed could not be shown, because the server reaches no address to try"
 	weakProgram  = "program files: programs can change them, because the kernel has no Landlock"
@@ -219,6 +220,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	weak(weakTasks, !limited)
 	weak(weakOpen, x.closed == closedNot)
 	weak(weakOthers+strings.Join(x.pod.others, ", "), len(x.pod.others) > 0)
+	weak(weakMounts+strings.Join(x.pod.mounts, ", "), len(x.pod.mounts) > 0)
 	weak(weakSix, x.closed == closedSeen && !seen.NoIPv6)
 	weak(weakUnproven, x.closed == closedUnknown)
 	weak(weakProgram, !seen.Kept)
@@ -252,7 +254,7 @@ const (
 func (x *box) kernelOfItsOwn(seen relay.Seen) int {
 	release, _, _ := strings.Cut(seen.Kernel, " ")
 	switch {
-	case x.nodeKernel == "" || release == "":
+	case x.nodeKernel == "" || release == "" || !x.pod.runtime: // a node of another kind may tell any kernel, such as that of its own program
 		return kernelUnknown
 	case release == x.nodeKernel:
 		return kernelNodes
@@ -263,7 +265,7 @@ func (x *box) kernelOfItsOwn(seen relay.Seen) int {
 
 // userOfOthers reports whether other pods of the node may have the user of the pod's programs, so that the number of tasks is
 // not limited by user.
-func (x *box) userOfOthers() bool { return !x.pod.ownUser && !x.b.cfg.OwnUsers }
+func (x *box) userOfOthers() bool { return !x.pod.ownUser && (!x.b.cfg.OwnUsers || !x.pod.userSpace) }
 
 // ownUsers reports whether the pod has a user namespace: its users are others on the node.
 func (x *box) ownUsers(ctx context.Context) bool {
