@@ -227,7 +227,7 @@ func refused(pod *claimed) error {
 // remedy says what helps where a wall is missing.
 func (*Backend) remedy(wall string) string {
 	if wall == sandboxmcp.WallNoNetwork {
-		return "apply the NetworkPolicy of deploy/kubernetes, and see whether the cluster's network plugin enforces policies, also to the pod's own node, and whether pods have other containers; isolation_min: L0 accepts an open network"
+		return "apply the NetworkPolicy of deploy/kubernetes, and see whether the cluster's network plugin enforces policies, also to the pod's own node and between pods of a node (br_netfilter), and whether pods have other containers"
 	}
 	return "see docs/kubernetes.md for what a pod needs"
 }

@@ -75,6 +75,13 @@ func TestTheNodeOfAPodIsTried(t *testing.T) {
 	}
 }
 
+// TestTheRemedyCanBeFollowed: the settings accept no tier below L1.
+func TestTheRemedyCanBeFollowed(t *testing.T) {
+	if got := New(Config{}).remedy(sandboxmcp.WallNoNetwork); strings.Contains(got, "L0") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestASilentAddressProvesNothing: a pod that does not reach an address is only closed if the server still reaches it. The API
 // server may have ended since the server has last tried it.
 func TestASilentAddressProvesNothing(t *testing.T) {
