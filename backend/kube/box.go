@@ -104,7 +104,7 @@ func (o *once) Close() error {
 func (x *box) look(ctx context.Context) error {
 	x.limits = readLimits(ctx, x.sandbox.Texts)
 	kernel := make(chan string, 1)
-	go func() { kernel <- x.b.kernelOf(ctx, x.pod.node) }() // meanwhile, because an attempt of the canary takes its time
+	go func() { kernel <- x.b.kernelOf(ctx, x.pod) }() // meanwhile, because an attempt of the canary takes its time
 	var err error
 	x.closed, err = x.b.canary.check(ctx, x.sandbox, func() []netip.AddrPort { return x.b.near(x.pod) })
 	x.nodeKernel = <-kernel
@@ -117,15 +117,15 @@ func (x *box) look(ctx context.Context) error {
 	return nil
 }
 
-// kernelOf returns the kernel release of a node; empty: the server may not read nodes, or needs not. It asks for each pod,
+// kernelOf returns the kernel release of a pod's node; empty: the server may not read nodes, or needs not. It asks for each pod,
 // because a node may have started with another kernel since the last one, which the pods of the node then share.
-func (b *Backend) kernelOf(ctx context.Context, node string) string {
-	if b.cfg.RuntimeClass == "" && b.cfg.Pool == "" {
+func (b *Backend) kernelOf(ctx context.Context, pod *claimed) string {
+	if !pod.runtime {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	n, err := b.cluster.api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	n, err := b.cluster.api.CoreV1().Nodes().Get(ctx, pod.node, metav1.GetOptions{})
 	if err != nil {
 		return ""
 	}

@@ -426,7 +426,7 @@ func TestUsersOfPodsAreToldAsTheyAre(t *testing.T) {
 func TestANodeThatHasAnotherKernelIsAskedAgain(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	b, api := newFake(t, nil, node)
-	b.cfg.RuntimeClass = "crun"
+	pod := &claimed{node: "n1", runtime: true} // of a pool, whose template names it
 	for _, c := range []struct {
 		node, pod string
 		want      sandboxmcp.Tier
@@ -435,7 +435,7 @@ func TestANodeThatHasAnotherKernelIsAskedAgain(t *testing.T) {
 		if _, err := api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		x := &box{b: b, pod: &claimed{node: "n1", runtime: true}, nodeKernel: b.kernelOf(t.Context(), "n1")}
+		x := &box{b: b, pod: pod, nodeKernel: b.kernelOf(t.Context(), pod)}
 		iso := x.report(t.Context(), relay.Seen{Kernel: c.pod + " #1"})
 		if own := slices.ContainsFunc(iso.Walls, func(w string) bool { return strings.HasPrefix(w, "kernel of its own") }); iso.Tier != c.want || own != (c.want == sandboxmcp.TierL4) {
 			t.Errorf("a pod with the kernel %s on a node with %s: got tier %s and walls %v, want %s", c.pod, c.node, iso.Tier, iso.Walls, c.want)
@@ -444,7 +444,7 @@ func TestANodeThatHasAnotherKernelIsAskedAgain(t *testing.T) {
 	api.PrependReactor("get", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("no right"))
 	})
-	x := &box{b: b, pod: &claimed{node: "n1", runtime: true}, nodeKernel: b.kernelOf(t.Context(), "n1")}
+	x := &box{b: b, pod: pod, nodeKernel: b.kernelOf(t.Context(), pod)}
 	if iso := x.report(t.Context(), relay.Seen{Kernel: "4.19.0-gvisor #1"}); iso.Tier != sandboxmcp.TierL1 || !slices.Contains(iso.Weak, weakCompare) {
 		t.Errorf("without the right: got tier %s and %v", iso.Tier, iso.Weak)
 	}

@@ -239,7 +239,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 		iso.Weak = append(iso.Weak, weakKernel, weakLists)
 	default:
 		iso.Weak = append(iso.Weak, weakKernel, weakLists)
-		weak(weakCompare, x.b.cfg.RuntimeClass != "")
+		weak(weakCompare, x.pod.runtime)
 	}
 	return iso
 }
