@@ -215,8 +215,13 @@ func (b *Backend) judge(x *box, minimum sandboxmcp.Tier) error {
 	return nil
 }
 
-// refused returns why no tier accepts a pod: its programs could read what lets them act for a service account.
+// refused returns why no tier accepts a pod: its programs could read what lets them act for a service account, or reach those of other
+// pods of the node by the node's own namespaces.
 func refused(pod *claimed) error {
+	if len(pod.shared) > 0 {
+		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the pod shares namespaces: %s", strings.Join(pod.shared, ", ")).
+			WithHint("leave these fields out of the pool's template, and see which webhook of the cluster sets them")
+	}
 	if len(pod.tokens) == 0 {
 		return nil
 	}

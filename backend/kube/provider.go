@@ -50,6 +50,7 @@ type claimed struct {
 	others    []string   // containers that share the pod's network with the sandbox
 	mounts    []string   // where the sandbox has volumes besides its own
 	tokens    []string   // those of them with a token of a service account
+	shared    []string   // fields of the pod by which it shares namespaces with its node, or among its containers
 	shape     shape      // what the pod may use
 	misfit    error      // why it has no shape; nil: it has one
 	since     time.Time  // since when it runs
@@ -66,6 +67,7 @@ func claimedOf(p *corev1.Pod) *claimed {
 	c.others = others(p.Spec)
 	c.mounts, c.tokens = mounts(p.Spec)
 	c.shape, c.misfit = shapeOf(p.Spec)
+	c.shared = shared(p.Spec)
 	c.runtime = p.Spec.RuntimeClassName != nil
 	c.userSpace = p.Spec.HostUsers != nil && !*p.Spec.HostUsers
 	for _, s := range p.Status.ContainerStatuses {
@@ -91,6 +93,18 @@ func others(spec corev1.PodSpec) (names []string) {
 	for _, c := range spec.EphemeralContainers {
 		names = append(names, c.Name)
 	}
+	return names
+}
+
+// shared returns the fields by which a pod shares namespaces with its node, and so with other such pods, or among its containers.
+func shared(spec corev1.PodSpec) (names []string) {
+	processes := spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace
+	for name, set := range map[string]bool{"hostNetwork": spec.HostNetwork, "hostPID": spec.HostPID, "hostIPC": spec.HostIPC, "shareProcessNamespace": processes} {
+		if set {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
 	return names
 }
 

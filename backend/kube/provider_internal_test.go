@@ -515,6 +515,21 @@ func TestMountsOfAPodAreTold(t *testing.T) {
 	}
 }
 
+// TestPodsThatShareNamespacesAreRefused: programs of two pods that have their node's IPC namespace share memory (shmget).
+func TestPodsThatShareNamespacesAreRefused(t *testing.T) {
+	b, _ := newFake(t, nil)
+	for name, change := range map[string]func(s *corev1.PodSpec){
+		"": func(*corev1.PodSpec) {}, "hostIPC": func(s *corev1.PodSpec) { s.HostIPC = true }, "hostPID": func(s *corev1.PodSpec) { s.HostPID = true },
+		"hostNetwork": func(s *corev1.PodSpec) { s.HostNetwork = true }, "shareProcessNamespace": func(s *corev1.PodSpec) { s.ShareProcessNamespace = new(true) },
+	} {
+		pod := b.newPod("p", small)
+		change(&pod.Spec)
+		if err := refused(claimedOf(pod)); (err != nil) != (name != "") || err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("%q: got %v", name, err)
+		}
+	}
+}
+
 // TestTheNetworkIsClosedWithoutIPv6: the canary tries IPv4, so the wall also needs that programs have no IPv6.
 func TestTheNetworkIsClosedWithoutIPv6(t *testing.T) {
 	for _, six := range []bool{true, false} {
