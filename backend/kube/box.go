@@ -73,7 +73,7 @@ func (x *box) enter(ctx context.Context) error {
 	})
 	x.stop = b.watch.follow(b.cluster.namespace, x.pod.name, x.loss.see)
 	x.sandbox, err = relay.Open(ctx, relay.Config{
-		Stream: line, Arch: arch, Program: agent.Program, Spec: x.spec, UID: programUser, UserOfOthers: x.userOfOthers(), Routed: true, Answers: agent.Port,
+		Stream: line, Arch: arch, Program: agent.Program, Spec: x.spec, UID: programUser, UserOfOthers: x.userOfOthers(), Routed: true, Answers: x.pod.answers(),
 		Isolation: func(ctx context.Context, seen relay.Seen) (sandboxmcp.Isolation, error) {
 			return x.report(ctx, seen), nil
 		},

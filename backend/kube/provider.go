@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/kube/agent"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
@@ -76,6 +77,15 @@ func claimedOf(p *corev1.Pod) *claimed {
 		}
 	}
 	return c
+}
+
+// answers is where other pods try whether they reach this one. It is not valid if the pod has no address of IPv4.
+func (c *claimed) answers() netip.AddrPort {
+	at, err := netip.ParseAddr(c.ip)
+	if err != nil || !at.Is4() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(at, agent.Port)
 }
 
 // others returns the names of the containers that run beside that of the sandbox, such as those that a service mesh adds.

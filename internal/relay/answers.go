@@ -35,7 +35,7 @@ func fromOthers() []byte {
 // it. What comes over loopback is dropped, also if a program connects to the container's own address, so that no program can fill
 // the socket's queue to look closed. Some kernels refuse the filter.
 func (s *Sandbox) answerNeighbors() error {
-	if s.cfg.Answers == 0 {
+	if !s.cfg.Answers.IsValid() {
 		return nil
 	}
 	l := s.c.list()
@@ -45,7 +45,7 @@ func (s *Sandbox) answerNeighbors() error {
 	l.store(arg{tagBytes, filter.v + 8}, code)
 	l.try("setsockopt", result(fd), num(optSocket), num(optFilter), filter, num(16))
 	l.do("setsockopt", result(fd), num(optSocket), num(optReuse), l.bytes(words(1)), num(4)) // a server has just connected there
-	l.do("bind", result(fd), l.bytes(sockaddr([4]byte{}, s.cfg.Answers)), num(16))
+	l.do("bind", result(fd), l.bytes(sockaddr(s.cfg.Answers.Addr().As4(), int(s.cfg.Answers.Port()))), num(16))
 	l.do("listen", result(fd), num(backlog))
 	r, err := s.c.run(l)
 	own, none := r.value(fd)
@@ -56,7 +56,7 @@ func (s *Sandbox) answerNeighbors() error {
 		}
 		return err
 	}
-	in := &listener{c: s.c, fd: own, port: s.cfg.Answers, limit: newDeadline()}
+	in := &listener{c: s.c, fd: own, port: int(s.cfg.Answers.Port()), limit: newDeadline()}
 	go func() {
 		for {
 			c, err := in.Accept()

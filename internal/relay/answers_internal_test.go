@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -9,23 +10,25 @@ import (
 )
 
 // TestARelayAnswersItsNeighbors: where others try whether they reach a container, the relay listens for what does not come over
-// loopback, and accepts it. A kernel that refuses the filter, or the port, is no obstacle.
+// loopback, and accepts it. It takes the port at one address alone. A kernel that refuses the filter, or the port, is no obstacle.
 func TestARelayAnswersItsNeighbors(t *testing.T) {
+	const at = "10.0.1.2:8931"
 	for name, c := range map[string]struct {
-		port   int
+		at     string
 		filter int64 // result of the option that sets the filter
 		bind   int64
 		want   bool
-	}{"none": {0, 0, 0, false}, "answers": {8931, 0, 0, true}, "no filters": {8931, -1, 0, true}, "no port": {8931, 0, -98, false}} {
+	}{"none": {"", 0, 0, false}, "answers": {at, 0, 0, true}, "no filters": {at, -1, 0, true}, "no port": {at, 0, -98, false}} {
 		t.Run(name, func(t *testing.T) {
 			const fd = 777
 			f, stream := newFake(t, func(p packet) *reported {
-				if slices.Contains(p.calls, "listen") && bytes.Contains(p.raw, fromOthers()) {
+				if slices.Contains(p.calls, "listen") && bytes.Contains(p.raw, fromOthers()) && bytes.Contains(p.raw, sockaddr([4]byte{10, 0, 1, 2}, 8931)) {
 					return &reported{results: []int64{fd, 0, c.filter, 0, c.bind, c.bind}}
 				}
 				return nil
 			})
-			s, err := Open(t.Context(), Config{Stream: stream, Arch: "amd64", Program: "/relay", UID: 1000, Routed: true, Answers: c.port, Remove: func() error { return nil }})
+			answers, _ := netip.ParseAddrPort(c.at)
+			s, err := Open(t.Context(), Config{Stream: stream, Arch: "amd64", Program: "/relay", UID: 1000, Routed: true, Answers: answers, Remove: func() error { return nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +41,7 @@ func TestARelayAnswersItsNeighbors(t *testing.T) {
 				testkit.Until(t, "connections are accepted", accepts)
 			case accepts():
 				t.Error("the relay accepts connections")
-			case c.port != 0 && !f.closed(fd):
+			case c.at != "" && !f.closed(fd):
 				t.Error("the socket stays open")
 			}
 		})
