@@ -2,6 +2,8 @@ package relay
 
 import (
 	"encoding/binary"
+	"errors"
+	"net"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
@@ -60,11 +62,13 @@ func (s *Sandbox) answerNeighbors() error {
 	go func() {
 		for {
 			c, err := in.Accept()
-			if err != nil {
+			if errors.Is(err, net.ErrClosed) {
 				return // with the sandbox
 			}
-			_ = c.Close()
-			s.effort.Pace(backend.CostRefusal)
+			if err == nil {
+				_ = c.Close()
+			}
+			s.effort.Pace(backend.CostRefusal) // after a failure too, such as a lack of descriptors, which passes
 		}
 	}()
 	return nil

@@ -47,3 +47,32 @@ func TestARelayAnswersItsNeighbors(t *testing.T) {
 		})
 	}
 }
+
+// TestARelayGoesOnToAnswer: a connection that cannot be accepted is not the last one that others try. A pod whose queue is full looks
+// closed to them.
+func TestARelayGoesOnToAnswer(t *testing.T) {
+	const fd, noDescriptors = 777, -24
+	f, stream := newFake(t, func(p packet) *reported {
+		switch {
+		case slices.Contains(p.calls, "listen") && bytes.Contains(p.raw, fromOthers()):
+			return &reported{results: []int64{fd, 0, 0, 0, 0, 0}}
+		case p.fd == fd:
+			return &reported{results: slices.Repeat([]int64{noDescriptors}, len(p.calls))}
+		}
+		return nil
+	})
+	s, err := Open(t.Context(), Config{Stream: stream, Arch: "amd64", Program: "/relay", UID: 1000, Routed: true, Answers: netip.MustParseAddrPort("10.0.1.2:8931"), Remove: func() error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(t.Context()) })
+	testkit.Until(t, "connections are accepted after a failure", func() bool {
+		tried := 0
+		for _, p := range f.packets() {
+			if p.fd == fd {
+				tried++
+			}
+		}
+		return tried > 1
+	})
+}
