@@ -206,7 +206,11 @@ func (b *Backend) judge(x *box, minimum sandboxmcp.Tier) error {
 		return err
 	}
 	if lacking := lacks(x.iso, minimum); lacking != "" {
-		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the wall %q does not stand around the pod", lacking).WithHint(b.remedy(lacking))
+		why := ""
+		if lacking == sandboxmcp.WallNoNetwork && x.closed == closedNot {
+			why = ": it reaches " + x.openings()
+		}
+		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the wall %q does not stand around the pod%s", lacking, why).WithHint(b.remedy(lacking))
 	}
 	if !x.iso.Tier.AtLeast(minimum) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the cluster reaches isolation %s, and %s is demanded", x.iso.Tier, minimum).

@@ -28,6 +28,7 @@ type box struct {
 	sandbox *relay.Sandbox
 	limits  limits
 	closed  closed
+	reached []netip.AddrPort     // by the pod, although it may not
 	iso     sandboxmcp.Isolation // as it was observed when it was opened
 
 	nodeKernel string
@@ -106,10 +107,13 @@ func (x *box) look(ctx context.Context) error {
 	kernel := make(chan string, 1)
 	go func() { kernel <- x.b.kernelOf(ctx, x.pod) }() // meanwhile, because an attempt of the canary takes its time
 	var err error
-	x.closed, err = x.b.canary.check(ctx, x.sandbox, func() []netip.AddrPort { return x.b.near(x.pod) })
+	x.closed, x.reached, err = x.b.canary.check(ctx, x.sandbox, x.pod.node, func() []netip.AddrPort { return x.b.near(x.pod) })
 	x.nodeKernel = <-kernel
 	if err != nil {
 		return failure("try the network of a pod", err)
+	}
+	if x.closed == closedNot {
+		x.b.cfg.Logger.Warn("a pod reaches what no pod may reach", "pod", x.pod.name, "node", x.pod.node, "addresses", x.reached)
 	}
 	if x.iso, err = x.sandbox.Isolation(ctx); err != nil {
 		return failure("look at a pod", err)

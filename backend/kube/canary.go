@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -32,8 +34,8 @@ type canary struct {
 
 	mu      sync.Mutex
 	checked time.Time
-	live    []target  // that the server itself reaches
-	open    time.Time // when a pod stayed open until settleLimit; zero: none has
+	live    []target             // that the server itself reaches
+	open    map[string]time.Time // by node, when a pod stayed open until settleLimit
 }
 
 // target is an address that the server reaches.
@@ -45,7 +47,7 @@ type target struct {
 // newCanary returns the canary of a cluster. Its addresses are those of the API server, which every pod reaches that
 // no policy holds, and those of the operator.
 func newCanary(host string, more []netip.AddrPort) *canary {
-	c := &canary{targets: more}
+	c := &canary{targets: more, open: map[string]time.Time{}}
 	if u, err := url.Parse(host); err == nil {
 		port := u.Port()
 		if port == "" {
@@ -98,7 +100,9 @@ func (b *Backend) near(pod *claimed) (list []netip.AddrPort) {
 		return list
 	}
 	own, most := pod.ip, len(list)+mostNeighbors
-	slices.SortFunc(others, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }) // so that a new one takes no other's place
+	slices.SortFunc(others, func(a, b *corev1.Pod) int { // so that a new one takes no other's place
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
 	for _, p := range others {
 		at, err := netip.ParseAddr(p.Status.PodIP)
 		beside := p.Spec.NodeName == pod.node && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
@@ -140,7 +144,7 @@ func (c *canary) reached(ctx context.Context) []target {
 
 // round is what one attempt at all addresses has shown.
 type round struct {
-	open   bool             // the pod has reached an address of the canary
+	away   []netip.AddrPort // what the pod has reached of the canary's addresses
 	beside []netip.AddrPort // what it has reached near it
 	stood  bool             // the server has reached an address meanwhile
 }
@@ -150,47 +154,48 @@ const mostBeside = 3
 
 // check tries all addresses from a pod, and those near it. The rules of a new pod may come a little later than the pod, so a pod
 // that reaches an address is asked again until settleLimit.
-func (c *canary) check(ctx context.Context, sb reacher, near func() []netip.AddrPort) (closed, error) {
+// It also returns what an open pod has reached.
+func (c *canary) check(ctx context.Context, sb reacher, node string, near func() []netip.AddrPort) (closed, []netip.AddrPort, error) {
 	live := c.reached(ctx)
 	if len(live) == 0 {
-		return closedUnknown, nil
+		return closedUnknown, nil, nil
 	}
-	c.mu.Lock()
+	known := c.knows(node)
 	end := time.Now().Add(settleLimit)
-	if time.Since(c.open) < targetAge { // it is known that nothing closes pods
+	if known {
 		end = time.Now()
 	}
-	c.mu.Unlock()
 	beside := map[netip.AddrPort]int{} // in how many rounds the pod has reached only what is near it
 	for {
 		r, err := reaches(ctx, sb, live, near())
-		open := r.open || len(r.beside) > 0
+		reached := slices.Concat(r.away, r.beside)
 		switch {
 		case err != nil:
-			return closedUnknown, err
-		case !open && r.stood && !ended(beside, near()):
-			return closedSeen, nil
-		case !open && r.stood: // it has reached a pod that has ended since, and others may come
-			end = time.Now()
-		case !open: // neither does the server reach an address now
+			return closedUnknown, nil, err
+		case len(reached) == 0 && r.stood: // it may have reached a pod that has ended since, and others may come
+			if gone := ended(beside, near()); len(gone) > 0 {
+				return closedNot, gone, nil
+			}
+			return closedSeen, nil, nil
+		case len(reached) == 0: // neither does the server reach an address now
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.live = nil
-			return closedUnknown, nil
+			return closedUnknown, nil, nil
 		}
 		for _, at := range r.beside {
-			if !r.open {
+			if len(r.away) == 0 {
 				beside[at]++
 			}
 		}
 		if !time.Now().Before(end) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.open = time.Now()
-			return closedNot, nil
+			if !known {
+				c.learn(node)
+			}
+			return closedNot, reached, nil
 		}
 		if ctx.Err() != nil {
-			return closedNot, nil
+			return closedNot, reached, nil
 		}
 		t := time.NewTimer(50 * time.Millisecond)
 		select {
@@ -201,14 +206,30 @@ func (c *canary) check(ctx context.Context, sb reacher, near func() []netip.Addr
 	}
 }
 
-// ended reports whether one of the addresses that a pod has reached for long is not near it any more.
-func ended(beside map[netip.AddrPort]int, near []netip.AddrPort) bool {
+// knows reports whether nothing has closed a pod of a node lately. A new pod of it is then not waited for.
+func (c *canary) knows(node string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.open[node]) < targetAge
+}
+
+// learn records that a pod of a node stayed open until settleLimit. A pod that was not waited for is no such pod: its rules may
+// only be late.
+func (c *canary) learn(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.open, func(_ string, at time.Time) bool { return time.Since(at) >= targetAge })
+	c.open[node] = time.Now()
+}
+
+// ended returns the addresses that a pod has reached for long, and that are not near it any more.
+func ended(beside map[netip.AddrPort]int, near []netip.AddrPort) (gone []netip.AddrPort) {
 	for at, rounds := range beside {
 		if rounds >= mostBeside && !slices.Contains(near, at) {
-			return true
+			gone = append(gone, at)
 		}
 	}
-	return false
+	return gone
 }
 
 // reaches tries all addresses from a pod, and from the server those of the canary. If the server reaches none of them, the pod's
@@ -228,7 +249,9 @@ func reaches(ctx context.Context, sb reacher, live []target, near []netip.AddrPo
 		}
 	}
 	for _, a := range live {
-		all.Go(func() { try(a.at, min(max(20*a.time, reachLeast), reachLimit), func() { r.open = true }) })
+		all.Go(func() {
+			try(a.at, min(max(20*a.time, reachLeast), reachLimit), func() { r.away = append(r.away, a.at) })
+		})
 		all.Go(func() {
 			ok := answers(ctx, a.at)
 			mu.Lock()

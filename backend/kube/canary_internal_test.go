@@ -35,7 +35,7 @@ func closedFor(t *testing.T, open bool, node string, pod reachable) closed {
 	}
 	defer func() { _ = l.Close() }()
 	c := newCanary("https://127.0.0.1:1", []netip.AddrPort{netip.MustParseAddrPort(l.Addr().String())})
-	c.open = time.Now() // it does not wait for rules
+	c.open["n1"] = time.Now() // it does not wait for rules
 	if got := c.reached(t.Context()); len(got) != 1 {
 		t.Fatalf("the server reaches %v, want the listener", got)
 	}
@@ -44,7 +44,7 @@ func closedFor(t *testing.T, open bool, node string, pod reachable) closed {
 	}
 	host, _ := netip.ParseAddr(node)
 	b, _ := newFake(t, nil)
-	got, err := c.check(t.Context(), pod, func() []netip.AddrPort { return b.near(&claimed{host: host}) })
+	got, _, err := c.check(t.Context(), pod, "n1", func() []netip.AddrPort { return b.near(&claimed{host: host}) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +187,51 @@ func TestAPodThatEndsDoesNotCloseAnother(t *testing.T) {
 			}
 			return []netip.AddrPort{at}
 		}
-		if got, err := canary.check(t.Context(), pod, near); err != nil || got != c.want {
+		if got, _, err := canary.check(t.Context(), pod, "n1", near); err != nil || got != c.want {
 			t.Errorf("%s: got %d, %v, want %d", name, got, err, c.want)
 		}
+		if len(canary.open) > 0 {
+			t.Errorf("%s: other pods are not waited for", name)
+		}
+	}
+}
+
+// TestANodeIsNotJudgedByAnother: if nothing closes the pods of a node, pods of other nodes are still waited for whose rules come late. A
+// pod that was not waited for does not put off when those of its node are waited for again.
+func TestANodeIsNotJudgedByAnother(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	server := netip.MustParseAddrPort(l.Addr().String())
+	canary := newCanary("https://127.0.0.1:1", []netip.AddrPort{server})
+	seen := time.Now().Add(-targetAge / 2)
+	canary.open["open"] = seen
+	for node, want := range map[string]closed{"open": closedNot, "late": closedSeen} {
+		pod := &rounds{reach: []reachable{{server.String()}}, tried: map[netip.AddrPort]int{}}
+		got, reached, err := canary.check(t.Context(), pod, node, func() []netip.AddrPort { return nil })
+		if err != nil || got != want || slices.Contains(reached, server) != (want == closedNot) {
+			t.Errorf("%s: got %d, %v and %v, want %d", node, got, reached, err, want)
+		}
+	}
+	if len(canary.open) != 1 || !canary.open["open"].Equal(seen) {
+		t.Errorf("got %v, want what was known", canary.open)
+	}
+}
+
+// TestWhatAPodReachesIsTold: the error and weak name what has to be closed, without addresses of the cluster.
+func TestWhatAPodReachesIsTold(t *testing.T) {
+	x := &box{b: New(Config{}), pod: &claimed{host: netip.MustParseAddr("192.0.2.7")}, closed: closedNot}
+	for _, at := range []string{"192.0.2.7:22", "10.0.1.2:8931", "10.0.1.3:8931", "10.96.0.10:53"} {
+		x.reached = append(x.reached, netip.MustParseAddrPort(at))
+	}
+	const want = "it reaches its node at port 22, other pods of its node, the cluster or an address of kube_canary"
+	x.iso.Walls = required
+	if err := x.b.judge(x, sandboxmcp.TierL1); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	if iso := x.report(t.Context(), relay.Seen{}); !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.Contains(w, "its node at port 22") }) {
+		t.Errorf("got %v", iso.Weak)
 	}
 }

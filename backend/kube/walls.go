@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/kube/agent"
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
@@ -27,7 +28,7 @@ const (
 var required = []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay.WallSeccomp, relay.WallNoVsock, relay.WallRoot}
 
 const (
-	weakOpen     = "network: the pod reaches the cluster, its own node or other pods of it; no NetworkPolicy closes its network"
+	weakOpen     = "network: no NetworkPolicy closes it; the pod reaches "
 	weakOthers   = "network: programs reach what other containers of the pod offer at 127.0.0.1: "
 	weakMounts   = "files: programs see what else is mounted in the pod: "
 	weakSix      = "network: programs can make sockets of IPv6, which was not tried"
@@ -218,7 +219,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	limited := spec.MaxTasks > 0 && !x.userOfOthers()
 	add(wallRlimit, limited)
 	weak(weakTasks, !limited)
-	weak(weakOpen, x.closed == closedNot)
+	weak(weakOpen+x.openings(), x.closed == closedNot)
 	weak(weakOthers+strings.Join(x.pod.others, ", "), len(x.pod.others) > 0)
 	weak(weakMounts+strings.Join(x.pod.mounts, ", "), len(x.pod.mounts) > 0)
 	weak(weakSix, x.closed == closedSeen && !seen.NoIPv6)
@@ -279,6 +280,23 @@ func (x *box) ownUsers(ctx context.Context) bool {
 		x.userMap = strings.Join(strings.Fields(text), " ")
 	}
 	return x.userMap != "" && !strings.HasPrefix(x.userMap, "0 0 ")
+}
+
+// openings says what the pod reaches, without addresses of the cluster, which are in the server's log.
+func (x *box) openings() string {
+	var list []string
+	for _, at := range x.reached {
+		switch {
+		case at.Addr() == x.pod.host:
+			list = append(list, fmt.Sprintf("its node at port %d", at.Port()))
+		case at.Port() == agent.Port:
+			list = append(list, "other pods of its node")
+		default:
+			list = append(list, "the cluster or an address of kube_canary")
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(slices.Compact(list), ", ")
 }
 
 // policy is the digest of the walls that pods are given.
