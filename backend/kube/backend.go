@@ -200,11 +200,8 @@ func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 	return x, nil
 }
 
-// judge returns why a pod may hold no program.
+// judge returns why a pod may hold no program, as it was observed.
 func (b *Backend) judge(x *box, minimum sandboxmcp.Tier) error {
-	if err := refused(x.pod); err != nil {
-		return err
-	}
 	if lacking := lacks(x.iso, minimum); lacking != "" {
 		why := ""
 		if lacking == sandboxmcp.WallNoNetwork && x.closed == closedNot {
@@ -219,7 +216,7 @@ func (b *Backend) judge(x *box, minimum sandboxmcp.Tier) error {
 	return nil
 }
 
-// refused returns why no tier accepts a pod: its programs could read what lets them act for a service account, or reach those of other
+// refused returns why no tier accepts a pod as the cluster describes it, before anything is done in it: its programs could read what lets them act for a service account, or reach those of other
 // pods of the node by the node's own namespaces.
 func refused(pod *claimed) error {
 	if len(pod.shared) > 0 {

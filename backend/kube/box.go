@@ -47,6 +47,9 @@ func (b *Backend) build(ctx context.Context, spec backend.Spec) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err = refused(pod); err != nil { // the relay would end before it can say why, or listen on the node
+		return nil, errors.Join(err, b.provider.release(context.WithoutCancel(ctx), pod))
+	}
 	got := time.Now()
 	x := &box{b: b, spec: spec, pod: pod}
 	if err = x.enter(ctx); err != nil {

@@ -530,6 +530,22 @@ func TestPodsThatShareNamespacesAreRefused(t *testing.T) {
 	}
 }
 
+// TestPodsAreRefusedBeforeTheyAreEntered: in a pod that shares namespaces nothing is done. The error says why, and the pod is removed.
+func TestPodsAreRefusedBeforeTheyAreEntered(t *testing.T) {
+	b, api := newFake(t, func(p *corev1.Pod) {
+		runs(p)
+		p.Spec.HostPID = true
+	})
+	_, err := b.Open(t.Context(), small)
+	if e := sandboxmcp.AsError(err); e.Code != sandboxmcp.CodeIsolationUnavailable || !strings.Contains(e.Message, "hostPID") || !strings.Contains(e.Hint, "webhook") {
+		t.Errorf("got %v, want that hostPID is refused", err)
+	}
+	list, err := api.CoreV1().Pods(space).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("got %d pods and %v, want none", len(list.Items), err)
+	}
+}
+
 // TestTheNetworkIsClosedWithoutIPv6: the canary tries IPv4, so the wall also needs that programs have no IPv6.
 func TestTheNetworkIsClosedWithoutIPv6(t *testing.T) {
 	for _, six := range []bool{true, false} {
