@@ -226,8 +226,8 @@ func refused(pod *claimed) error {
 	if len(pod.tokens) == 0 {
 		return nil
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs could read a token of a service account at %s in the pod", strings.Join(pod.tokens, ", ")).
-		WithHint("set automountServiceAccountToken: false in the pool's template, and see which webhook of the cluster adds the token")
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs could read a token or a key of a service account at %s in the pod", strings.Join(pod.tokens, ", ")).
+		WithHint("set automountServiceAccountToken: false in the pool's template, and see which webhook of the cluster adds it")
 }
 
 // remedy says what helps where a wall is missing.

@@ -148,7 +148,7 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 	}
 	if why := pod.unfit(spec); why != "" {
 		return nil, errors.Join(unavailable("use a pod of the pool "+c.b.cfg.Pool, fmt.Errorf("%w: %s", errUnfit, why)).
-			WithHint("the pool has pods of a former template; set its updateStrategy to Recreate, or delete them"), c.release(context.WithoutCancel(ctx), pod))
+			WithHint("if the pool has pods of a former template, set its updateStrategy to Recreate, or delete them; if the cluster gives new pods other sizes, give the template sizes that it leaves as they are"), c.release(context.WithoutCancel(ctx), pod))
 	}
 	return pod, nil
 }

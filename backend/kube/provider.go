@@ -50,7 +50,7 @@ type claimed struct {
 	host      netip.Addr // of the node; the zero address: not known
 	others    []string   // containers that share the pod's network with the sandbox
 	mounts    []string   // where the sandbox has volumes besides its own
-	tokens    []string   // those of them with a token of a service account
+	tokens    []string   // those of them with a token of a service account, or with a key for it
 	shared    []string   // fields of the pod by which it shares namespaces with its node, or among its containers
 	shape     shape      // what the pod may use
 	misfit    error      // why it has no shape; nil: it has one
@@ -127,7 +127,7 @@ func (c *claimed) unfit(spec backend.Spec) string {
 }
 
 // mounts returns where the container of a sandbox has volumes besides those of its places, and which of these have a token of a
-// service account. A webhook of the cluster can add volumes to every pod.
+// service account, or a key that is certified for it. A webhook of the cluster can add volumes to every pod.
 func mounts(spec corev1.PodSpec) (all, tokens []string) {
 	volumes := map[string]corev1.Volume{}
 	for _, v := range spec.Volumes {
@@ -138,13 +138,18 @@ func mounts(spec corev1.PodSpec) (all, tokens []string) {
 		if c.Name != containerName {
 			continue
 		}
+		for _, d := range c.VolumeDevices {
+			all = append(all, d.DevicePath)
+		}
 		for _, m := range c.VolumeMounts {
 			v := volumes[m.Name]
 			if v.EmptyDir != nil && slices.ContainsFunc(own, func(p bounds.Place) bool { return p.Path == m.MountPath }) {
 				continue
 			}
 			all = append(all, m.MountPath)
-			if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
+			if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+				return s.ServiceAccountToken != nil || s.PodCertificate != nil
+			}) {
 				tokens = append(tokens, m.MountPath)
 			}
 		}

@@ -489,11 +489,13 @@ func TestMountsOfAPodAreTold(t *testing.T) {
 	token := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}
 	for name, c := range map[string]struct {
 		source *corev1.VolumeSource
-		at     string
+		at     string // of a device, if it is in /dev
 		tokens bool
 	}{
 		"none":              {nil, "", false},
 		"a token":           {&token, "/var/run/secrets/eks.amazonaws.com/serviceaccount", true},
+		"a certificate":     {&corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{}}}}}, "/run/certificate", true},
+		"a device":          {&corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, "/dev/disk", false},
 		"a secret":          {&corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, "/etc/secret", false},
 		"a place on a disk": {&corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, backend.WorkDir, false},
 		"memory":            {&corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}, "/vault/secrets", false},
@@ -503,7 +505,11 @@ func TestMountsOfAPodAreTold(t *testing.T) {
 		if c.source != nil {
 			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: *c.source})
 			k := &pod.Spec.Containers[0]
-			k.VolumeMounts = append(k.VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: c.at})
+			if strings.HasPrefix(c.at, "/dev/") {
+				k.VolumeDevices = []corev1.VolumeDevice{{Name: "more", DevicePath: c.at}}
+			} else {
+				k.VolumeMounts = append(k.VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: c.at})
+			}
 			want = []string{c.at}
 		}
 		x := &box{b: b, pod: claimedOf(pod)}
