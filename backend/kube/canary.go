@@ -84,12 +84,16 @@ type reacher interface {
 // nodePorts are ports at which most nodes listen: those of the kubelet, of kube-proxy's health and of SSH.
 var nodePorts = []uint16{10250, 10256, 22}
 
+// metadata is where clouds answer machines, and give them the keys of their accounts. On some, the node itself answers.
+var metadata = netip.MustParseAddrPort("169.254.169.254:80")
+
 // mostNeighbors bounds how many other pods of a node are tried from a pod.
 const mostNeighbors = 3
 
 // near returns the addresses beside a pod, which policies need not hold. Kubernetes exempts a pod's own node from them. Packets
 // between two pods of a node may pass a bridge that no policy looks at. Each sandbox listens for the others' attempts.
 func (b *Backend) near(pod *claimed) (list []netip.AddrPort) {
+	list = append(list, metadata)
 	if pod.host.Is4() {
 		for _, port := range nodePorts {
 			list = append(list, netip.AddrPortFrom(pod.host, port))

@@ -63,7 +63,8 @@ func TestTheNodeOfAPodIsTried(t *testing.T) {
 		{"192.0.2.7", reachable{"192.0.2.7:10250"}, closedNot},
 		{"192.0.2.7", reachable{"192.0.2.7:22"}, closedNot}, // a firewall of the node may close the kubelet alone
 		{"", nil, closedSeen},
-		{"fd00::7", nil, closedSeen}, // programs have no IPv6
+		{"", reachable{"169.254.169.254:80"}, closedNot}, // on some clouds the node answers there
+		{"fd00::7", nil, closedSeen},                     // programs have no IPv6
 	} {
 		if got := closedFor(t, true, c.node, c.pod); got != c.want {
 			t.Errorf("a pod of the node %q that reaches %v: got %d, want %d", c.node, c.pod, got, c.want)
@@ -124,7 +125,7 @@ func TestOtherPodsOfTheNodeAreTried(t *testing.T) {
 	}
 	b, _ := newFake(t, nil, at("own", "10.0.1.1", "n1", corev1.PodRunning), at("beside", "10.0.1.2", "n1", corev1.PodRunning), at("far", "10.0.2.2", "n2", corev1.PodRunning),
 		at("ended", "10.0.1.3", "n1", corev1.PodSucceeded), at("comes", "", "n1", corev1.PodPending), at("six", "fd00::1", "n1", corev1.PodRunning))
-	want := []netip.AddrPort{netip.MustParseAddrPort("10.0.1.2:8931")}
+	want := []netip.AddrPort{metadata, netip.MustParseAddrPort("10.0.1.2:8931")}
 	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -133,8 +134,8 @@ func TestOtherPodsOfTheNodeAreTried(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); len(got) != mostNeighbors {
-		t.Errorf("got %d addresses, want %d", len(got), mostNeighbors)
+	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); len(got) != 1+mostNeighbors {
+		t.Errorf("got %d addresses, want %d", len(got), 1+mostNeighbors)
 	}
 }
 
@@ -223,10 +224,10 @@ func TestANodeIsNotJudgedByAnother(t *testing.T) {
 // TestWhatAPodReachesIsTold: the error and weak name what has to be closed, without addresses of the cluster.
 func TestWhatAPodReachesIsTold(t *testing.T) {
 	x := &box{b: New(Config{}), pod: &claimed{host: netip.MustParseAddr("192.0.2.7")}, closed: closedNot}
-	for _, at := range []string{"192.0.2.7:22", "10.0.1.2:8931", "10.0.1.3:8931", "10.96.0.10:53"} {
+	for _, at := range []string{"192.0.2.7:22", "10.0.1.2:8931", "10.0.1.3:8931", "10.96.0.10:53", "169.254.169.254:80"} {
 		x.reached = append(x.reached, netip.MustParseAddrPort(at))
 	}
-	const want = "it reaches its node at port 22, other pods of its node, the cluster or an address of kube_canary"
+	const want = "it reaches its node at port 22, other pods of its node, the cloud's metadata at 169.254.169.254:80, the cluster or an address of kube_canary"
 	x.iso.Walls = required
 	if err := x.b.judge(x, sandboxmcp.TierL1); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)

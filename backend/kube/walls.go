@@ -287,6 +287,8 @@ func (x *box) openings() string {
 	var list []string
 	for _, at := range x.reached {
 		switch {
+		case at == metadata:
+			list = append(list, "the cloud's metadata at "+at.String())
 		case at.Addr() == x.pod.host:
 			list = append(list, fmt.Sprintf("its node at port %d", at.Port()))
 		case at.Port() == agent.Port:
