@@ -203,11 +203,15 @@ func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 // judge returns why a pod may hold no program, as it was observed.
 func (b *Backend) judge(x *box, minimum sandboxmcp.Tier) error {
 	if lacking := lacks(x.iso, minimum); lacking != "" {
-		why := ""
-		if lacking == sandboxmcp.WallNoNetwork && x.closed == closedNot {
+		why, hint := "", b.remedy(lacking)
+		switch {
+		case lacking != sandboxmcp.WallNoNetwork:
+		case x.closed == closedNot:
 			why = ": it reaches " + x.openings()
+		case x.closed == closedUnknown:
+			why, hint = ": the server reaches no address that the pod could try", "set kube_canary to an IPv4 address with a port that the server reaches and no pod may reach, such as that of the API server"
 		}
-		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the wall %q does not stand around the pod%s", lacking, why).WithHint(b.remedy(lacking))
+		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the wall %q does not stand around the pod%s", lacking, why).WithHint(hint)
 	}
 	if !x.iso.Tier.AtLeast(minimum) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the cluster reaches isolation %s, and %s is demanded", x.iso.Tier, minimum).

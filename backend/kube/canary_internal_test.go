@@ -232,6 +232,11 @@ func TestWhatAPodReachesIsTold(t *testing.T) {
 	if err := x.b.judge(x, sandboxmcp.TierL1); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
+	x.closed = closedUnknown
+	if err := x.b.judge(x, sandboxmcp.TierL1); !strings.Contains(sandboxmcp.AsError(err).Hint, "kube_canary") {
+		t.Errorf("nothing was tried: got the hint %q", sandboxmcp.AsError(err).Hint)
+	}
+	x.closed = closedNot
 	if iso := x.report(t.Context(), relay.Seen{}); !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.Contains(w, "its node at port 22") }) {
 		t.Errorf("got %v", iso.Weak)
 	}
