@@ -167,7 +167,7 @@ func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 	var x *box
 	var err error
 	for range tries {
-		if x, err = b.build(ctx, spec); !errors.Is(err, errInUse) && !errors.Is(err, errSilent) || ctx.Err() != nil {
+		if x, err = b.build(ctx, spec); !errors.Is(err, errInUse) && !errors.Is(err, errSilent) && !errors.Is(err, errUnfit) || ctx.Err() != nil {
 			break
 		}
 		b.cfg.Logger.Warn("a pod that was claimed cannot be used; another is claimed", "error", err)
@@ -179,12 +179,7 @@ func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 	if minimum == "" {
 		minimum = b.cfg.MinTier
 	}
-	if lacking := lacks(x.iso, minimum); lacking != "" {
-		err = sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the wall %q does not stand around the pod", lacking).WithHint(b.remedy(lacking))
-	} else if !x.iso.Tier.AtLeast(minimum) {
-		err = sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the cluster reaches isolation %s, and %s is demanded", x.iso.Tier, minimum).
-			WithHint("set kube_runtime_class to a runtime with a kernel of its own, such as gvisor, or lower isolation_min")
-	}
+	err = b.judge(x, minimum)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -205,10 +200,44 @@ func (b *Backend) open(ctx context.Context, spec backend.Spec) (*box, error) {
 	return x, nil
 }
 
+// judge returns why a pod may hold no program, as it was observed.
+func (b *Backend) judge(x *box, minimum sandboxmcp.Tier) error {
+	if lacking := lacks(x.iso, minimum); lacking != "" {
+		why, hint := "", b.remedy(lacking)
+		switch {
+		case lacking != sandboxmcp.WallNoNetwork:
+		case x.closed == closedNot:
+			why = ": it reaches " + x.openings()
+		case x.closed == closedUnknown:
+			why, hint = ": the server reaches no address that the pod could try", "set kube_canary to an IPv4 address with a port that the server reaches and no pod may reach, such as that of the API server"
+		}
+		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the wall %q does not stand around the pod%s", lacking, why).WithHint(hint)
+	}
+	if !x.iso.Tier.AtLeast(minimum) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the cluster reaches isolation %s, and %s is demanded", x.iso.Tier, minimum).
+			WithHint("set kube_runtime_class to a runtime with a kernel of its own, such as gvisor, or lower isolation_min")
+	}
+	return nil
+}
+
+// refused returns why no tier accepts a pod as the cluster describes it, before anything is done in it: its programs could read what lets them act for a service account, or reach those of other
+// pods of the node by the node's own namespaces.
+func refused(pod *claimed) error {
+	if len(pod.shared) > 0 {
+		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the pod shares namespaces: %s", strings.Join(pod.shared, ", ")).
+			WithHint("leave these fields out of the pool's template, and see which webhook of the cluster sets them")
+	}
+	if len(pod.tokens) == 0 {
+		return nil
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs could read a token or a key of a service account at %s in the pod", strings.Join(pod.tokens, ", ")).
+		WithHint("set automountServiceAccountToken: false in the pool's template, and see which webhook of the cluster adds it")
+}
+
 // remedy says what helps where a wall is missing.
 func (*Backend) remedy(wall string) string {
 	if wall == sandboxmcp.WallNoNetwork {
-		return "apply the NetworkPolicy of deploy/kubernetes, and see whether the cluster's network plugin enforces policies, also to the pod's own node, and whether pods have other containers; isolation_min: L0 accepts an open network"
+		return "apply the NetworkPolicy of deploy/kubernetes, and see whether the cluster's network plugin enforces policies, also to the pod's own node and between pods of a node (br_netfilter), and whether pods have other containers"
 	}
 	return "see docs/kubernetes.md for what a pod needs"
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type box struct {
 	sandbox *relay.Sandbox
 	limits  limits
 	closed  closed
+	reached []netip.AddrPort     // by the pod, although it may not
 	iso     sandboxmcp.Isolation // as it was observed when it was opened
 
 	nodeKernel string
@@ -44,6 +46,9 @@ func (b *Backend) build(ctx context.Context, spec backend.Spec) (*box, error) {
 	pod, err := b.provider.claim(ctx, spec)
 	if err != nil {
 		return nil, err
+	}
+	if err = refused(pod); err != nil { // the relay would end before it can say why, or listen on the node
+		return nil, errors.Join(err, b.provider.release(context.WithoutCancel(ctx), pod))
 	}
 	got := time.Now()
 	x := &box{b: b, spec: spec, pod: pod}
@@ -72,7 +77,7 @@ func (x *box) enter(ctx context.Context) error {
 	})
 	x.stop = b.watch.follow(b.cluster.namespace, x.pod.name, x.loss.see)
 	x.sandbox, err = relay.Open(ctx, relay.Config{
-		Stream: line, Arch: arch, Program: agent.Program, Spec: x.spec, UID: programUser, UserOfOthers: x.userOfOthers(), Routed: true,
+		Stream: line, Arch: arch, Program: agent.Program, Spec: x.spec, UID: programUser, UserOfOthers: x.userOfOthers(), Routed: true, Answers: x.pod.answers(),
 		Isolation: func(ctx context.Context, seen relay.Seen) (sandboxmcp.Isolation, error) {
 			return x.report(ctx, seen), nil
 		},
@@ -103,12 +108,15 @@ func (o *once) Close() error {
 func (x *box) look(ctx context.Context) error {
 	x.limits = readLimits(ctx, x.sandbox.Texts)
 	kernel := make(chan string, 1)
-	go func() { kernel <- x.b.kernelOf(ctx, x.pod.node) }() // meanwhile, because an attempt of the canary takes its time
+	go func() { kernel <- x.b.kernelOf(ctx, x.pod) }() // meanwhile, because an attempt of the canary takes its time
 	var err error
-	x.closed, err = x.b.canary.check(ctx, x.sandbox, x.pod.host)
+	x.closed, x.reached, err = x.b.canary.check(ctx, x.sandbox, x.pod.node, func() []netip.AddrPort { return x.b.near(x.pod) })
 	x.nodeKernel = <-kernel
 	if err != nil {
 		return failure("try the network of a pod", err)
+	}
+	if x.closed == closedNot {
+		x.b.cfg.Logger.Warn("a pod reaches what no pod may reach", "pod", x.pod.name, "node", x.pod.node, "addresses", x.reached)
 	}
 	if x.iso, err = x.sandbox.Isolation(ctx); err != nil {
 		return failure("look at a pod", err)
@@ -116,15 +124,15 @@ func (x *box) look(ctx context.Context) error {
 	return nil
 }
 
-// kernelOf returns the kernel release of a node; empty: the server may not read nodes, or needs not. It asks for each pod,
+// kernelOf returns the kernel release of a pod's node; empty: the server may not read nodes, or needs not. It asks for each pod,
 // because a node may have started with another kernel since the last one, which the pods of the node then share.
-func (b *Backend) kernelOf(ctx context.Context, node string) string {
-	if b.cfg.RuntimeClass == "" && b.cfg.Pool == "" {
+func (b *Backend) kernelOf(ctx context.Context, pod *claimed) string {
+	if !pod.runtime {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	n, err := b.cluster.api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	n, err := b.cluster.api.CoreV1().Nodes().Get(ctx, pod.node, metav1.GetOptions{})
 	if err != nil {
 		return ""
 	}

@@ -1,13 +1,22 @@
 package kube
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/sandboxmcp/sandboxmcp/backend/kube/agent"
 )
 
 // closed is the observed state of a pod's network.
@@ -25,8 +34,8 @@ type canary struct {
 
 	mu      sync.Mutex
 	checked time.Time
-	live    []target  // that the server itself reaches
-	open    time.Time // when a pod stayed open until settleLimit; zero: none has
+	live    []target             // that the server itself reaches
+	open    map[string]time.Time // by node, when a pod stayed open until settleLimit
 }
 
 // target is an address that the server reaches.
@@ -38,7 +47,7 @@ type target struct {
 // newCanary returns the canary of a cluster. Its addresses are those of the API server, which every pod reaches that
 // no policy holds, and those of the operator.
 func newCanary(host string, more []netip.AddrPort) *canary {
-	c := &canary{targets: more}
+	c := &canary{targets: more, open: map[string]time.Time{}}
 	if u, err := url.Parse(host); err == nil {
 		port := u.Port()
 		if port == "" {
@@ -72,8 +81,41 @@ type reacher interface {
 	Reaches(ctx context.Context, to netip.AddrPort, patience time.Duration) (bool, error)
 }
 
-// kubelet is the port of the kubelet of each node.
-const kubelet = 10250
+// nodePorts are ports at which most nodes listen: those of the kubelet, of kube-proxy's health and of SSH.
+var nodePorts = []uint16{10250, 10256, 22}
+
+// metadata is where clouds answer machines, and give them the keys of their accounts. On some, the node itself answers.
+var metadata = netip.MustParseAddrPort("169.254.169.254:80")
+
+// mostNeighbors bounds how many other pods of a node are tried from a pod.
+const mostNeighbors = 3
+
+// near returns the addresses beside a pod, which policies need not hold. Kubernetes exempts a pod's own node from them. Packets
+// between two pods of a node may pass a bridge that no policy looks at. Each sandbox listens for the others' attempts.
+func (b *Backend) near(pod *claimed) (list []netip.AddrPort) {
+	list = append(list, metadata)
+	if pod.host.Is4() {
+		for _, port := range nodePorts {
+			list = append(list, netip.AddrPortFrom(pod.host, port))
+		}
+	}
+	others, err := corelisters.NewPodLister(b.watch.list.GetIndexer()).Pods(b.cluster.namespace).List(labels.Everything())
+	if err != nil {
+		return list
+	}
+	own, most := pod.ip, len(list)+mostNeighbors
+	slices.SortFunc(others, func(a, b *corev1.Pod) int { // so that a new one takes no other's place
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	for _, p := range others {
+		at, err := netip.ParseAddr(p.Status.PodIP)
+		beside := p.Spec.NodeName == pod.node && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+		if err == nil && at.Is4() && beside && p.Status.PodIP != own && len(list) < most {
+			list = append(list, netip.AddrPortFrom(at, agent.Port))
+		}
+	}
+	return list
+}
 
 const (
 	// targetAge is how long it is believed that the server reaches an address.
@@ -104,41 +146,60 @@ func (c *canary) reached(ctx context.Context) []target {
 	return c.live
 }
 
-// check tries all addresses from a pod, and the kubelet of its node, which policies need not hold: Kubernetes exempts a pod's
-// own node from them. The rules of a new pod may come a little later than the pod, so a pod that reaches an address is asked
-// again until settleLimit.
-func (c *canary) check(ctx context.Context, sb reacher, node netip.Addr) (closed, error) {
+// round is what one attempt at all addresses has shown.
+type round struct {
+	away   []netip.AddrPort // what the pod has reached of the canary's addresses
+	beside []netip.AddrPort // what it has reached near it
+	stood  bool             // the server has reached an address meanwhile
+}
+
+// mostBeside is how many rounds may show a pod that reaches only what is near it until its rules have come.
+const mostBeside = 3
+
+// check tries all addresses from a pod, and those near it. The rules of a new pod may come a little later than the pod, so a pod
+// that reaches an address is asked again until settleLimit.
+// It also returns what an open pod has reached.
+func (c *canary) check(ctx context.Context, sb reacher, node string, near func() []netip.AddrPort) (closed, []netip.AddrPort, error) {
 	live := c.reached(ctx)
 	if len(live) == 0 {
-		return closedUnknown, nil
+		return closedUnknown, nil, nil
 	}
-	c.mu.Lock()
+	known := c.knows(node)
 	end := time.Now().Add(settleLimit)
-	if time.Since(c.open) < targetAge { // it is known that nothing closes pods
+	if known {
 		end = time.Now()
 	}
-	c.mu.Unlock()
+	beside := map[netip.AddrPort]int{} // in how many rounds the pod has reached only what is near it
 	for {
-		open, stood, err := reaches(ctx, sb, live, node)
+		r, err := reaches(ctx, sb, live, near())
+		reached := slices.Concat(r.away, r.beside)
 		switch {
 		case err != nil:
-			return closedUnknown, err
-		case !open && stood:
-			return closedSeen, nil
-		case !open: // neither does the server reach an address now
+			return closedUnknown, nil, err
+		case len(reached) == 0 && r.stood: // it may have reached a pod that has ended since, and others may come
+			if gone := ended(beside, near()); len(gone) > 0 {
+				return closedNot, gone, nil
+			}
+			return closedSeen, nil, nil
+		case len(reached) == 0: // neither does the server reach an address now
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.live = nil
-			return closedUnknown, nil
+			return closedUnknown, nil, nil
+		}
+		for _, at := range r.beside {
+			if len(r.away) == 0 {
+				beside[at]++
+			}
 		}
 		if !time.Now().Before(end) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.open = time.Now()
-			return closedNot, nil
+			if !known {
+				c.learn(node)
+			}
+			return closedNot, reached, nil
 		}
 		if ctx.Err() != nil {
-			return closedNot, nil
+			return closedNot, reached, nil
 		}
 		t := time.NewTimer(50 * time.Millisecond)
 		select {
@@ -149,34 +210,64 @@ func (c *canary) check(ctx context.Context, sb reacher, node netip.Addr) (closed
 	}
 }
 
-// reaches reports whether a pod reaches any of the addresses or the kubelet of its node, and whether the server reaches one of
-// the addresses at the same time. If the server reaches none of them, the pod's failure does not prove that its network is closed.
-func reaches(ctx context.Context, sb reacher, live []target, node netip.Addr) (open, stood bool, failed error) {
+// knows reports whether nothing has closed a pod of a node lately. A new pod of it is then not waited for.
+func (c *canary) knows(node string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.open[node]) < targetAge
+}
+
+// learn records that a pod of a node stayed open until settleLimit. A pod that was not waited for is no such pod: its rules may
+// only be late.
+func (c *canary) learn(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.open, func(_ string, at time.Time) bool { return time.Since(at) >= targetAge })
+	c.open[node] = time.Now()
+}
+
+// ended returns the addresses that a pod has reached for long, and that are not near it any more.
+func ended(beside map[netip.AddrPort]int, near []netip.AddrPort) (gone []netip.AddrPort) {
+	for at, rounds := range beside {
+		if rounds >= mostBeside && !slices.Contains(near, at) {
+			gone = append(gone, at)
+		}
+	}
+	return gone
+}
+
+// reaches tries all addresses from a pod, and from the server those of the canary. If the server reaches none of them, the pod's
+// failure does not prove that its network is closed.
+func reaches(ctx context.Context, sb reacher, live []target, near []netip.AddrPort) (r round, failed error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	try := func(to netip.AddrPort, patience time.Duration) {
+	try := func(to netip.AddrPort, patience time.Duration, reached func()) {
 		ok, err := sb.Reaches(ctx, to, patience)
 		mu.Lock()
 		defer mu.Unlock()
-		open = open || ok
+		if ok {
+			reached()
+		}
 		if err != nil {
 			failed = err
 		}
 	}
 	for _, a := range live {
-		all.Go(func() { try(a.at, min(max(20*a.time, reachLeast), reachLimit)) })
+		all.Go(func() {
+			try(a.at, min(max(20*a.time, reachLeast), reachLimit), func() { r.away = append(r.away, a.at) })
+		})
 		all.Go(func() {
 			ok := answers(ctx, a.at)
 			mu.Lock()
 			defer mu.Unlock()
-			stood = stood || ok
+			r.stood = r.stood || ok
 		})
 	}
-	if node.Is4() {
-		all.Go(func() { try(netip.AddrPortFrom(node, kubelet), reachLeast) })
+	for _, at := range near {
+		all.Go(func() { try(at, reachLeast, func() { r.beside = append(r.beside, at) }) })
 	}
 	all.Wait()
-	return open, stood, failed
+	return r, failed
 }
 
 // answers reports whether the server reaches an address.

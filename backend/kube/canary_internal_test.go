@@ -5,11 +5,14 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
@@ -32,7 +35,7 @@ func closedFor(t *testing.T, open bool, node string, pod reachable) closed {
 	}
 	defer func() { _ = l.Close() }()
 	c := newCanary("https://127.0.0.1:1", []netip.AddrPort{netip.MustParseAddrPort(l.Addr().String())})
-	c.open = time.Now() // it does not wait for rules
+	c.open["n1"] = time.Now() // it does not wait for rules
 	if got := c.reached(t.Context()); len(got) != 1 {
 		t.Fatalf("the server reaches %v, want the listener", got)
 	}
@@ -40,7 +43,8 @@ func closedFor(t *testing.T, open bool, node string, pod reachable) closed {
 		_ = l.Close()
 	}
 	host, _ := netip.ParseAddr(node)
-	got, err := c.check(t.Context(), pod, host)
+	b, _ := newFake(t, nil)
+	got, _, err := c.check(t.Context(), pod, "n1", func() []netip.AddrPort { return b.near(&claimed{host: host}) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +61,10 @@ func TestTheNodeOfAPodIsTried(t *testing.T) {
 	}{
 		{"192.0.2.7", nil, closedSeen},
 		{"192.0.2.7", reachable{"192.0.2.7:10250"}, closedNot},
+		{"192.0.2.7", reachable{"192.0.2.7:22"}, closedNot}, // a firewall of the node may close the kubelet alone
 		{"", nil, closedSeen},
-		{"fd00::7", nil, closedSeen}, // programs have no IPv6
+		{"", reachable{"169.254.169.254:80"}, closedNot}, // on some clouds the node answers there
+		{"fd00::7", nil, closedSeen},                     // programs have no IPv6
 	} {
 		if got := closedFor(t, true, c.node, c.pod); got != c.want {
 			t.Errorf("a pod of the node %q that reaches %v: got %d, want %d", c.node, c.pod, got, c.want)
@@ -67,6 +73,13 @@ func TestTheNodeOfAPodIsTried(t *testing.T) {
 	p := &corev1.Pod{Status: corev1.PodStatus{HostIP: "192.0.2.7"}}
 	if got := claimedOf(p).host.String(); got != "192.0.2.7" {
 		t.Errorf("got the node %s, want that of the pod's status", got)
+	}
+}
+
+// TestTheRemedyCanBeFollowed: the settings accept no tier below L1.
+func TestTheRemedyCanBeFollowed(t *testing.T) {
+	if got := New(Config{}).remedy(sandboxmcp.WallNoNetwork); strings.Contains(got, "L0") {
+		t.Errorf("got %q", got)
 	}
 }
 
@@ -99,5 +112,132 @@ func TestOtherContainersOfAPodAreTold(t *testing.T) {
 				t.Errorf("got %v, walls %v and weak %v", x.pod.others, iso.Walls, iso.Weak)
 			}
 		})
+	}
+}
+
+// TestOtherPodsOfTheNodeAreTried: a bridge may pass packets between pods of a node that no policy looks at. Pods of other nodes,
+// pods that do not run and the pod itself are not tried.
+func TestOtherPodsOfTheNodeAreTried(t *testing.T) {
+	at := func(name, ip, node string, phase corev1.PodPhase) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: space, Labels: map[string]string{labelManaged: managed}}, Spec: corev1.PodSpec{NodeName: node}}
+		p.Status.Phase, p.Status.PodIP = phase, ip
+		return p
+	}
+	b, _ := newFake(t, nil, at("own", "10.0.1.1", "n1", corev1.PodRunning), at("beside", "10.0.1.2", "n1", corev1.PodRunning), at("far", "10.0.2.2", "n2", corev1.PodRunning),
+		at("ended", "10.0.1.3", "n1", corev1.PodSucceeded), at("comes", "", "n1", corev1.PodPending), at("six", "fd00::1", "n1", corev1.PodRunning))
+	want := []netip.AddrPort{metadata, netip.MustParseAddrPort("10.0.1.2:8931")}
+	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for i := range 10 {
+		if err := b.watch.list.GetStore().Add(at(strconv.Itoa(i), "10.0.1.9", "n1", corev1.PodRunning)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); len(got) != 1+mostNeighbors {
+		t.Errorf("got %d addresses, want %d", len(got), 1+mostNeighbors)
+	}
+}
+
+// rounds is a pod that reaches in each round the addresses that are given for it, and then none. In a round it tries each address.
+type rounds struct {
+	mu    sync.Mutex
+	reach []reachable
+	tried map[netip.AddrPort]int
+}
+
+func (r *rounds) Reaches(ctx context.Context, to netip.AddrPort, patience time.Duration) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.tried[to]
+	r.tried[to]++
+	if i >= len(r.reach) {
+		return false, nil
+	}
+	return r.reach[i].Reaches(ctx, to, patience)
+}
+
+// TestAPodThatEndsDoesNotCloseAnother: a pod that has reached another one of its node is not closed because that one has ended. It is
+// closed if its rules have come.
+func TestAPodThatEndsDoesNotCloseAnother(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	server, beside := l.Addr().String(), "10.0.1.2:8931"
+	only, both := reachable{beside}, reachable{server, beside}
+	for name, c := range map[string]struct {
+		reach []reachable
+		stays bool
+		want  closed
+	}{
+		"rules come":                       {[]reachable{both, both, both, both, both}, true, closedSeen},
+		"rules come as the other pod ends": {[]reachable{both, both, both, both, only}, false, closedSeen},
+		"the other pod ends":               {[]reachable{both, only, only, only}, false, closedNot},
+		"its rules come late":              {[]reachable{both, only, only, only}, true, closedSeen},
+	} {
+		canary := newCanary("https://127.0.0.1:1", []netip.AddrPort{netip.MustParseAddrPort(server)})
+		pod := &rounds{reach: c.reach, tried: map[netip.AddrPort]int{}}
+		near := func() []netip.AddrPort {
+			pod.mu.Lock()
+			defer pod.mu.Unlock()
+			at := netip.MustParseAddrPort(beside)
+			if !c.stays && pod.tried[at] >= len(c.reach) {
+				return nil
+			}
+			return []netip.AddrPort{at}
+		}
+		if got, _, err := canary.check(t.Context(), pod, "n1", near); err != nil || got != c.want {
+			t.Errorf("%s: got %d, %v, want %d", name, got, err, c.want)
+		}
+		if len(canary.open) > 0 {
+			t.Errorf("%s: other pods are not waited for", name)
+		}
+	}
+}
+
+// TestANodeIsNotJudgedByAnother: if nothing closes the pods of a node, pods of other nodes are still waited for whose rules come late. A
+// pod that was not waited for does not put off when those of its node are waited for again.
+func TestANodeIsNotJudgedByAnother(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	server := netip.MustParseAddrPort(l.Addr().String())
+	canary := newCanary("https://127.0.0.1:1", []netip.AddrPort{server})
+	seen := time.Now().Add(-targetAge / 2)
+	canary.open["open"] = seen
+	for node, want := range map[string]closed{"open": closedNot, "late": closedSeen} {
+		pod := &rounds{reach: []reachable{{server.String()}}, tried: map[netip.AddrPort]int{}}
+		got, reached, err := canary.check(t.Context(), pod, node, func() []netip.AddrPort { return nil })
+		if err != nil || got != want || slices.Contains(reached, server) != (want == closedNot) {
+			t.Errorf("%s: got %d, %v and %v, want %d", node, got, reached, err, want)
+		}
+	}
+	if len(canary.open) != 1 || !canary.open["open"].Equal(seen) {
+		t.Errorf("got %v, want what was known", canary.open)
+	}
+}
+
+// TestWhatAPodReachesIsTold: the error and weak name what has to be closed, without addresses of the cluster.
+func TestWhatAPodReachesIsTold(t *testing.T) {
+	x := &box{b: New(Config{}), pod: &claimed{host: netip.MustParseAddr("192.0.2.7")}, closed: closedNot}
+	for _, at := range []string{"192.0.2.7:22", "10.0.1.2:8931", "10.0.1.3:8931", "10.96.0.10:53", "169.254.169.254:80"} {
+		x.reached = append(x.reached, netip.MustParseAddrPort(at))
+	}
+	const want = "it reaches its node at port 22, other pods of its node, the cloud's metadata at 169.254.169.254:80, the cluster or an address of kube_canary"
+	x.iso.Walls = required
+	if err := x.b.judge(x, sandboxmcp.TierL1); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	x.closed = closedUnknown
+	if err := x.b.judge(x, sandboxmcp.TierL1); !strings.Contains(sandboxmcp.AsError(err).Hint, "kube_canary") {
+		t.Errorf("nothing was tried: got the hint %q", sandboxmcp.AsError(err).Hint)
+	}
+	x.closed = closedNot
+	if iso := x.report(t.Context(), relay.Seen{}); !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.Contains(w, "its node at port 22") }) {
+		t.Errorf("got %v", iso.Weak)
 	}
 }

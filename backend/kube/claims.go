@@ -137,13 +137,24 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 	c.spares.open(time.Now())
 	defer c.refill(s)
 	labels := c.b.labels(spec.ID)
-	if pod := c.handOut(s, labels); pod != nil { //nolint:contextcheck // what it begins outlives the call
+	if pod := c.handOut(s, spec, labels); pod != nil { //nolint:contextcheck // what it begins outlives the call
 		return pod, nil
 	}
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)
-	return c.obtain(ctx, labels)
+	pod, err := c.obtain(ctx, labels)
+	if err != nil {
+		return nil, err
+	}
+	if why := pod.unfit(spec); why != "" {
+		return nil, errors.Join(unavailable("use a pod of the pool "+c.b.cfg.Pool, fmt.Errorf("%w: %s", errUnfit, why)).
+			WithHint("if the pool has pods of a former template, set its updateStrategy to Recreate, or delete them; if the cluster gives new pods other sizes, give the template sizes that it leaves as they are"), c.release(context.WithoutCancel(ctx), pod))
+	}
+	return pod, nil
 }
+
+// errUnfit means that a pod of the pool may use more than a sandbox may. The pool keeps the pods of its former template.
+var errUnfit = errors.New("the pod is not as the pool's template")
 
 // obtain makes a claim and waits for its pod.
 func (c *claims) obtain(ctx context.Context, labels map[string]string) (*claimed, error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -129,6 +130,30 @@ func TestClaimOfAWarmPod(t *testing.T) {
 	}
 	if err = b.provider.release(t.Context(), c); err != nil {
 		t.Errorf("a second release: %v", err)
+	}
+}
+
+// TestPodsOfAFormerTemplateAreNotUsed: a pool keeps the pods that were made before its template changed. A sandbox that may use less gets
+// none of them, also if it was claimed ahead, and their claims are removed.
+func TestPodsOfAFormerTemplateAreNotUsed(t *testing.T) {
+	b, objects := newPooled(t, func(u *unstructured.Unstructured) { ready(u, "True", "Ready", "warm-1") })
+	o, _, _ := b.watch.list.GetStore().GetByKey(space + "/warm-1")
+	former := o.(*corev1.Pod).DeepCopy()
+	former.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("1Gi")
+	if err := b.watch.list.GetStore().Update(former); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.provider.claim(t.Context(), small)
+	if !errors.Is(err, errUnfit) || !strings.Contains(sandboxmcp.AsError(err).Hint, "updateStrategy") || len(claimsOf(t, objects)) != 0 {
+		t.Errorf("got %v and %d claims, want that the pod does not fit", err, len(claimsOf(t, objects)))
+	}
+	c := b.provider.(*claims)
+	if _, err = c.shapeOf(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.spares.list = []spare{{claimedOf(former), *c.shape}}
+	if got := c.handOut(*c.shape, small, nil); got != nil {
+		t.Errorf("got the pod %s that was claimed ahead", got.name)
 	}
 }
 

@@ -2,6 +2,8 @@ package kube
 
 import (
 	"crypto/ed25519"
+	"net"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,15 @@ func PodNameOf(sb backend.Sandbox) (name, uid, node string) {
 		return "", "", ""
 	}
 	return x.pod.name, x.pod.uid, x.pod.node
+}
+
+// AddressOf returns where the agent of a sandbox's pod was reached.
+func AddressOf(sb backend.Sandbox) string {
+	x, ok := sb.(*box)
+	if !ok {
+		return ""
+	}
+	return net.JoinHostPort(x.pod.ip, strconv.Itoa(agent.Port))
 }
 
 // TemplateOf returns the labels and the pod of a template whose pods are for a spec and a server's key.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/kube/agent"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/bounds"
+	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
 // provider makes and removes the pods of sandboxes.
@@ -45,17 +49,27 @@ type claimed struct {
 	node      string
 	host      netip.Addr // of the node; the zero address: not known
 	others    []string   // containers that share the pod's network with the sandbox
+	mounts    []string   // where the sandbox has volumes besides its own
+	tokens    []string   // those of them with a token of a service account, or with a key for it
+	shared    []string   // fields of the pod by which it shares namespaces with its node, or among its containers
+	shape     shape      // what the pod may use
+	misfit    error      // why it has no shape; nil: it has one
 	since     time.Time  // since when it runs
 	owner     string     // name of the claim; empty: the pod is of no claim
 	ownerUID  string
 	ownUser   bool // no other pod of its node has its user
 	userSpace bool // the cluster says that it has a user namespace
+	runtime   bool // the cluster says that it has a RuntimeClass
 }
 
 func claimedOf(p *corev1.Pod) *claimed {
 	c := &claimed{name: p.Name, uid: string(p.UID), ip: p.Status.PodIP, node: p.Spec.NodeName}
 	c.host, _ = netip.ParseAddr(p.Status.HostIP)
 	c.others = others(p.Spec)
+	c.mounts, c.tokens = mounts(p.Spec)
+	c.shape, c.misfit = shapeOf(p.Spec)
+	c.shared = shared(p.Spec)
+	c.runtime = p.Spec.RuntimeClassName != nil
 	c.userSpace = p.Spec.HostUsers != nil && !*p.Spec.HostUsers
 	for _, s := range p.Status.ContainerStatuses {
 		if s.Name == containerName && s.State.Running != nil {
@@ -63,6 +77,15 @@ func claimedOf(p *corev1.Pod) *claimed {
 		}
 	}
 	return c
+}
+
+// answers is where other pods try whether they reach this one. It is not valid if the pod has no address of IPv4.
+func (c *claimed) answers() netip.AddrPort {
+	at, err := netip.ParseAddr(c.ip)
+	if err != nil || !at.Is4() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(at, agent.Port)
 }
 
 // others returns the names of the containers that run beside that of the sandbox, such as those that a service mesh adds.
@@ -81,6 +104,57 @@ func others(spec corev1.PodSpec) (names []string) {
 		names = append(names, c.Name)
 	}
 	return names
+}
+
+// shared returns the fields by which a pod shares namespaces with its node, and so with other such pods, or among its containers.
+func shared(spec corev1.PodSpec) (names []string) {
+	processes := spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace
+	for name, set := range map[string]bool{"hostNetwork": spec.HostNetwork, "hostPID": spec.HostPID, "hostIPC": spec.HostIPC, "shareProcessNamespace": processes} {
+		if set {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// unfit says why a pod may not be that of a spec: it is of a former template of its pool, or was changed when it was admitted.
+func (c *claimed) unfit(spec backend.Spec) string {
+	if c.misfit != nil {
+		return c.misfit.Error()
+	}
+	return c.shape.exceeds(spec)
+}
+
+// mounts returns where the container of a sandbox has volumes besides those of its places, and which of these have a token of a
+// service account, or a key that is certified for it. A webhook of the cluster can add volumes to every pod.
+func mounts(spec corev1.PodSpec) (all, tokens []string) {
+	volumes := map[string]corev1.Volume{}
+	for _, v := range spec.Volumes {
+		volumes[v.Name] = v
+	}
+	own := relay.Places(backend.Spec{})
+	for _, c := range spec.Containers {
+		if c.Name != containerName {
+			continue
+		}
+		for _, d := range c.VolumeDevices {
+			all = append(all, d.DevicePath)
+		}
+		for _, m := range c.VolumeMounts {
+			v := volumes[m.Name]
+			if v.EmptyDir != nil && slices.ContainsFunc(own, func(p bounds.Place) bool { return p.Path == m.MountPath }) {
+				continue
+			}
+			all = append(all, m.MountPath)
+			if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+				return s.ServiceAccountToken != nil || s.PodCertificate != nil
+			}) {
+				tokens = append(tokens, m.MountPath)
+			}
+		}
+	}
+	return all, tokens
 }
 
 // startLimit bounds the time in which a pod has to run.
@@ -110,7 +184,7 @@ func (p plain) claim(ctx context.Context, spec backend.Spec) (*claimed, error) {
 		return nil, errors.Join(failure("start a pod", err), p.release(context.WithoutCancel(ctx), c))
 	}
 	c := claimedOf(running)
-	c.ownUser = true
+	c.ownUser = !b.cfg.OwnUsers // with a user namespace, all pods have the same users in it
 	return c, nil
 }
 

@@ -401,9 +401,10 @@ func TestUsersOfPodsAreToldAsTheyAre(t *testing.T) {
 		"a pod of a pool, on a rootless node":     {false, false, false, nodes, 5000, nil, []string{weakTasks, weakUser}},
 		"a pod with a user of its own":            {false, true, false, machines, 1 << 20, []string{wallRlimit}, []string{weakUser}},
 		"a pod with a user namespace":             {true, true, true, nodes, programUser, []string{wallUserNS, wallRlimit}, nil},
+		"a user namespace that was not asked for": {true, false, false, machines, programUser, nil, []string{weakTasks, weakUserNS}},
 		"a user namespace that was not made":      {true, true, true, machines, programUser, []string{wallRlimit}, []string{weakUserNS}},
 		"a pool whose pods lend no second user":   {true, false, true, nodes, 5000, []string{wallUserNS, wallRlimit}, []string{weakUser}},
-		"a pool without them, on a rootless node": {true, false, false, nodes, 5000, []string{wallRlimit}, []string{weakUser, weakUserNS}},
+		"a pool without them, on a rootless node": {true, false, false, nodes, 5000, nil, []string{weakTasks, weakUser, weakUserNS}},
 	} {
 		x := &box{b: New(Config{OwnUsers: c.ownUsers}), spec: backend.Spec{MaxTasks: 8}, pod: &claimed{ownUser: c.ownUser, userSpace: c.space}, userMap: c.userMap}
 		iso := x.report(t.Context(), relay.Seen{UID: c.uid})
@@ -425,7 +426,7 @@ func TestUsersOfPodsAreToldAsTheyAre(t *testing.T) {
 func TestANodeThatHasAnotherKernelIsAskedAgain(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	b, api := newFake(t, nil, node)
-	b.cfg.RuntimeClass = "crun"
+	pod := &claimed{node: "n1", runtime: true} // of a pool, whose template names it
 	for _, c := range []struct {
 		node, pod string
 		want      sandboxmcp.Tier
@@ -434,7 +435,7 @@ func TestANodeThatHasAnotherKernelIsAskedAgain(t *testing.T) {
 		if _, err := api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		x := &box{b: b, pod: &claimed{node: "n1"}, nodeKernel: b.kernelOf(t.Context(), "n1")}
+		x := &box{b: b, pod: pod, nodeKernel: b.kernelOf(t.Context(), pod)}
 		iso := x.report(t.Context(), relay.Seen{Kernel: c.pod + " #1"})
 		if own := slices.ContainsFunc(iso.Walls, func(w string) bool { return strings.HasPrefix(w, "kernel of its own") }); iso.Tier != c.want || own != (c.want == sandboxmcp.TierL4) {
 			t.Errorf("a pod with the kernel %s on a node with %s: got tier %s and walls %v, want %s", c.pod, c.node, iso.Tier, iso.Walls, c.want)
@@ -443,9 +444,111 @@ func TestANodeThatHasAnotherKernelIsAskedAgain(t *testing.T) {
 	api.PrependReactor("get", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("no right"))
 	})
-	x := &box{b: b, pod: &claimed{node: "n1"}, nodeKernel: b.kernelOf(t.Context(), "n1")}
+	x := &box{b: b, pod: pod, nodeKernel: b.kernelOf(t.Context(), pod)}
 	if iso := x.report(t.Context(), relay.Seen{Kernel: "4.19.0-gvisor #1"}); iso.Tier != sandboxmcp.TierL1 || !slices.Contains(iso.Weak, weakCompare) {
 		t.Errorf("without the right: got tier %s and %v", iso.Tier, iso.Weak)
+	}
+}
+
+// TestAKernelOfItsOwnNeedsARuntimeClass: a node that is another cluster's tells a kernel that is not that of its pods, although these
+// share one.
+func TestAKernelOfItsOwnNeedsARuntimeClass(t *testing.T) {
+	for _, class := range []*string{nil, new("gvisor")} {
+		x := &box{b: New(Config{Pool: "pool"}), pod: claimedOf(&corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: class}}), nodeKernel: "6.1.0"}
+		if iso := x.report(t.Context(), relay.Seen{Kernel: "6.12.0 #1"}); (iso.Tier == sandboxmcp.TierL4) != (class != nil) {
+			t.Errorf("with the RuntimeClass %v: got tier %s", class, iso.Tier)
+		}
+	}
+}
+
+// TestAPodWithoutAUserNamespaceHasNoUserOfItsOwn: an API server that does not know hostUsers drops it. All such pods then have the
+// same user.
+func TestAPodWithoutAUserNamespaceHasNoUserOfItsOwn(t *testing.T) {
+	for _, drops := range []bool{false, true} {
+		b, _ := newFake(t, func(p *corev1.Pod) {
+			runs(p)
+			if drops {
+				p.Spec.HostUsers = nil
+			}
+		})
+		b.cfg.OwnUsers = true
+		c, err := b.provider.claim(t.Context(), small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&box{b: b, pod: c}).userOfOthers(); got != drops {
+			t.Errorf("the field is dropped: %v; got that others have the user: %v", drops, got)
+		}
+	}
+}
+
+// TestMountsOfAPodAreTold: a webhook may add volumes to a pod. weak names where programs see them, and a pod with a token of a service
+// account is refused.
+func TestMountsOfAPodAreTold(t *testing.T) {
+	b, _ := newFake(t, nil)
+	token := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}
+	for name, c := range map[string]struct {
+		source *corev1.VolumeSource
+		at     string // of a device, if it is in /dev
+		tokens bool
+	}{
+		"none":              {nil, "", false},
+		"a token":           {&token, "/var/run/secrets/eks.amazonaws.com/serviceaccount", true},
+		"a certificate":     {&corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{}}}}}, "/run/certificate", true},
+		"a device":          {&corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, "/dev/disk", false},
+		"a secret":          {&corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, "/etc/secret", false},
+		"a place on a disk": {&corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, backend.WorkDir, false},
+		"memory":            {&corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}, "/vault/secrets", false},
+	} {
+		pod := b.newPod("p", small)
+		var want []string
+		if c.source != nil {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: *c.source})
+			k := &pod.Spec.Containers[0]
+			if strings.HasPrefix(c.at, "/dev/") {
+				k.VolumeDevices = []corev1.VolumeDevice{{Name: "more", DevicePath: c.at}}
+			} else {
+				k.VolumeMounts = append(k.VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: c.at})
+			}
+			want = []string{c.at}
+		}
+		x := &box{b: b, pod: claimedOf(pod)}
+		iso := x.report(t.Context(), relay.Seen{})
+		told := slices.Contains(iso.Weak, weakMounts+c.at)
+		if !slices.Equal(x.pod.mounts, want) || told != (want != nil) || (refused(x.pod) != nil) != c.tokens {
+			t.Errorf("%s: got %v, %v and %v", name, x.pod.mounts, refused(x.pod), iso.Weak)
+		}
+	}
+}
+
+// TestPodsThatShareNamespacesAreRefused: programs of two pods that have their node's IPC namespace share memory (shmget).
+func TestPodsThatShareNamespacesAreRefused(t *testing.T) {
+	b, _ := newFake(t, nil)
+	for name, change := range map[string]func(s *corev1.PodSpec){
+		"": func(*corev1.PodSpec) {}, "hostIPC": func(s *corev1.PodSpec) { s.HostIPC = true }, "hostPID": func(s *corev1.PodSpec) { s.HostPID = true },
+		"hostNetwork": func(s *corev1.PodSpec) { s.HostNetwork = true }, "shareProcessNamespace": func(s *corev1.PodSpec) { s.ShareProcessNamespace = new(true) },
+	} {
+		pod := b.newPod("p", small)
+		change(&pod.Spec)
+		if err := refused(claimedOf(pod)); (err != nil) != (name != "") || err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("%q: got %v", name, err)
+		}
+	}
+}
+
+// TestPodsAreRefusedBeforeTheyAreEntered: in a pod that shares namespaces nothing is done. The error says why, and the pod is removed.
+func TestPodsAreRefusedBeforeTheyAreEntered(t *testing.T) {
+	b, api := newFake(t, func(p *corev1.Pod) {
+		runs(p)
+		p.Spec.HostPID = true
+	})
+	_, err := b.Open(t.Context(), small)
+	if e := sandboxmcp.AsError(err); e.Code != sandboxmcp.CodeIsolationUnavailable || !strings.Contains(e.Message, "hostPID") || !strings.Contains(e.Hint, "webhook") {
+		t.Errorf("got %v, want that hostPID is refused", err)
+	}
+	list, err := api.CoreV1().Pods(space).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("got %d pods and %v, want none", len(list.Items), err)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // spares are pods of a pool that are claimed before a sandbox needs them: agent-sandbox takes longer for a claim than
@@ -150,14 +152,14 @@ func (s *spares) close() []*claimed {
 }
 
 // handOut removes the oldest usable spare pod and returns it, or nil. A pod is usable if it still runs and has the
-// wanted shape. The pod's claim gets the labels of the sandbox.
-func (c *claims) handOut(want shape, labels map[string]string) *claimed {
+// wanted shape, as far as the spec allows. The pod's claim gets the labels of the sandbox.
+func (c *claims) handOut(want shape, spec backend.Spec, labels map[string]string) *claimed {
 	for {
 		x := c.spares.take()
 		if x == nil {
 			return nil
 		}
-		if x.shape == want && c.runs(x.pod) {
+		if x.shape == want && x.pod.unfit(spec) == "" && c.runs(x.pod) {
 			c.b.background.Go(func() { c.relabel(x.pod, labels) })
 			return x.pod
 		}

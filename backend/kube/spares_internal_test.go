@@ -151,7 +151,7 @@ func TestSparePodsThatCannotBeUsed(t *testing.T) {
 			spare := b.provider.kept()[0]
 			change(b)
 			c := b.provider.(*claims)
-			if got := c.handOut(*c.shape, b.labels("next")); got != nil {
+			if got := c.handOut(*c.shape, small, b.labels("next")); got != nil {
 				t.Errorf("got %+v, want none", got)
 			}
 			testkit.Until(t, "its claim is removed", func() bool {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/kube/agent"
 	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 )
 
@@ -27,8 +28,9 @@ const (
 var required = []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay.WallSeccomp, relay.WallNoVsock, relay.WallRoot}
 
 const (
-	weakOpen     = "network: the pod reaches the cluster or its own node; no NetworkPolicy closes its network"
+	weakOpen     = "network: no NetworkPolicy closes it; the pod reaches "
 	weakOthers   = "network: programs reach what other containers of the pod offer at 127.0.0.1: "
+	weakMounts   = "files: programs see what else is mounted in the pod: "
 	weakSix      = "network: programs can make sockets of IPv6, which was not tried"
 	weakUnproven = "network: that it is closed could not be shown, because the server reaches no address to try"
 	weakProgram  = "program files: programs can change them, because the kernel has no Landlock"
@@ -217,8 +219,9 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	limited := spec.MaxTasks > 0 && !x.userOfOthers()
 	add(wallRlimit, limited)
 	weak(weakTasks, !limited)
-	weak(weakOpen, x.closed == closedNot)
+	weak(weakOpen+x.openings(), x.closed == closedNot)
 	weak(weakOthers+strings.Join(x.pod.others, ", "), len(x.pod.others) > 0)
+	weak(weakMounts+strings.Join(x.pod.mounts, ", "), len(x.pod.mounts) > 0)
 	weak(weakSix, x.closed == closedSeen && !seen.NoIPv6)
 	weak(weakUnproven, x.closed == closedUnknown)
 	weak(weakProgram, !seen.Kept)
@@ -237,7 +240,7 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 		iso.Weak = append(iso.Weak, weakKernel, weakLists)
 	default:
 		iso.Weak = append(iso.Weak, weakKernel, weakLists)
-		weak(weakCompare, x.b.cfg.RuntimeClass != "")
+		weak(weakCompare, x.pod.runtime)
 	}
 	return iso
 }
@@ -252,7 +255,7 @@ const (
 func (x *box) kernelOfItsOwn(seen relay.Seen) int {
 	release, _, _ := strings.Cut(seen.Kernel, " ")
 	switch {
-	case x.nodeKernel == "" || release == "":
+	case x.nodeKernel == "" || release == "" || !x.pod.runtime: // a node of another kind may tell any kernel, such as that of its own program
 		return kernelUnknown
 	case release == x.nodeKernel:
 		return kernelNodes
@@ -263,7 +266,7 @@ func (x *box) kernelOfItsOwn(seen relay.Seen) int {
 
 // userOfOthers reports whether other pods of the node may have the user of the pod's programs, so that the number of tasks is
 // not limited by user.
-func (x *box) userOfOthers() bool { return !x.pod.ownUser && !x.b.cfg.OwnUsers }
+func (x *box) userOfOthers() bool { return !x.pod.ownUser && (!x.b.cfg.OwnUsers || !x.pod.userSpace) }
 
 // ownUsers reports whether the pod has a user namespace: its users are others on the node.
 func (x *box) ownUsers(ctx context.Context) bool {
@@ -277,6 +280,25 @@ func (x *box) ownUsers(ctx context.Context) bool {
 		x.userMap = strings.Join(strings.Fields(text), " ")
 	}
 	return x.userMap != "" && !strings.HasPrefix(x.userMap, "0 0 ")
+}
+
+// openings says what the pod reaches, without addresses of the cluster, which are in the server's log.
+func (x *box) openings() string {
+	var list []string
+	for _, at := range x.reached {
+		switch {
+		case at == metadata:
+			list = append(list, "the cloud's metadata at "+at.String())
+		case at.Addr() == x.pod.host:
+			list = append(list, fmt.Sprintf("its node at port %d", at.Port()))
+		case at.Port() == agent.Port:
+			list = append(list, "other pods of its node")
+		default:
+			list = append(list, "the cluster or an address of kube_canary")
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(slices.Compact(list), ", ")
 }
 
 // policy is the digest of the walls that pods are given.

@@ -243,7 +243,7 @@ func kubeRows(k *KubeSettings) []row {
 		{key: "kube_runtime_class", env: "SANDBOXMCP_KUBE_RUNTIME_CLASS", into: text(&k.RuntimeClass, wordOK, "a RuntimeClass"), doc: "RuntimeClass of pods that are made one by one, such as gvisor or kata. Not set: the cluster's default."},
 		{key: "kube_host_users", env: "SANDBOXMCP_KUBE_HOST_USERS", def: "true", into: boolean(&k.HostUsers), doc: "False: pods have a user namespace (hostUsers: false). Their first process is root in it and has eight capabilities, which the level restricted of pod security refuses, and programs are another user. True: pods fit the level restricted."},
 		{key: "kube_connect", env: "SANDBOXMCP_KUBE_CONNECT", def: "auto", into: choice(&k.Connect, "auto", "pod", "api"), doc: "How the server reaches a pod: at its address (pod), or through the API server (api). auto: pod if the server is a pod of the cluster, otherwise api."},
-		{key: "kube_canary", env: "SANDBOXMCP_KUBE_CANARY", into: list(&k.Canary, anyText, "addresses with ports"), doc: "IPv4 addresses with ports that no pod may reach, such as 10.0.0.1:443, besides that of the API server. A pod that reaches one of them has no wall of the network, and is refused unless isolation_min is L0."},
+		{key: "kube_canary", env: "SANDBOXMCP_KUBE_CANARY", into: list(&k.Canary, anyText, "addresses with ports"), doc: "IPv4 addresses with ports that no pod may reach, such as 10.0.0.1:443, besides that of the API server. A pod that reaches one of them is refused."},
 	}
 }
 

@@ -61,6 +61,11 @@ type Config struct {
 	// come. Loopback then gets no addresses but those that represent names, and programs have no IPv6.
 	Routed bool
 
+	// Answers is an address of the interface at which the relay accepts connections and closes them, so that other sandboxes can
+	// try whether they reach this one. If it is not valid, there is none. The port stays free at loopback, where an allowed host may
+	// have it.
+	Answers netip.AddrPort
+
 	// Isolation adds facts of the container to the observation of the sandbox.
 	Isolation func(ctx context.Context, seen Seen) (sandboxmcp.Isolation, error)
 

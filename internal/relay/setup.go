@@ -145,6 +145,9 @@ func (s *Sandbox) setUp() error {
 	if err := s.addresses(); err != nil {
 		return fmt.Errorf("make addresses: %w", err)
 	}
+	if err := s.answerNeighbors(); err != nil {
+		return fmt.Errorf("listen on the interface: %w", err)
+	}
 	l := s.c.list()
 	l.do("prctl", num(prSetDumpable), num(0))
 	l.do("umask", num(0o022))

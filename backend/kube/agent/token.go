@@ -9,7 +9,7 @@
 //
 // The statement is in the header Authorization, or in Sandboxmcp-Authorization where a proxy such as
 // the API server's keeps Authorization for itself, as "Bearer" and [Statement.Sign]'s text. After 101 the
-// pod listens no more. A pod serves one connection, and ends with it.
+// agent listens no more. A pod serves one connection, and ends with it.
 package agent
 
 import (
