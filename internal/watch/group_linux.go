@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,7 +133,7 @@ func (w *Group) look() bool {
 	var tasks int
 	used, now := map[string]times{}, map[string]seen{}
 	processes := w.processes()
-	if w.looks++; w.looks%hiddenLooks == 0 && !w.outside && len(descendants(strconv.Itoa(w.slot.PID()), nil)) > len(processes) {
+	if w.looks++; w.looks%hiddenLooks == 0 && !w.outside && hides(descendants(strconv.Itoa(w.slot.PID()), nil), w.processes) {
 		w.outside, w.spent.last = true, nil // the process numbers are those of the host from now on
 		w.outlived.forget()
 		processes = w.processes()
@@ -317,6 +318,32 @@ const exactRest = 9
 // cannot see in the sandbox's /proc. Such a process runs a file of another user that is executable
 // and not readable.
 const hiddenLooks = 25
+
+// hides reports whether list, which is called afterwards, leaves out one of found that lives on. found has numbers of the host.
+func hides(found []string, list func() []string) bool {
+	listed := map[string]bool{}
+	for _, p := range list() {
+		listed[p] = true
+	}
+	for _, p := range found {
+		if n := numberInside(p); n != "" && !listed[n] && n == numberInside(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// numberInside returns the number of a process in its own pid namespace, or "" if it has ended.
+func numberInside(p string) string {
+	text, _ := os.ReadFile("/proc/" + p + "/status")
+	_, rest, _ := strings.Cut(string(text), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	numbers := strings.Fields(line)
+	if len(numbers) == 0 {
+		return ""
+	}
+	return numbers[len(numbers)-1]
+}
 
 // descendants lists a process of the host and all below it.
 func descendants(pid string, found []string) []string {
