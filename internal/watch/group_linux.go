@@ -44,12 +44,13 @@ type Group struct {
 	missed    int          // looks that have missed a process, minus those that have not, see tally; used by run alone
 	outside   bool         // processes are read from the host's /proc; used by run alone
 
-	own      map[string]string // processes that programs have stopped themselves, see noteOwn; used by run alone
-	exact    exact             // used by run alone
-	outlived outlived          // used by run alone
-	mapped   mapped            // used by run alone
-	buffers  buffers           // used by run alone, except by kept
-	blind    map[string]int    // by process number: measurements in which it hid its memory since it last showed some, see mostBlind; used by run alone
+	own      map[string]string   // processes that programs have stopped themselves, see noteOwn; used by run alone
+	forking  map[string]*forking // by process number, see noteForking; used by run alone
+	exact    exact               // used by run alone
+	outlived outlived            // used by run alone
+	mapped   mapped              // used by run alone
+	buffers  buffers             // used by run alone, except by kept
+	blind    map[string]int      // by process number: measurements in which it hid its memory since it last showed some, see mostBlind; used by run alone
 
 	sharing sync.Mutex
 	again   bool // Restart was called; guarded by sharing
@@ -58,6 +59,7 @@ type Group struct {
 
 	halted    time.Time     // when programs were last stopped by halt; guarded by sharing
 	continued time.Time     // when stopped programs last went on; guarded by sharing
+	unnoted   time.Time     // when they last went on without a call of noteForking; guarded by sharing
 	stoppedAt time.Duration // processor time when they were stopped; guarded by sharing
 	resumed   int           // how often they went on since then although they were stopped; guarded by sharing
 
@@ -79,7 +81,7 @@ const (
 // programs that evade a limit; excess says what they have used. The caller calls Stop before it
 // closes the sandbox.
 func StartGroup(slot *jail.Slot, mode jail.Mode, limits Limits, end func(excess string)) *Group {
-	w := &Group{slot: slot, end: end, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, limits: limits, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
+	w := &Group{slot: slot, end: end, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, limits: limits, forking: map[string]*forking{}, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
 	w.waits.Store(limits.Waits)
 	go w.run()
 	return w
@@ -134,7 +136,7 @@ func (w *Group) look() bool {
 	used, now := map[string]times{}, map[string]seen{}
 	processes := w.processes()
 	if w.looks++; w.looks%hiddenLooks == 0 && !w.outside && hides(descendants(strconv.Itoa(w.slot.PID()), nil), w.processes) {
-		w.outside, w.spent.last = true, nil // the process numbers are those of the host from now on
+		w.outside, w.spent.last, w.forking = true, nil, map[string]*forking{} // the process numbers are those of the host from now on
 		w.outlived.forget()
 		processes = w.processes()
 	}
@@ -148,7 +150,7 @@ func (w *Group) look() bool {
 		}
 		used[p+" "+s.start], now[p+" "+s.start] = s.times, s
 		tasks += s.threads
-		if s.stopped {
+		if w.begins(p, s) {
 			stopped = append(stopped, p)
 		}
 		rss += s.resident
@@ -160,6 +162,7 @@ func (w *Group) look() bool {
 	w.blind = blind
 	w.tally(missed)
 	w.wake(stopped)
+	w.endForking()
 	reaped := w.slot.CPU()
 	cpu := w.spent.look(used, reaped)
 	w.mapped.look(now)
@@ -293,6 +296,7 @@ func (w *Group) share(used time.Duration) (excess string) {
 		w.stopped = w.slot.SignalAll(int(unix.SIGSTOP)) == nil
 		w.stoppedAt, w.resumed = used, 0
 	case w.stopped && used <= allowed:
+		w.unnoted = time.Now()
 		w.stopped = w.proceed() != nil
 	case w.stopped && used > w.stoppedAt+shareBurst:
 		_ = w.slot.SignalAll(int(unix.SIGSTOP))
@@ -398,7 +402,7 @@ func (w *Group) LiftQuota() error {
 	if !w.stopped {
 		return nil
 	}
-	w.stopped = false
+	w.stopped, w.unnoted = false, time.Now()
 	return w.proceed()
 }
 

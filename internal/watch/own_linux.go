@@ -21,11 +21,24 @@ func (w *Group) noteOwn() {
 	}
 	w.own = map[string]string{}
 	for _, p := range w.processes() {
-		status := w.read(p, "status")
-		if isStopped(status) || willStop(status) && !beginsBy(w.read(p, "syscall")) {
+		if status := w.read(p, "status"); (isStopped(status) || willStop(status)) && !w.isLateFork(p, status) {
 			w.own[p] = turns(status)
 		}
 	}
+	if halted, _ := w.halt(); !halted || !w.slot.Heeds(settleEvery) {
+		return
+	}
+	for _, p := range w.processes() { // a signal that came before the watch's has stopped those that have another one waiting
+		if status := w.read(p, "status"); isStopped(status) && willStop(status) && !w.isLateFork(p, status) {
+			w.own[p] = turns(status)
+		}
+	}
+}
+
+// isLateFork reports whether the watch itself may have stopped a process, see wake.
+func (w *Group) isLateFork(p, status string) bool {
+	parent, _ := inStatus(status, "PPid")
+	return w.forkedMeanwhile(parent) && beginsBy(w.read(p, "syscall"))
 }
 
 // stillOwn returns the numbers of the processes that noteOwn has noted. It leaves out those that went on before the watch stopped the

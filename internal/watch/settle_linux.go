@@ -90,6 +90,7 @@ func (w *Group) halt() (halted, ended bool) {
 func (w *Group) goOn() {
 	own := w.stillOwn()
 	w.own = nil
+	w.noteForking()
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
 	if w.stopped {
