@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,9 @@ const (
 	endsLate = 2 * time.Second
 	// mostReleased bounds the processes of which memory is released at a time.
 	mostReleased = 1 << 14
+	// releasesAtOnce is how many processes may keep the server waiting while the memory of others is released. A process with the
+	// most mappings that a sandbox may have keeps it waiting for seconds, and a sandbox may have fewer than 20 of them.
+	releasesAtOnce = 64
 )
 
 // untilReleased waits until init has ended, at most for limit. Meanwhile it releases the memory of the sandbox's
@@ -71,13 +75,31 @@ func (s *Slot) release(named bool) {
 	if s.jail.cfg.ownShared() {
 		c.not = s.jail.cfg.Shared
 	}
-	for _, pid := range processesBelow(s.PID()) {
+	var cutting sync.Mutex
+	atOnce(processesBelow(s.PID()), func(pid string) {
 		releaseProcess(pid, func(pidfd int) {
 			if may {
+				cutting.Lock()
+				defer cutting.Unlock()
 				c.cutShared(pid, pidfd)
 			}
 		})
+	})
+}
+
+// atOnce calls release for each of pids, releasesAtOnce at a time: a process whose memory is being changed does not delay others.
+// It returns when all calls have returned.
+func atOnce(pids []string, release func(pid string)) {
+	places := make(chan struct{}, releasesAtOnce)
+	var calls sync.WaitGroup
+	for _, pid := range pids {
+		places <- struct{}{}
+		calls.Go(func() {
+			release(pid)
+			<-places
+		})
 	}
+	calls.Wait()
 }
 
 // releaseProcess takes its private memory from a process that was killed, and then calls killed. The kernel

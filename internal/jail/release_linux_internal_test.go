@@ -40,6 +40,32 @@ func TestTheEndWaitsForARelease(t *testing.T) {
 	s.releasing.Unlock()
 }
 
+// TestALockedProcessDoesNotDelayOtherReleases: the kernel lets the release of a process wait while that process changes its
+// mappings. The memory of others is taken meanwhile.
+func TestALockedProcessDoesNotDelayOtherReleases(t *testing.T) {
+	others, end := make(chan struct{}, 2), time.NewTimer(10*time.Second)
+	defer end.Stop()
+	var released atomic.Int64
+	atOnce([]string{"locked", "2", "3"}, func(pid string) {
+		defer released.Add(1)
+		if pid != "locked" {
+			others <- struct{}{}
+			return
+		}
+		for range cap(others) {
+			select {
+			case <-others:
+			case <-end.C:
+				t.Error("the memory of others is not released while one process makes the server wait")
+				return
+			}
+		}
+	})
+	if n := released.Load(); n != 3 {
+		t.Errorf("got %d releases that have ended, want all 3", n)
+	}
+}
+
 // TestOnlyFilesOfTheSandboxAreCut: files stay as they are that have another owner, that the caller of the run may
 // still want, that the host shares, or that a process shares whose id is another's by now.
 func TestOnlyFilesOfTheSandboxAreCut(t *testing.T) {
