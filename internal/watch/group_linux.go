@@ -58,6 +58,7 @@ type Group struct {
 	free    bool // programs are not stopped for now; guarded by sharing
 
 	halted    time.Time     // when programs were last stopped by halt; guarded by sharing
+	halts     int           // how often halt has stopped them; guarded by sharing
 	continued time.Time     // when stopped programs last went on; guarded by sharing
 	unnoted   time.Time     // when they last went on without a call of noteForking; guarded by sharing
 	stoppedAt time.Duration // processor time when they were stopped; guarded by sharing

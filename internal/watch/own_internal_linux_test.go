@@ -1,13 +1,16 @@
 package watch
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -54,5 +57,31 @@ func TestProcessesThatProgramsStopStayStopped(t *testing.T) {
 	w.halted = time.Now()
 	if w.noteOwn(); w.own["1"] != "" || len(w.own) != 1 {
 		t.Errorf("got %v while programs are stopped by the watch, want what was noted before", w.own)
+	}
+}
+
+// TestWhatALateLookStopsIsNotOwn: a late look stops the programs from another goroutine, also while the watch reads which processes
+// are stopped. Programs did not stop these themselves, so the watch must not stop them again.
+func TestWhatALateLookStopsIsNotOwn(t *testing.T) {
+	proc := t.TempDir()
+	if err := os.Mkdir(filepath.Join(proc, "7"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(proc, "7", "status"), []byte("Name:\tx\nState:\tT (stopped)\nPPid:\t1\nvoluntary_ctxt_switches:\t1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(proc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Close() }()
+	w := &Group{slot: &jail.Slot{}, own: map[string]string{}}
+	w.slot.Dirs[jail.DirProc] = int(dir.Fd())
+	w.noteStopped(0, func(string) bool { w.halts++; return true })
+	if len(w.own) != 0 {
+		t.Errorf("the programs were stopped meanwhile: got %v, want none", w.own)
+	}
+	if w.noteStopped(1, isStopped); len(w.own) != 1 {
+		t.Errorf("they were not: got %v, want the stopped process", w.own)
 	}
 }

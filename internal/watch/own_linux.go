@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
@@ -14,24 +15,33 @@ import (
 // nothing if these are stopped already.
 func (w *Group) noteOwn() {
 	w.sharing.Lock()
-	held := w.stopped || w.halted.After(w.continued)
+	held, halts := w.stopped || w.halted.After(w.continued), w.halts
 	w.sharing.Unlock()
 	if held || w.outside { // init knows no numbers of the host
 		return
 	}
 	w.own = map[string]string{}
-	for _, p := range w.processes() {
-		if status := w.read(p, "status"); (isStopped(status) || willStop(status)) && !w.isLateFork(p, status) {
-			w.own[p] = turns(status)
-		}
-	}
+	w.noteStopped(halts, func(status string) bool { return isStopped(status) || willStop(status) })
 	if halted, _ := w.halt(); !halted || !w.slot.Heeds(settleEvery) {
 		return
 	}
-	for _, p := range w.processes() { // a signal that came before the watch's has stopped those that have another one waiting
-		if status := w.read(p, "status"); isStopped(status) && willStop(status) && !w.isLateFork(p, status) {
-			w.own[p] = turns(status)
+	// a signal that came before the watch's has stopped those that have another one waiting
+	w.noteStopped(halts+1, func(status string) bool { return isStopped(status) && willStop(status) })
+}
+
+// noteStopped notes the processes for which own is true of their status. It notes none if w.halts is not halts when it has read them:
+// a late look has stopped the programs meanwhile, and would be taken for a program that did so.
+func (w *Group) noteStopped(halts int, own func(status string) bool) {
+	found := map[string]string{}
+	for _, p := range w.processes() {
+		if status := w.read(p, "status"); own(status) && !w.isLateFork(p, status) {
+			found[p] = turns(status)
 		}
+	}
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	if w.halts == halts {
+		maps.Copy(w.own, found)
 	}
 }
 

@@ -82,6 +82,7 @@ func (w *Group) halt() (halted, ended bool) {
 	defer w.sharing.Unlock()
 	if !w.free {
 		w.halted = time.Now()
+		w.halts++
 	}
 	return !w.free && w.slot.SignalAll(int(unix.SIGSTOP)) == nil, w.free
 }
