@@ -26,7 +26,21 @@ const (
 	// releasesAtOnce is how many processes may keep the server waiting while the memory of others is released. A process with the
 	// most mappings that a sandbox may have keeps it waiting for seconds, and a sandbox may have fewer than 20 of them.
 	releasesAtOnce = 64
+	// mostReleases bounds these for all sandboxes together: each call that waits keeps a thread of the server.
+	mostReleases = 256
 )
+
+// releasePlaces has a place for each release that may make the server wait besides one of each sandbox. Of the tasks that the server
+// keeps to itself, they take at most an eighth: a Go program that gets no thread ends.
+var releasePlaces = sync.OnceValue(func() chan struct{} { return make(chan struct{}, releasesOf(UserTasks())) })
+
+// releasesOf returns the number of releasePlaces for a limit of the user's tasks, 0 if there is none.
+func releasesOf(limit int) int {
+	if limit == 0 {
+		return mostReleases
+	}
+	return min(mostReleases, ownTasks(limit)/8)
+}
 
 // untilReleased waits until init has ended, at most for limit. Meanwhile it releases the memory of the sandbox's
 // processes. When it returns nil, no release goes on, and none begins. So the user id may then be another
@@ -76,7 +90,7 @@ func (s *Slot) release(named bool) {
 		c.not = s.jail.cfg.Shared
 	}
 	var cutting sync.Mutex
-	atOnce(processesBelow(s.PID()), func(pid string) {
+	atOnce(releasePlaces(), processesBelow(s.PID()), func(pid string) {
 		releaseProcess(pid, func(pidfd int) {
 			if may {
 				cutting.Lock()
@@ -88,16 +102,24 @@ func (s *Slot) release(named bool) {
 }
 
 // atOnce calls release for each of pids, releasesAtOnce at a time: a process whose memory is being changed does not delay others.
-// It returns when all calls have returned.
-func atOnce(pids []string, release func(pid string)) {
-	places := make(chan struct{}, releasesAtOnce)
+// Each call takes one of places. While there is none, atOnce waits for each call before the next one. It returns when all calls have
+// returned.
+func atOnce(places chan struct{}, pids []string, release func(pid string)) {
+	own := make(chan struct{}, releasesAtOnce)
 	var calls sync.WaitGroup
 	for _, pid := range pids {
-		places <- struct{}{}
-		calls.Go(func() {
+		own <- struct{}{}
+		select {
+		case places <- struct{}{}:
+			calls.Go(func() {
+				release(pid)
+				<-places
+				<-own
+			})
+		default:
 			release(pid)
-			<-places
-		})
+			<-own
+		}
 	}
 	calls.Wait()
 }
