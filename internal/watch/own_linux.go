@@ -71,10 +71,33 @@ func isStopped(status string) bool {
 }
 
 // willStop reports whether a process has got a signal that stops it, and has not stopped yet.
-func willStop(status string) bool {
+func willStop(status string) bool { return pends(status, unix.SIGSTOP) }
+
+// pends reports whether a process has got a signal and has not handled it yet.
+func pends(status string, signal unix.Signal) bool {
 	text, _ := inStatus(status, "ShdPnd")
 	signals, _ := strconv.ParseUint(text, 16, 64)
-	return signals&(1<<(unix.SIGSTOP-1)) != 0
+	return signals&(1<<(signal-1)) != 0
+}
+
+// A sent is a signal for a process.
+type sent struct{ process, signal int }
+
+// unhandled returns the signals of terminals that stop processes, and that processes have not handled yet. SIGCONT would take these
+// signals from them, so they get them again. The watch itself sends none of these.
+func (w *Group) unhandled() (found []sent) {
+	if w.outside { // init knows no numbers of the host
+		return nil
+	}
+	for _, p := range w.processes() {
+		status := w.read(p, "status")
+		for _, signal := range []unix.Signal{unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
+			if n, err := strconv.Atoi(p); err == nil && pends(status, signal) {
+				found = append(found, sent{n, int(signal)})
+			}
+		}
+	}
+	return found
 }
 
 // turns returns how often a stopped process has got a processor: once more if it has gone on since. It returns "" for others.

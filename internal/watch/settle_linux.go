@@ -92,6 +92,7 @@ func (w *Group) goOn() {
 	own := w.stillOwn()
 	w.own = nil
 	w.noteForking()
+	again := w.unhandled()
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
 	if w.stopped {
@@ -102,6 +103,9 @@ func (w *Group) goOn() {
 		if !w.free {
 			_ = w.slot.SignalSoon(p, int(unix.SIGSTOP))
 		}
+	}
+	for _, s := range again {
+		_ = w.slot.SignalSoon(s.process, s.signal)
 	}
 }
 
