@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,15 +76,17 @@ func TestWhatALateLookStopsIsNotOwn(t *testing.T) {
 	}
 }
 
-// showing returns a watch of a sandbox with one process, 7, which has the given status.
+// showing returns a watch of a sandbox with one process, 7, which has the given status. Its parent is 5 and its state is D.
 func showing(t *testing.T, status string) *Group {
 	t.Helper()
 	proc := t.TempDir()
 	if err := os.Mkdir(filepath.Join(proc, "7"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(proc, "7", "status"), []byte(status), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"status": status, "stat": "7 (x) D 5" + strings.Repeat(" 0", 48)} {
+		if err := os.WriteFile(filepath.Join(proc, "7", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	dir, err := os.Open(proc)
 	if err != nil {

@@ -106,3 +106,13 @@ func TestOnlyForksOfBusyProcessesAreContinued(t *testing.T) {
 		t.Error("a process is remembered for too long")
 	}
 }
+
+// TestForksThatWaitAreNotForgotten: before its first instruction, a fork may wait where no signal reaches it, as for memory. It stops
+// after that, so the watch does not forget its parent meanwhile.
+func TestForksThatWaitAreNotForgotten(t *testing.T) {
+	w := showing(t, "Name:\tx\nShdPnd:\t0000000000040000\n")
+	w.forking = map[string]*forking{"5": {at: time.Now(), ended: true}}
+	if s, ok := w.see("7"); !ok || w.begins("7", s) || w.forking["5"].ended {
+		t.Errorf("got %+v, %v, and a parent that is forgotten %v, want it kept", s, ok, w.forking["5"].ended)
+	}
+}
