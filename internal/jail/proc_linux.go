@@ -218,6 +218,13 @@ func (s *Slot) SignalAll(n int) error {
 	return s.conn.send(words('K', ^uint32(0), uint32(n)))
 }
 
+// Heeds reports whether init has done what it was asked before. It waits for that at most for most.
+func (s *Slot) Heeds(most time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), most) //nolint:forbidigo // the watch is nobody's call
+	defer cancel()
+	return s.ask(ctx, 'K', 1, 0) == nil // signal 0 does nothing
+}
+
 // Done returns a channel that is closed when the program has ended.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 

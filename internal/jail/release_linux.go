@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,24 @@ const (
 	endsLate = 2 * time.Second
 	// mostReleased bounds the processes of which memory is released at a time.
 	mostReleased = 1 << 14
+	// releasesAtOnce is how many processes may keep the server waiting while the memory of others is released. A process with the
+	// most mappings that a sandbox may have keeps it waiting for seconds, and a sandbox may have fewer than 20 of them.
+	releasesAtOnce = 64
+	// mostReleases bounds these for all sandboxes together: each call that waits keeps a thread of the server.
+	mostReleases = 256
 )
+
+// releasePlaces has a place for each release that may make the server wait besides one of each sandbox. Of the tasks that the server
+// keeps to itself, they take at most an eighth: a Go program that gets no thread ends.
+var releasePlaces = sync.OnceValue(func() chan struct{} { return make(chan struct{}, releasesOf(UserTasks())) })
+
+// releasesOf returns the number of releasePlaces for a limit of the user's tasks, 0 if there is none.
+func releasesOf(limit int) int {
+	if limit == 0 {
+		return mostReleases
+	}
+	return min(mostReleases, ownTasks(limit)/8)
+}
 
 // untilReleased waits until init has ended, at most for limit. Meanwhile it releases the memory of the sandbox's
 // processes. When it returns nil, no release goes on, and none begins. So the user id may then be another
@@ -71,13 +89,39 @@ func (s *Slot) release(named bool) {
 	if s.jail.cfg.ownShared() {
 		c.not = s.jail.cfg.Shared
 	}
-	for _, pid := range processesBelow(s.PID()) {
+	var cutting sync.Mutex
+	atOnce(releasePlaces(), processesBelow(s.PID()), func(pid string) {
 		releaseProcess(pid, func(pidfd int) {
 			if may {
+				cutting.Lock()
+				defer cutting.Unlock()
 				c.cutShared(pid, pidfd)
 			}
 		})
+	})
+}
+
+// atOnce calls release for each of pids, releasesAtOnce at a time: a process whose memory is being changed does not delay others.
+// Each call takes one of places. While there is none, atOnce waits for each call before the next one. It returns when all calls have
+// returned.
+func atOnce(places chan struct{}, pids []string, release func(pid string)) {
+	own := make(chan struct{}, releasesAtOnce)
+	var calls sync.WaitGroup
+	for _, pid := range pids {
+		own <- struct{}{}
+		select {
+		case places <- struct{}{}:
+			calls.Go(func() {
+				release(pid)
+				<-places
+				<-own
+			})
+		default:
+			release(pid)
+			<-own
+		}
 	}
+	calls.Wait()
 }
 
 // releaseProcess takes its private memory from a process that was killed, and then calls killed. The kernel

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestTheEndWaitsForARelease: a sandbox whose memory is being released has not ended for its caller, which gives
@@ -38,6 +40,72 @@ func TestTheEndWaitsForARelease(t *testing.T) {
 		t.Error("a later release may begin, want none")
 	}
 	s.releasing.Unlock()
+}
+
+// TestALockedProcessDoesNotDelayOtherReleases: the kernel lets the release of a process wait while that process changes its
+// mappings. The memory of others is taken meanwhile.
+func TestALockedProcessDoesNotDelayOtherReleases(t *testing.T) {
+	others, end := make(chan struct{}, 2), time.NewTimer(10*time.Second)
+	defer end.Stop()
+	var released atomic.Int64
+	atOnce(make(chan struct{}, 3), []string{"locked", "2", "3"}, func(pid string) {
+		defer released.Add(1)
+		if pid != "locked" {
+			others <- struct{}{}
+			return
+		}
+		for range cap(others) {
+			select {
+			case <-others:
+			case <-end.C:
+				t.Error("the memory of others is not released while one process makes the server wait")
+				return
+			}
+		}
+	})
+	if n := released.Load(); n != 3 {
+		t.Errorf("got %d releases that have ended, want all 3", n)
+	}
+}
+
+// TestReleasesKeepFewThreads: each release that waits keeps a thread of the server. So all sandboxes together have a bound, which a
+// sandbox that gets no more of them does not wait for.
+func TestReleasesKeepFewThreads(t *testing.T) {
+	places, go1, go2 := make(chan struct{}, 2), make(chan struct{}), make(chan struct{})
+	var first, second atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		atOnce(places, []string{"1", "2"}, func(string) {
+			first.Add(1)
+			<-go1
+		})
+	}()
+	testkit.Until(t, "one sandbox has all places", func() bool { return first.Load() == 2 })
+	others := make(chan struct{})
+	go func() {
+		defer close(others)
+		atOnce(places, []string{"3", "4", "5"}, func(string) {
+			if second.Add(1) > 1 {
+				return
+			}
+			<-go2
+		})
+	}()
+	testkit.Until(t, "another sandbox has begun", func() bool { return second.Load() > 0 })
+	if n := second.Load(); n != 1 || len(places) != 2 {
+		t.Errorf("got %d releases without a place at a time, and %d places taken, want 1 and 2", n, len(places))
+	}
+	close(go2)
+	<-others
+	close(go1)
+	<-ended
+	if n := second.Load(); n != 3 || len(places) != 0 {
+		t.Errorf("got %d releases, and %d places still taken, want 3 and none", n, len(places))
+	}
+	if none, few, many := releasesOf(0), releasesOf(256), releasesOf(1<<16); none != mostReleases || few != 8 || many != mostReleases {
+		t.Errorf("got %d, %d and %d places, want %d, 8 and %d", none, few, many, mostReleases, mostReleases)
+	}
 }
 
 // TestOnlyFilesOfTheSandboxAreCut: files stay as they are that have another owner, that the caller of the run may

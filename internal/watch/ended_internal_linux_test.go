@@ -21,7 +21,7 @@ func TestEndedProcessesHaveNoDescriptors(t *testing.T) {
 	}
 	p := strconv.Itoa(c.Process.Pid)
 	w := &Group{outside: true}
-	testkit.Until(t, "the process has ended", func() bool { s, ok := w.see(p); return ok && s.reserved == 0 })
+	testkit.Until(t, "the process has ended", func() bool { state, _ := inStatus(w.read(p, "status"), "State"); return state == "Z" })
 	for range 2 { // before and after it was waited for
 		if got := countFiles(filesOf(p)); got != 0 {
 			t.Errorf("got %d descriptors, want none", got)

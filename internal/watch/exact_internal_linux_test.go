@@ -54,6 +54,32 @@ func TestAttackLockedProcessesDoNotBlindTheWatch(t *testing.T) {
 	})
 }
 
+// TestAttackOneLockedProcessDoesNotHideOthers: exact sizes that alone are above the limit are sure, whatever else does not answer.
+// Otherwise the watch would wait for that one, and the others would keep their memory meanwhile.
+func TestAttackOneLockedProcessDoesNotHideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, pss = 100 << 20, 60 << 20
+		var e exact
+		free := make(chan struct{})
+		open := func(p string) (func() int64, func() (int64, bool)) {
+			return func() int64 { return 1 << 20 }, func() (int64, bool) {
+				if p == "locked" {
+					<-free
+				}
+				return pss, true
+			}
+		}
+		if got, sure := e.sum([]string{"locked", "1", "2", "3"}, limit, open); got != 2*pss || !sure {
+			t.Errorf("got %d bytes, sure %v, want the %d of those that have answered, and sure", got, sure, 2*pss)
+		}
+		if got, sure := e.sum([]string{"locked", "1"}, limit, open); got != pss+1<<20 || sure {
+			t.Errorf("got %d bytes, sure %v, want %d, which is not sure", got, sure, pss+1<<20)
+		}
+		close(free)
+		e.reads.Wait()
+	})
+}
+
 // TestAttackArgumentsOfAWaitingExecveCount: the kernel keeps them in pages that no mapping shows. What a process has
 // freed or left behind meanwhile does not count as such pages.
 func TestAttackArgumentsOfAWaitingExecveCount(t *testing.T) {

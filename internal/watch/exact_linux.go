@@ -275,24 +275,26 @@ func processorsIn(list string) (n int) {
 }
 
 // sum adds up the memory of processes. open returns two functions for a process: one for its resident memory, and one for
-// its exact size, which may block. sure is false if the exact size of a process could not be read in time. Once the sum is
-// sure and above limit, sum reads no further process.
+// its exact size, which may block. sure is false if the exact size of a process could not be read in time. Once the exact sizes
+// alone are above limit, sum returns these, which is sure: a program must not hide the others behind one that does not answer.
 func (e *exact) sum(processes []string, limit int64, open func(p string) (resident func() int64, size func() (int64, bool))) (sum int64, sure bool) {
 	sure = true
-	patience := mostPatience
+	known, patience := int64(0), mostPatience
 	for _, p := range processes {
 		resident, exactSize := open(p)
 		size, how := e.read(p, exactSize, patience)
 		if how == late {
 			patience = max(patience/2, leastPatience)
 		}
-		if how != exactly {
+		if how == exactly {
+			known += size
+		} else {
 			size = resident() // called late, because the process may have ended since it was listed
 		}
-		sum, sure = sum+size, sure && (how == exactly || how == nothing)
-		if sure && sum > limit {
-			break
+		if known > limit {
+			return known, true
 		}
+		sum, sure = sum+size, sure && (how == exactly || how == nothing)
 	}
 	return sum, sure
 }

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,12 +44,13 @@ type Group struct {
 	missed    int          // looks that have missed a process, minus those that have not, see tally; used by run alone
 	outside   bool         // processes are read from the host's /proc; used by run alone
 
-	own      map[string]string // processes that programs have stopped themselves, see noteOwn; used by run alone
-	exact    exact             // used by run alone
-	outlived outlived          // used by run alone
-	mapped   mapped            // used by run alone
-	buffers  buffers           // used by run alone, except by kept
-	blind    map[string]int    // by process number: measurements in which it hid its memory since it last showed some, see mostBlind; used by run alone
+	own      map[string]string   // processes that programs have stopped themselves, see noteOwn; used by run alone
+	forking  map[string]*forking // by process number, see noteForking; used by run alone
+	exact    exact               // used by run alone
+	outlived outlived            // used by run alone
+	mapped   mapped              // used by run alone
+	buffers  buffers             // used by run alone, except by kept
+	blind    map[string]int      // by process number: measurements in which it hid its memory since it last showed some, see mostBlind; used by run alone
 
 	sharing sync.Mutex
 	again   bool // Restart was called; guarded by sharing
@@ -56,7 +58,9 @@ type Group struct {
 	free    bool // programs are not stopped for now; guarded by sharing
 
 	halted    time.Time     // when programs were last stopped by halt; guarded by sharing
+	halts     int           // how often halt has stopped them; guarded by sharing
 	continued time.Time     // when stopped programs last went on; guarded by sharing
+	unnoted   time.Time     // when they last went on without a call of noteForking; guarded by sharing
 	stoppedAt time.Duration // processor time when they were stopped; guarded by sharing
 	resumed   int           // how often they went on since then although they were stopped; guarded by sharing
 
@@ -78,7 +82,7 @@ const (
 // programs that evade a limit; excess says what they have used. The caller calls Stop before it
 // closes the sandbox.
 func StartGroup(slot *jail.Slot, mode jail.Mode, limits Limits, end func(excess string)) *Group {
-	w := &Group{slot: slot, end: end, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, limits: limits, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
+	w := &Group{slot: slot, end: end, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, limits: limits, forking: map[string]*forking{}, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
 	w.waits.Store(limits.Waits)
 	go w.run()
 	return w
@@ -132,8 +136,8 @@ func (w *Group) look() bool {
 	var tasks int
 	used, now := map[string]times{}, map[string]seen{}
 	processes := w.processes()
-	if w.looks++; w.looks%hiddenLooks == 0 && !w.outside && len(descendants(strconv.Itoa(w.slot.PID()), nil)) > len(processes) {
-		w.outside, w.spent.last = true, nil // the process numbers are those of the host from now on
+	if w.looks++; w.looks%hiddenLooks == 0 && !w.outside && hides(descendants(strconv.Itoa(w.slot.PID()), nil), w.processes) {
+		w.outside, w.spent.last, w.forking = true, nil, map[string]*forking{} // the process numbers are those of the host from now on
 		w.outlived.forget()
 		processes = w.processes()
 	}
@@ -147,7 +151,7 @@ func (w *Group) look() bool {
 		}
 		used[p+" "+s.start], now[p+" "+s.start] = s.times, s
 		tasks += s.threads
-		if s.stopped {
+		if w.begins(p, s) {
 			stopped = append(stopped, p)
 		}
 		rss += s.resident
@@ -159,6 +163,7 @@ func (w *Group) look() bool {
 	w.blind = blind
 	w.tally(missed)
 	w.wake(stopped)
+	w.endForking()
 	reaped := w.slot.CPU()
 	cpu := w.spent.look(used, reaped)
 	w.mapped.look(now)
@@ -292,6 +297,7 @@ func (w *Group) share(used time.Duration) (excess string) {
 		w.stopped = w.slot.SignalAll(int(unix.SIGSTOP)) == nil
 		w.stoppedAt, w.resumed = used, 0
 	case w.stopped && used <= allowed:
+		w.unnoted = time.Now()
 		w.stopped = w.proceed() != nil
 	case w.stopped && used > w.stoppedAt+shareBurst:
 		_ = w.slot.SignalAll(int(unix.SIGSTOP))
@@ -317,6 +323,32 @@ const exactRest = 9
 // cannot see in the sandbox's /proc. Such a process runs a file of another user that is executable
 // and not readable.
 const hiddenLooks = 25
+
+// hides reports whether list, which is called afterwards, leaves out one of found that lives on. found has numbers of the host.
+func hides(found []string, list func() []string) bool {
+	listed := map[string]bool{}
+	for _, p := range list() {
+		listed[p] = true
+	}
+	for _, p := range found {
+		if n := numberInside(p); n != "" && !listed[n] && n == numberInside(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// numberInside returns the number of a process in its own pid namespace, or "" if it has ended.
+func numberInside(p string) string {
+	text, _ := os.ReadFile("/proc/" + p + "/status")
+	_, rest, _ := strings.Cut(string(text), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	numbers := strings.Fields(line)
+	if len(numbers) == 0 {
+		return ""
+	}
+	return numbers[len(numbers)-1]
+}
 
 // descendants lists a process of the host and all below it.
 func descendants(pid string, found []string) []string {
@@ -371,7 +403,7 @@ func (w *Group) LiftQuota() error {
 	if !w.stopped {
 		return nil
 	}
-	w.stopped = false
+	w.stopped, w.unnoted = false, time.Now()
 	return w.proceed()
 }
 

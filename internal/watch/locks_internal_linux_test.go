@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -159,5 +162,52 @@ func TestCountsOfUnownedLocksAreCharged(t *testing.T) {
 	}
 	if l := look(maxLocks + 2 + fewLocks); counts == before || charged != 2 || l.kept[s] || l.held[s] != 0 {
 		t.Errorf("with many more locks: %d more counts, %d locks, want a new count of none", counts-before, l.held[s])
+	}
+}
+
+// TestLocksThatAreLeftOutAreCounted: in a container /proc/locks leaves out locks whose process has ended. Descriptors show them.
+func TestLocksThatAreLeftOutAreCounted(t *testing.T) {
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), "f"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if err = unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	self, many := strconv.Itoa(os.Getpid()), []string{}
+	var shared []int // each has the open file that is locked
+	defer func() {
+		for _, fd := range shared {
+			_ = unix.Close(fd)
+		}
+	}()
+	for range 100 {
+		fd, err := unix.Dup(int(file.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared = append(shared, fd)
+	}
+	for range maxLocks/len(shared) + 1 { // an open file that processes share counts for each
+		many = append(many, self)
+	}
+	s, o := &Target{Spend: func(time.Duration) time.Duration { return 0 }}, NewObjects(0)
+	count := func(processes []string, all bool) (excess string) {
+		testkit.Until(t, "they are counted", func() bool {
+			excess = s.overLeftOut(o, processes, all)
+			o.patience = patience{}
+			return s.leftOut.idle()
+		})
+		return excess
+	}
+	if got := count(many, true); got != "" {
+		t.Errorf("got %q where /proc/locks lists all locks, want none", got)
+	}
+	if got := count(many[:1], false); got != "" {
+		t.Errorf("got %q for few descriptors, want none", got)
+	}
+	if got := count(many, false); got == "" {
+		t.Error("too many descriptors of locked files are not found")
 	}
 }

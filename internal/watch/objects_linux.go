@@ -86,6 +86,7 @@ type Target struct {
 	records     beside[int]    // its record locks
 	wholes      beside[wholes] // its locks of whole files
 	lastWholes  lastWholes     // the last result of wholes; used by Objects.run alone
+	leftOut     beside[int]    // its locks of whole files where /proc/locks leaves out some
 	mapped      beside[int]    // its descriptors, and its mappings of files that have a lock of a whole file
 	files       beside[int]    // its open files
 	devices     []uint64       // of its own file systems; used by Objects.run alone

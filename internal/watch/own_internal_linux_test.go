@@ -1,13 +1,18 @@
 package watch
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -54,5 +59,56 @@ func TestProcessesThatProgramsStopStayStopped(t *testing.T) {
 	w.halted = time.Now()
 	if w.noteOwn(); w.own["1"] != "" || len(w.own) != 1 {
 		t.Errorf("got %v while programs are stopped by the watch, want what was noted before", w.own)
+	}
+}
+
+// TestWhatALateLookStopsIsNotOwn: a late look stops the programs from another goroutine, also while the watch reads which processes
+// are stopped. Programs did not stop these themselves, so the watch must not stop them again.
+func TestWhatALateLookStopsIsNotOwn(t *testing.T) {
+	w := showing(t, "Name:\tx\nState:\tT (stopped)\nPPid:\t1\nvoluntary_ctxt_switches:\t1\n")
+	w.own = map[string]string{}
+	w.noteStopped(0, func(string) bool { w.halts++; return true })
+	if len(w.own) != 0 {
+		t.Errorf("the programs were stopped meanwhile: got %v, want none", w.own)
+	}
+	if w.noteStopped(1, isStopped); len(w.own) != 1 {
+		t.Errorf("they were not: got %v, want the stopped process", w.own)
+	}
+}
+
+// showing returns a watch of a sandbox with one process, 7, which has the given status. Its parent is 5 and its state is D.
+func showing(t *testing.T, status string) *Group {
+	t.Helper()
+	proc := t.TempDir()
+	if err := os.Mkdir(filepath.Join(proc, "7"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"status": status, "stat": "7 (x) D 5" + strings.Repeat(" 0", 48)} {
+		if err := os.WriteFile(filepath.Join(proc, "7", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.Open(proc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	w := &Group{slot: &jail.Slot{}}
+	w.slot.Dirs[jail.DirProc] = int(dir.Fd())
+	return w
+}
+
+// TestSignalsOfTerminalsAreNotLost: SIGCONT takes signals that stop a process from it if it has not handled them yet. It gets those
+// of terminals again, with which shells stop their jobs.
+func TestSignalsOfTerminalsAreNotLost(t *testing.T) {
+	for pending, want := range map[string][]sent{
+		"00000000000c0000": {{7, int(unix.SIGTSTP)}}, // with a SIGSTOP, which the watch has sent
+		"0000000000300000": {{7, int(unix.SIGTTIN)}, {7, int(unix.SIGTTOU)}},
+		"0000000000060100": nil,
+	} {
+		w := showing(t, "Name:\tx\nState:\tT (stopped)\nShdPnd:\t"+pending+"\n")
+		if got := w.unhandled(); !slices.Equal(got, want) {
+			t.Errorf("pending %s: got %v, want %v", pending, got, want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
@@ -14,18 +15,40 @@ import (
 // nothing if these are stopped already.
 func (w *Group) noteOwn() {
 	w.sharing.Lock()
-	held := w.stopped || w.halted.After(w.continued)
+	held, halts := w.stopped || w.halted.After(w.continued), w.halts
 	w.sharing.Unlock()
 	if held || w.outside { // init knows no numbers of the host
 		return
 	}
 	w.own = map[string]string{}
+	w.noteStopped(halts, func(status string) bool { return isStopped(status) || willStop(status) })
+	if halted, _ := w.halt(); !halted || !w.slot.Heeds(settleEvery) {
+		return
+	}
+	// a signal that came before the watch's has stopped those that have another one waiting
+	w.noteStopped(halts+1, func(status string) bool { return isStopped(status) && willStop(status) })
+}
+
+// noteStopped notes the processes for which own is true of their status. It notes none if w.halts is not halts when it has read them:
+// a late look has stopped the programs meanwhile, and would be taken for a program that did so.
+func (w *Group) noteStopped(halts int, own func(status string) bool) {
+	found := map[string]string{}
 	for _, p := range w.processes() {
-		status := w.read(p, "status")
-		if isStopped(status) || willStop(status) && !beginsBy(w.read(p, "syscall")) {
-			w.own[p] = turns(status)
+		if status := w.read(p, "status"); own(status) && !w.isLateFork(p, status) {
+			found[p] = turns(status)
 		}
 	}
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	if w.halts == halts {
+		maps.Copy(w.own, found)
+	}
+}
+
+// isLateFork reports whether the watch itself may have stopped a process, see wake.
+func (w *Group) isLateFork(p, status string) bool {
+	parent, _ := inStatus(status, "PPid")
+	return w.forkedMeanwhile(parent) && beginsBy(w.read(p, "syscall"))
 }
 
 // stillOwn returns the numbers of the processes that noteOwn has noted. It leaves out those that went on before the watch stopped the
@@ -48,10 +71,33 @@ func isStopped(status string) bool {
 }
 
 // willStop reports whether a process has got a signal that stops it, and has not stopped yet.
-func willStop(status string) bool {
+func willStop(status string) bool { return pends(status, unix.SIGSTOP) }
+
+// pends reports whether a process has got a signal and has not handled it yet.
+func pends(status string, signal unix.Signal) bool {
 	text, _ := inStatus(status, "ShdPnd")
 	signals, _ := strconv.ParseUint(text, 16, 64)
-	return signals&(1<<(unix.SIGSTOP-1)) != 0
+	return signals&(1<<(signal-1)) != 0
+}
+
+// A sent is a signal for a process.
+type sent struct{ process, signal int }
+
+// unhandled returns the signals of terminals that stop processes, and that processes have not handled yet. SIGCONT would take these
+// signals from them, so they get them again. The watch itself sends none of these.
+func (w *Group) unhandled() (found []sent) {
+	if w.outside { // init knows no numbers of the host
+		return nil
+	}
+	for _, p := range w.processes() {
+		status := w.read(p, "status")
+		for _, signal := range []unix.Signal{unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
+			if n, err := strconv.Atoi(p); err == nil && pends(status, signal) {
+				found = append(found, sent{n, int(signal)})
+			}
+		}
+	}
+	return found
 }
 
 // turns returns how often a stopped process has got a processor: once more if it has gone on since. It returns "" for others.

@@ -81,3 +81,21 @@ func TestAProcessThatEndsDoesNotHide(t *testing.T) {
 		})
 	}
 }
+
+// TestShortProcessesAreNotHidden: a process is hidden if the sandbox's /proc does not list it although it lives. Processes that
+// begin or end between the two lists are not.
+func TestShortProcessesAreNotHidden(t *testing.T) {
+	self := strconv.Itoa(os.Getpid())
+	ended := exec.CommandContext(t.Context(), "true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	inside := numberInside(self)
+	none, found := func() []string { return nil }, []string{strconv.Itoa(ended.Process.Pid), self}
+	if hides(found, func() []string { return []string{"1", inside} }) {
+		t.Error("a process that has ended is hidden")
+	}
+	if hides(found[:1], none) || !hides(found, none) {
+		t.Error("want only a process that lives and is not listed")
+	}
+}

@@ -30,6 +30,7 @@ type seen struct {
 	blind    bool  // its first thread has ended, and no other thread showed its memory
 	ends     bool  // it is blind, and all of its threads were read
 	stopped  bool  // by a signal
+	runs     bool  // its first thread does, or waits for a processor, or waits where no signal reaches it
 	parent   string
 	layout   string // where the kernel has put its program, stack and arguments: at random for each program, and the same for a fork
 }
@@ -45,6 +46,7 @@ func (w *Group) see(p string) (s seen, ok bool) {
 	s.start = first[22-3]
 	s.times = times{time.Duration(first.number(14)+first.number(15)) * clockTick, time.Duration(first.number(16)+first.number(17)) * clockTick}
 	s.threads, s.parent, s.stopped = int(first.number(20)), first[4-3], first[0] == "T"
+	s.runs = first[0] == "R" || first[0] == "D"
 	s.resident, s.reserved, s.layout = first.memory()
 	if s.reserved > 0 || s.threads < 2 {
 		return s, true

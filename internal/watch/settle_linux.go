@@ -82,6 +82,7 @@ func (w *Group) halt() (halted, ended bool) {
 	defer w.sharing.Unlock()
 	if !w.free {
 		w.halted = time.Now()
+		w.halts++
 	}
 	return !w.free && w.slot.SignalAll(int(unix.SIGSTOP)) == nil, w.free
 }
@@ -90,6 +91,8 @@ func (w *Group) halt() (halted, ended bool) {
 func (w *Group) goOn() {
 	own := w.stillOwn()
 	w.own = nil
+	w.noteForking()
+	again := w.unhandled()
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
 	if w.stopped {
@@ -100,6 +103,9 @@ func (w *Group) goOn() {
 		if !w.free {
 			_ = w.slot.SignalSoon(p, int(unix.SIGSTOP))
 		}
+	}
+	for _, s := range again {
+		_ = w.slot.SignalSoon(s.process, s.signal)
 	}
 }
 

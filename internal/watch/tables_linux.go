@@ -70,6 +70,9 @@ func (s *Target) countTables(o *Objects) string {
 		excess = s.overDirectories(o, processes, int(tasks))
 	}
 	if excess == "" {
+		excess = s.overLeftOut(o, processes, listsAll())
+	}
+	if excess == "" {
 		return ""
 	}
 	release, err := s.Hold()

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -64,4 +66,53 @@ func TestOnlyForksAreContinued(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Until(t, "the process goes on", func() bool { s, _ := w.see(p); return !s.stopped })
+}
+
+// TestOnlyForksOfBusyProcessesAreContinued: the watch itself can stop a fork only if its parent was starting it when the programs
+// went on. Such a process ran, or waited where no signal reaches it, and a look sees when it no longer does.
+func TestOnlyForksOfBusyProcessesAreContinued(t *testing.T) {
+	c := exec.CommandContext(t.Context(), "sleep", "60")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Wait() }()
+	defer func() { _ = c.Process.Kill() }()
+	self, idle := strconv.Itoa(os.Getpid()), strconv.Itoa(c.Process.Pid)
+	w, stopped := &Group{outside: true, slot: &jail.Slot{}, forking: map[string]*forking{}}, seen{stopped: true, parent: idle}
+	if runs, _ := w.busy(self); !runs {
+		t.Error("a process that runs is not busy")
+	}
+	testkit.Until(t, "the process waits", func() bool { runs, waits := w.busy(idle); return !runs && !waits })
+	if w.begins("7", stopped) || w.begins("7", seen{stopped: true, parent: "1"}) {
+		t.Error("a child of a process that started none is continued")
+	}
+	w.unnoted = time.Now()
+	if !w.begins("7", stopped) {
+		t.Error("a stopped child of a process of which nothing is known is not continued")
+	}
+	w.unnoted = time.Time{}
+	w.forking[idle] = &forking{at: time.Now()}
+	if !w.begins("7", stopped) || !w.begins("7", seen{stopped: true, parent: "1"}) || w.begins("7", seen{parent: idle}) {
+		t.Error("want stopped children of a process that may have started one, and those whose parent has ended")
+	}
+	if w.endForking(); w.forking[idle] == nil || !w.forking[idle].ended {
+		t.Error("a process that is no longer busy is forgotten before a look could find what it had started")
+	}
+	if w.endForking(); w.forking[idle] != nil {
+		t.Error("a process that is no longer busy is remembered")
+	}
+	w.forking[self] = &forking{at: time.Now().Add(-wakeFor)}
+	if w.endForking(); w.forking[self] != nil {
+		t.Error("a process is remembered for too long")
+	}
+}
+
+// TestForksThatWaitAreNotForgotten: before its first instruction, a fork may wait where no signal reaches it, as for memory. It stops
+// after that, so the watch does not forget its parent meanwhile.
+func TestForksThatWaitAreNotForgotten(t *testing.T) {
+	w := showing(t, "Name:\tx\nShdPnd:\t0000000000040000\n")
+	w.forking = map[string]*forking{"5": {at: time.Now(), ended: true}}
+	if s, ok := w.see("7"); !ok || w.begins("7", s) || w.forking["5"].ended {
+		t.Errorf("got %+v, %v, and a parent that is forgotten %v, want it kept", s, ok, w.forking["5"].ended)
+	}
 }

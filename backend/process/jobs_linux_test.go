@@ -1,0 +1,64 @@
+package process_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// TestJobsStayStopped: beside short forks that share memory, the watch stops and continues the programs again and again. What a
+// program has stopped itself stays stopped, also if it did so before the first instruction of that process. A few may go on:
+// the watch cannot always tell who has stopped a process.
+func TestJobsStayStopped(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend(process.WithoutCgroup)(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	const program = `
+import os, signal, time
+def state(p):
+    with open(f"/proc/{p}/stat") as f: return f.read().rpartition(")")[2].split()[0]
+shared = b"1" * (24 << 20)
+forks = os.fork()
+while forks == 0:
+    if os.fork() == 0:
+        time.sleep(.03)
+        os._exit(0)
+    time.sleep(.005)
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]: pass
+    except ChildProcessError: pass
+went = 0
+for n in range(100):
+    p = os.fork()
+    while p == 0: signal.pause()
+    os.kill(p, signal.SIGSTOP)
+    end = time.monotonic() + 1
+    while time.monotonic() < end and not os.waitpid(p, os.WUNTRACED | os.WNOHANG)[0]: time.sleep(.0005)
+    time.sleep(n % 20 / 400)
+    if state(p) != "T":
+        time.sleep(.05) # the watch stops it again
+        went += state(p) != "T"
+    os.kill(p, signal.SIGKILL)
+    os.waitpid(p, 0)
+os.kill(forks, signal.SIGKILL)
+print("few" if went < 20 else f"{went} of 100", end="")
+`
+	sb, err := b.Open(t.Context(), spec("jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	var out, errs bytes.Buffer
+	r, err := sb.Start(t.Context(), backend.Process{Argv: []string{python(), "-S", "-I", "-c", program}, Stdout: &out, Stderr: &errs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := r.Wait(t.Context())
+	if got := strings.TrimSpace(out.String()); err != nil || got != "few" {
+		t.Errorf("stopped processes that went on: got %q, %+v, %v, %q, want few", got, e, err, errs.String())
+	}
+}
