@@ -96,7 +96,7 @@ var rooms = map[string][]string{
 	},
 	"internal/cli": {
 		".", "internal/app", "internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/environment", "internal/config",
-		"internal/api", "internal/plainfile", "internal/terminal", "internal/enroll", "internal/image",
+		"internal/api", "internal/plainfile", "internal/terminal", "internal/enroll", "internal/image", "internal/tuning",
 	},
 	"cmd/sandboxmcp":   {"internal/cli"},
 	"internal/testkit": {},

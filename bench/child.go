@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"runtime/debug"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -30,8 +29,7 @@ type first struct {
 // firstRequest runs in a child process and measures its first request.
 func firstRequest(ctx context.Context, o options, out io.Writer) error {
 	i := interpreter{Lang: sandboxmcp.Language(o.lang)}
-	// The same as in the run command.
-	debug.SetGCPercent(800)
+	tuning.Command() // as the run command does
 	req := sandboxmcp.Request{Language: i.Lang, Code: i.hello()}
 	began := time.Now()
 	with := engineOptions(o.state, o.path, os.Environ())

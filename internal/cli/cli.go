@@ -14,7 +14,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +24,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/terminal"
+	"github.com/sandboxmcp/sandboxmcp/internal/tuning"
 )
 
 // Exit statuses that do not belong to an error code.
@@ -37,10 +37,6 @@ const (
 	exitBrokenPipe  = 141 // the reader of the output has closed it
 	exitOutputLimit = 153
 )
-
-// gcPercent lets a command allocate about 32 MiB before its first collection. Most commands end
-// before that. A server sets its own value.
-const gcPercent = 800
 
 // call is one execution of the command line.
 type call struct {
@@ -89,7 +85,7 @@ func Main(ctx context.Context, p Process) int {
 }
 
 func (a *call) main(ctx context.Context, argv []string) int {
-	debug.SetGCPercent(gcPercent)
+	tuning.Command()                                 // a server sets its own values
 	a.terminal = a.terminal || terminal.Is(a.Stdout) // tests set it
 	a.Watched = terminal.Is(a.Stderr)
 	a.screen = a.Stdout
