@@ -4,10 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -168,15 +165,12 @@ func (l launch) program(control int, pidfd *int) (pid int, err error) {
 	})
 }
 
-// usualSlack gives the calling thread the timer slack of the server's main thread. A server lets one of its threads sleep
-// longer, and the sandboxes of processes that come of it would do so as well.
+// usualSlack takes from the calling thread a timer slack above the kernel's usual one. A server lets its monitor thread sleep
+// longer, and threads that this one makes do so as well. What they start in sandboxes must not.
 func usualSlack() {
-	text, err := os.ReadFile("/proc/self/timerslack_ns")
-	if err != nil {
-		return
-	}
-	if ns, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 63); err == nil {
-		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0)
+	const usual = 50_000 // ns
+	if now, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil && now > usual {
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, usual, 0, 0, 0)
 	}
 }
 
