@@ -153,7 +153,8 @@ type round struct {
 	stood  bool             // the server has reached an address meanwhile
 }
 
-// mostBeside is how many rounds may show a pod that reaches only what is near it until its rules have come.
+// mostBeside is a number of rounds. A pod that has reached an address near it in so many rounds does not count as closed,
+// even if that address has gone meanwhile.
 const mostBeside = 3
 
 // check tries all addresses from a pod, and those near it. The rules of a new pod may come a little later than the pod, so a pod
@@ -169,7 +170,7 @@ func (c *canary) check(ctx context.Context, sb reacher, node string, near func()
 	if known {
 		end = time.Now()
 	}
-	beside := map[netip.AddrPort]int{} // in how many rounds the pod has reached only what is near it
+	beside := map[netip.AddrPort]int{} // rounds in which the pod has reached an address near it
 	for {
 		r, err := reaches(ctx, sb, live, near())
 		reached := slices.Concat(r.away, r.beside)

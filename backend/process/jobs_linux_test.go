@@ -10,9 +10,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestJobsStayStopped: beside short forks that share memory, the watch stops and continues the programs again and again. What a
-// program has stopped itself stays stopped, also if it did so before the first instruction of that process. A few may go on:
-// the watch cannot always tell who has stopped a process.
+// TestJobsStayStopped: while other processes fork and share memory, the watch often stops and continues the programs. A process
+// that a program has stopped stays stopped, even if it had not executed its first instruction. The test allows a few to go on,
+// because the watch cannot always tell whether it or a program has stopped a process.
 func TestJobsStayStopped(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend(process.WithoutCgroup)(t)

@@ -143,7 +143,7 @@ func changed(files backend.FileReader) (at time.Time, ok bool) {
 }
 
 // Survey lists the files that Collect would look at, without reading them. For files that
-// have not changed it takes the State from known. If there is no visible entry, it returns that, too.
+// have not changed it takes the State from known. empty is set if the directory has no visible entry.
 func Survey(ctx context.Context, files backend.FileReader, known map[string]State, bounds Bounds) (found map[string]State, empty Empty) {
 	b := bounds.orDefault()
 	at, began := time.Time{}, time.Now()
