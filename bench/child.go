@@ -66,7 +66,8 @@ func timedServe(ctx context.Context, o options, in io.Reader, out io.Writer) err
 
 // clockedServer returns a server with a clock around its engine, which the caller shuts.
 func clockedServer(ctx context.Context, o options, overHTTP bool) (*server.Server, *engine.Engine, error) {
-	tuning.Server() // as the serve command does
+	tuning.Restart(os.Args, os.Environ()) // as the serve command does
+	tuning.Server()
 	times := os.NewFile(3, "times")
 	if times == nil {
 		return nil, nil, errors.New("descriptor 3 is not open")

@@ -13,29 +13,21 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 )
 
-// emptyLoads returns loads that open and close sandboxes without running a program: with
-// ready sandboxes, and with nothing ready.
-func (b *bed) emptyLoads(ctx context.Context, at []int) []load {
-	out := []load{}
-	for _, kind := range []struct {
-		name   string
-		noPool bool
-	}{{rowEmpty, false}, {rowEmpty0, true}} {
-		made := process.New(process.Config{TempDir: b.o.state, NoPool: kind.noPool})
-		b.closers = append(b.closers, func() error { return made.Close(context.WithoutCancel(ctx)) })
-		var n atomic.Int64
-		out = append(out, load{name: kind.name, at: at, work: func(ctx context.Context, _ int) error {
-			s, err := made.Open(ctx, emptySpec(int(n.Add(1))))
-			if err != nil {
-				return fmt.Errorf("make a sandbox: %w", err)
-			}
-			if err := s.Close(context.WithoutCancel(ctx)); err != nil {
-				return fmt.Errorf("end a sandbox: %w", err)
-			}
-			return nil
-		}})
-	}
-	return out
+// emptyWork returns an operation that opens and closes a sandbox without running a program, with ready
+// sandboxes or with nothing ready, and what ends its backend.
+func emptyWork(ctx context.Context, temp string, noPool bool) (work func(context.Context, int) error, end func()) {
+	made := process.New(process.Config{TempDir: temp, NoPool: noPool})
+	var n atomic.Int64
+	return func(ctx context.Context, _ int) error {
+		s, err := made.Open(ctx, emptySpec(int(n.Add(1))))
+		if err != nil {
+			return fmt.Errorf("make a sandbox: %w", err)
+		}
+		if err := s.Close(context.WithoutCancel(ctx)); err != nil {
+			return fmt.Errorf("end a sandbox: %w", err)
+		}
+		return nil
+	}, func() { _ = made.Close(context.WithoutCancel(ctx)) }
 }
 
 // emptySpec is close to what an engine requests by default.

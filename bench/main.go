@@ -68,6 +68,7 @@ type options struct {
 	trace   int
 
 	child string // task of a child process of this program
+	kind  string // of the load that a child measures
 	all   string
 	suite string // file to which a child writes its figures
 	state string
@@ -111,6 +112,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.IntVar(&o.pairs, "pairs", 400, "how many pairs -against measures of each row")
 	f.DurationVar(&o.pairPause, "pair-pause", 25*time.Millisecond, "rest after each call of -against, which counts as its cost")
 	f.StringVar(&o.child, "child", "", "internal: which part a child measures")
+	f.StringVar(&o.kind, "kind", "", "internal: which load a child measures")
 	f.StringVar(&o.suite, "suite-file", "", "internal: where the figures of a suite go")
 	f.StringVar(&o.state, "state", "", "internal: state directory of a child")
 	f.StringVar(&o.lang, "lang", "python", "language of -trace-phases and of a child")
@@ -160,6 +162,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return measureSuite(ctx, o)
 	case o.child == "first":
 		return firstRequest(ctx, o, stdout)
+	case o.child == "load":
+		return loadsApart(ctx, o, os.Stdin, stdout)
 	case o.child == "serve":
 		return timedServe(ctx, o, os.Stdin, stdout)
 	case o.child == "serve-http":

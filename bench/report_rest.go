@@ -19,7 +19,7 @@ func (s *suite) writeCells(p func(string, ...any)) {
 	v := s.figures()
 	p("\n### Operations per second\n")
 	p("By so many at once, each number of them measured in %d pieces spread over the whole time. *CPU/op* is in ms, at 2", pieces)
-	p("at once: %s, divided by the operations.\n", s.CPUHow)
+	p("at once: %s, divided by the operations. Each engine has a process of its own, as in a server.\n", s.CPUHow)
 	p("| what | 1 | 2 | 8 | 32 | CPU/op | p50 at 2, ms | p99 at 8, ms |")
 	p("|---|---|---|---|---|---|---|---|")
 	seen := map[string]bool{}

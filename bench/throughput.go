@@ -4,10 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +22,9 @@ type load struct {
 	at   []int  // numbers of workers
 	skip string // why it cannot be measured here
 	work func(ctx context.Context, worker int) error
+
+	// measure is for a load in a process of its own, which has no work here.
+	measure func(workers int, length time.Duration, into *cell) error
 }
 
 // cell is the result of a load with one number of workers.
@@ -36,6 +39,13 @@ type cell struct {
 	P99     float64
 
 	ms []float64
+}
+
+// add adds the operations of a piece.
+func (c *cell) add(seconds float64, ms []float64) {
+	c.Seconds += seconds
+	c.ms = append(c.ms, ms...)
+	c.Done = len(c.ms)
 }
 
 // rate is operations per second.
@@ -115,6 +125,9 @@ func quantileOrZero(values []float64, q float64) float64 {
 // Operations that were started are completed. The first failure ends the measurement and is
 // returned.
 func together(ctx context.Context, l load, workers int, length time.Duration, into *cell) error {
+	if l.measure != nil {
+		return errors.Join(l.measure(workers, length, into), ctx.Err())
+	}
 	var work sync.WaitGroup
 	var failed atomic.Bool
 	took := make([][]float64, workers)
@@ -134,9 +147,7 @@ func together(ctx context.Context, l load, workers int, length time.Duration, in
 		})
 	}
 	work.Wait()
-	into.Seconds += time.Since(began).Seconds()
-	into.ms = slices.Concat(append(took, into.ms)...)
-	into.Done = len(into.ms)
+	into.add(time.Since(began).Seconds(), slices.Concat(took...))
 	for _, err := range errs {
 		if err != nil {
 			return fmt.Errorf("with %d at once: %w", workers, err)
@@ -151,35 +162,25 @@ func (b *bed) loads(ctx context.Context) []load {
 		return nil
 	}
 	python, all, many := b.interpreters[0], []int{1, 2, 8}, []int{1, 2, 8, 32}
-	hello := sandboxmcp.Request{Language: python.Lang, Code: python.hello()}
 	command := func(name string, at []int, skip string, p program) load {
 		return load{name: name, at: at, skip: skip, work: func(ctx context.Context, _ int) error {
 			_, err := b.command(ctx, p)
 			return err
 		}}
 	}
-	with := func(name string, at []int, e *engine.Engine, skip string, req sandboxmcp.Request, session bool) load {
-		return load{name: name, at: at, skip: skip, work: func(ctx context.Context, worker int) error {
-			req := req
-			if session {
-				req.SessionID = sandboxmcp.SessionID("load-" + strconv.Itoa(worker))
-			}
+	with := func(name string, at []int, e *engine.Engine, req sandboxmcp.Request) load {
+		return load{name: name, at: at, work: func(ctx context.Context, _ int) error {
 			_, err := execute(ctx, e, req)
 			return err
 		}}
 	}
 	out := []load{
 		command(python.bare(), many, "", program{env: plainEnv(), argv: python.argv()}),
-		with(inProcess(python), many, b.engines[python.Search], "", hello, false),
-		with(inPooled(python), many, b.pooled[python.Label], "", hello, false),
+		b.apart(ctx, inProcess(python), kindFresh, python, many),
+		b.apart(ctx, inPooled(python), kindReady, python, many),
+		b.loopLoad(python, all),
+		b.apart(ctx, inSession(python), kindSession, python, all),
 	}
-	// The number of sessions is limited, so they have their own engine.
-	sessions, err := b.open(ctx, python.Search)
-	skip := ""
-	if err != nil {
-		skip = err.Error()
-	}
-	out = append(out, b.loopLoad(python, all), with(inSession(python), all, sessions, skip, hello, true))
 	out = append(out, b.httpLoads(python, []int{1, 8})...)
 	judge := func(name, code string, at []int) load {
 		l := load{name: name, at: at, skip: b.judge.skip}
@@ -188,12 +189,12 @@ func (b *bed) loads(ctx context.Context) []load {
 	}
 	bwrap, skip := bwrapProgram(python)
 	out = append(out, judge(inJudge(python), python.hello(), all), command(inBwrap(python), many, skip, bwrap))
-	out = append(out, b.emptyLoads(ctx, all)...)
+	out = append(out, b.apart(ctx, rowEmpty, kindEmpty, python, all), b.apart(ctx, rowEmpty0, kindEmpty0, python, all))
 	if s := b.science; s.skip == "" {
 		two := []int{2}
 		req := sandboxmcp.Request{Language: python.Lang, Code: pandasCode}
 		out = append(out, command(rowPandas, two, "", s.bare(python)),
-			with(rowPandasFresh, two, s.fresh, "", req, false), with(rowPandasPooled, two, s.pooled, "", req, false),
+			with(rowPandasFresh, two, s.fresh, req), with(rowPandasPooled, two, s.pooled, req),
 			judge(rowPandasJudge, pandasCode, two))
 	}
 	return out

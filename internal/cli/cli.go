@@ -93,12 +93,16 @@ func (a *call) main(ctx context.Context, argv []string) int {
 	a.Stdout, a.outputs = out, append(a.outputs, out)
 	a.color = a.terminal && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
 	root := a.program(argv) //nolint:contextcheck // cobra hands the context to the commands
+	whole := argv
 	if len(argv) > 0 {
 		argv = argv[1:]
 	}
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 	found, _, err := root.Find(argv)
 	if err == nil && found.Annotations[reloads] != "" { // also if SIGHUP was ignored at start: nohup ignores it so that a hangup does not end the server
+		if a.exits {
+			tuning.Restart(whole, a.Env)
+		}
 		ends = ends[:2]
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP)

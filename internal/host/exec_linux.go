@@ -102,6 +102,7 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 		return syscall.ForkExec(j.path, j.words, attr)
 	}
 	attr := &syscall.ProcAttr{Dir: j.dir, Env: j.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true}}
+	jail.UsualSlack()
 	pid, err = execute(attr)
 	if errors.Is(err, syscall.EPERM) { // tracing may be forbidden
 		attr.Sys.Ptrace = false

@@ -159,15 +159,15 @@ func (l launch) program(control int, pidfd *int) (pid int, err error) {
 	null3 := uintptr(null)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	usualSlack()
+	UsualSlack()
 	return ForkExec(exe, []string{"sandboxmcp-init"}, &syscall.ProcAttr{
 		Env: []string{}, Dir: "/", Files: []uintptr{null3, null3, null3, uintptr(control)}, Sys: attr,
 	})
 }
 
-// usualSlack takes from the calling thread a timer slack above the kernel's usual one. A server lets its monitor thread sleep
-// longer, and threads that this one makes do so as well. What they start in sandboxes must not.
-func usualSlack() {
+// UsualSlack takes from the calling thread, which must be locked, a timer slack above the kernel's usual one. Some threads of a
+// server have more, so that the runtime's monitor rests. What they start must not inherit it.
+func UsualSlack() {
 	const usual = 50_000 // ns
 	if now, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil && now > usual {
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, usual, 0, 0, 0)

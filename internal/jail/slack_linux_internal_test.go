@@ -14,7 +14,7 @@ func TestSandboxesHaveTheUsualSlack(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1_000_000, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	usualSlack()
+	UsualSlack()
 	if got, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); got != 50_000 || err != nil {
 		t.Errorf("got %d ns, %v; want 50000", got, err)
 	}

@@ -49,8 +49,10 @@ func TestOnlyTheMonitorRests(t *testing.T) {
 	for _, th := range threads {
 		before[th.Name()] = of(th.Name())
 	}
-	rest()
-	before[strconv.Itoa(monitor())] = slack
+	if err := rest(); err != nil {
+		t.Fatal(err)
+	}
+	before[strconv.Itoa(monitor())] = strconv.Itoa(slack)
 	for thread, want := range before {
 		if got := of(thread); got != want {
 			t.Errorf("thread %s: got the slack %s, want %s", thread, got, want)

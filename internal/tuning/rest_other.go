@@ -2,4 +2,6 @@
 
 package tuning
 
-func rest() {}
+func rest() error { return nil }
+
+func restart([]string, []string) {}

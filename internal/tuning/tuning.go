@@ -15,7 +15,7 @@ const (
 // Command sets the runtime for a command, which ends soon.
 func Command() {
 	debug.SetGCPercent(commandGCPercent)
-	rest()
+	_ = rest()
 }
 
 // Server sets the garbage collector, and lets the runtime's monitor thread rest. It is called once, when few
@@ -23,5 +23,11 @@ func Command() {
 func Server() {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
-	rest()
+	_ = rest()
 }
+
+// Restart executes the program of this process again, with these arguments and this environment, if the process may not let the
+// runtime's monitor thread alone rest, as that of an ordinary user may not. All threads that the runtime makes before main
+// then rest. It must be called before the process reads its input or starts anything. It returns if there is nothing to do:
+// as root, in the program that was executed again, and if executing it failed.
+func Restart(argv, env []string) { restart(argv, env) }
