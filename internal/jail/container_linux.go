@@ -202,16 +202,16 @@ func containerScript() *script {
 
 // containerOwn reports whether a mount of a container is one that the engine makes for it and that
 // its user cannot write to: devices, terminals, queues and masks of files in /proc and /sys.
-func containerOwn(place, kind string, options []string) bool {
+func containerOwn(place, kind string, options string) bool {
 	switch {
 	case place == "/dev":
-		return kind == "tmpfs" && slices.Contains(options, "nosuid")
+		return kind == "tmpfs" && hasOption(options, "nosuid")
 	case place == ptysPlace:
 		return kind == "devpts"
 	case place == "/dev/mqueue":
 		return kind == "mqueue"
 	case place == "/sys/fs/cgroup":
-		return kind == "tmpfs" && slices.Contains(options, "nosuid")
+		return kind == "tmpfs" && hasOption(options, "nosuid")
 	case strings.HasPrefix(place, "/proc/"): // of ReadonlyPaths and MaskedPaths; a mask of a file is the null device
 		return kind == "proc" || kind == "tmpfs"
 	}

@@ -305,13 +305,14 @@ func (o *observer) placeWalls(cfg *Config) ([]string, error) {
 func mountWalls(info string, cfg Config) (root string, quota bool) {
 	own := map[string]bool{"/mnt/data": false, "/tmp": false, "/dev/shm": false, "/run": false}
 	closed, found, shared := true, false, WallRoot
+	var f [6]string // id, parent, device, root, place, options
+	var g [3]string // type, source, options of the file system
 	for line := range strings.SplitSeq(strings.TrimSpace(info), "\n") {
 		left, right, ok := strings.Cut(line, " - ")
-		f, g := strings.Fields(left), strings.Fields(right)
-		if !ok || len(f) < 6 || len(g) < 3 {
+		if !ok || cutFields(left, f[:]) < len(f) || cutFields(right, g[:]) < len(g) {
 			return "", false
 		}
-		place, options := f[4], strings.Split(f[5], ",")
+		place := f[4]
 		if place == "/" {
 			found = true
 		}
@@ -320,7 +321,7 @@ func mountWalls(info string, cfg Config) (root string, quota bool) {
 			continue
 		}
 		if cfg.Shared.Writable && cfg.Shared.holds(place) {
-			switch wall := cfg.sharedWall(options); {
+			switch wall := cfg.sharedWall(f[5]); {
 			case place == cfg.Shared.Inside: // what covers it comes in a later row
 				shared = wall
 			case wall != WallRoot && shared != "": // a mount in it
@@ -328,14 +329,14 @@ func mountWalls(info string, cfg Config) (root string, quota bool) {
 			}
 			continue
 		}
-		if cfg.Mode == ModeContainer && containerOwn(place, g[0], options) {
+		if cfg.Mode == ModeContainer && containerOwn(place, g[0], f[5]) {
 			continue
 		}
 		device := cfg.Mode != ModeContainer && strings.HasPrefix(place, "/dev/") // one bind mount for each device node
 		if place == ptysPlace {
 			device = g[0] == "devpts" && strings.Contains(g[2], "max=")
 		}
-		if !slices.Contains(options, "ro") && g[0] != "proc" && !device {
+		if !hasOption(f[5], "ro") && g[0] != "proc" && !device {
 			closed = false
 		}
 	}
@@ -347,6 +348,26 @@ func mountWalls(info string, cfg Config) (root string, quota bool) {
 		return "", quota
 	}
 	return shared, quota
+}
+
+// cutFields puts the first words of a line into the fields, and returns how many of them it has filled.
+func cutFields(line string, fields []string) (n int) {
+	for rest := line; n < len(fields) && rest != ""; n++ {
+		if fields[n], rest, _ = strings.Cut(rest, " "); fields[n] == "" {
+			return n
+		}
+	}
+	return n
+}
+
+// hasOption reports whether a list of mount options, separated by commas, has one.
+func hasOption(options, name string) bool {
+	for o := range strings.SplitSeq(options, ",") {
+		if o == name {
+			return true
+		}
+	}
+	return false
 }
 
 // tasksLimited reports whether the task limit is set and at most want. The limit is lower

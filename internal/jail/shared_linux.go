@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -51,8 +50,8 @@ func (c Config) ownShared() bool {
 
 // sharedWall returns the wall that a mount of a writable shared directory leaves, by the options
 // that mountinfo shows; "": none.
-func (c Config) sharedWall(options []string) string {
-	has := func(option string) bool { return slices.Contains(options, option) }
+func (c Config) sharedWall(options string) string {
+	has := func(option string) bool { return hasOption(options, option) }
 	switch {
 	case has("ro"):
 		return WallRoot

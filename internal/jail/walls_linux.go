@@ -208,9 +208,9 @@ type lists [len(bounds.HostLists)]bool
 
 // haveLists returns which of bounds.HostLists a directory like /proc has.
 func haveLists(proc string) (there lists) {
+	var st unix.Stat_t
 	for i, list := range bounds.HostLists {
-		_, err := os.Lstat(proc + "/" + list)
-		there[i] = err == nil
+		there[i] = unix.Lstat(proc+"/"+list, &st) == nil
 	}
 	return there
 }
