@@ -90,7 +90,7 @@ func (r *Reader) Inside(ctx context.Context, tx store.Querier, action string, he
 }
 
 // Follow is Read for all actions, if there was a reading. A server calls it regularly, so that callers need not wait while
-// many new entries are read.
+// many new entries are read. It tells of an entry that is missing or was changed: servers leave no gap.
 func (r *Reader) Follow(ctx context.Context, db store.Querier) error {
 	type said struct {
 		action, request, metadata string
@@ -112,6 +112,11 @@ func (r *Reader) Follow(ctx context.Context, db store.Querier) error {
 		return nil
 	}
 	next, err := collect.since(ctx, at)
+	if err == nil && len(next.doubt) > 0 {
+		if next, _, err = collect.again(ctx, next); err == nil && len(next.doubt) > 0 { // those that were dropped meanwhile are in doubt no more
+			r.log.tellHidden(next.doubt[0])
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range all { // a caller may have read some of them meanwhile, which changes nothing

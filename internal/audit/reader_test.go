@@ -96,6 +96,38 @@ func TestDroppedEntriesAreNotInDoubt(t *testing.T) {
 	read(true)
 }
 
+// TestHiddenEntriesAreTold: an entry that a server cannot read may be a revocation. A writer of the database may hide it from
+// connections that read, so that the server which signs finds it, and put it back before somebody verifies the record.
+func TestHiddenEntriesAreTold(t *testing.T) {
+	for name, hide := range map[string]string{"": "", "missing": `DELETE FROM audit WHERE position = 2`, "changed": `UPDATE audit SET detail = 'changed' WHERE position = 2`} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := openSealed(t, dir)
+			defer r.close(t)
+			reader := r.l.Reader()
+			reader.Want("approval", true, func(string, string, bool) {})
+			r.append(t, "a", 1)
+			if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil {
+				t.Fatal(err)
+			}
+			r.append(t, "a", 3)
+			was := r.l.Signing()
+			if hide != "" {
+				alter(t, dir, `CREATE TABLE kept AS SELECT * FROM audit WHERE position = 2; `+hide)
+			}
+			if err := reader.Follow(t.Context(), r.s.DB()); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.l.Signing(); !was.Signed || got.Signed != (hide == "") || !got.Signed && !strings.Contains(got.Reason, "row 2 of the audit is missing or was changed where this server reads") {
+				t.Errorf("got %+v after %+v", got, was)
+			}
+			if hide != "" { // as a view of the rows does
+				alter(t, dir, `DELETE FROM audit WHERE position = 2; INSERT INTO audit SELECT * FROM kept; DROP TABLE kept`)
+			}
+		})
+	}
+}
+
 // TestAReaderThatBeginsAtTheEndMissesNoEntry: a reader checks each entry that is added once it has begun, also if the record had none
 // then, or if a writer of the database had added others behind its end.
 func TestAReaderThatBeginsAtTheEndMissesNoEntry(t *testing.T) {

@@ -60,21 +60,22 @@ func TestEveryConnectionSeesTheSameSchema(t *testing.T) {
 	}
 }
 
-// A commit waits for the disk, whatever an address, a role or the server says, and readers are no standby for an address that asks
-// for a server that can be written to.
+// A commit waits for the disk, whatever an address, a role or the server says. Policies that a writer of the database makes for rows
+// hide nothing: statements fail. Readers are no standby for an address that asks for a server that can be written to.
 func TestSettingsOfConnections(t *testing.T) {
 	if !storetest.Postgres() {
 		t.Skip("a test of PostgreSQL")
 	}
 	for set, want := range map[string]string{"off": "on", "local": "local", "remote_apply": "remote_apply"} {
 		dir := t.TempDir()
-		s, err := store.Open(t.Context(), store.Config{Dir: dir, Postgres: storetest.URL(dir) + "&target_session_attrs=read-write&synchronous_commit=" + set})
+		s, err := store.Open(t.Context(), store.Config{Dir: dir, Postgres: storetest.URL(dir) + "&target_session_attrs=read-write&row_security=on&synchronous_commit=" + set})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got string
-		if err = s.DB().QueryRowContext(t.Context(), `SHOW synchronous_commit`).Scan(&got); err != nil || got != want {
-			t.Errorf("%s: got %q and %v, want %q", set, got, err, want)
+		var got, policies string
+		err = s.DB().QueryRowContext(t.Context(), `SELECT current_setting('synchronous_commit'), current_setting('row_security')`).Scan(&got, &policies)
+		if err != nil || got != want || policies != "off" {
+			t.Errorf("%s: got %q, policies %q and %v, want %q and off", set, got, policies, err, want)
 		}
 		if err = s.Close(); err != nil {
 			t.Error(err)
