@@ -168,6 +168,14 @@ func (l *Log) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
+// signed returns how many entries have a checkpoint, as far as this process knows.
+func (l *Log) signed() int64 {
+	if l.sealer == nil {
+		return 0
+	}
+	return l.sealer.sealed.Load()
+}
+
 // tellHidden keeps for [Log.Signing] that an entry is missing where later ones are, or was changed. The server signs on: if the
 // entry is also missing in a transaction that signs, the sealer finds that by itself. It may be hidden only from connections that read.
 func (l *Log) tellHidden(position int64) {
