@@ -94,7 +94,7 @@ func newPostgres(ctx context.Context, url string, busy time.Duration, log *slog.
 		c.ConnectTimeout = connectTimeout
 	}
 	setDead(c)
-	c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // whatever the URL says: see prepare
+	c.ValidateConnect = onPrimary // whatever the URL says: see prepare
 	name := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 	if strings.HasPrefix(c.Host, "/") { // a directory of sockets
 		name = c.Host
@@ -270,11 +270,11 @@ func postgresReason(err error) (reason, hint string) {
 		return e.Error(), "use the newer release, or another database"
 	}
 	const primary = "set SANDBOXMCP_DATABASE_URL to the primary server"
-	if errors.Is(err, pgconn.ErrStandbyConnection) {
-		return "the server that answers is a standby", primary
-	}
 	const look = "read the log of the PostgreSQL server"
 	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok && errors.Is(err, pgconn.ErrStandbyConnection) {
+		return "the server that answers is a standby", primary
+	}
 	if !ok {
 		return "the server cannot be reached", "check that it runs and that SANDBOXMCP_DATABASE_URL names it"
 	}
@@ -289,6 +289,8 @@ func postgresReason(err error) (reason, hint string) {
 		return "it is read-only", primary
 	case e.Code == "3D000":
 		return "it does not exist", "make it with CREATE DATABASE"
+	case e.Code == "42501" && e.Routine == "check_enable_rls":
+		return e.Message, "disable the policies for rows that others have made on the table, and run `sandboxmcp audit verify`"
 	case e.Code == "42501":
 		return "permission denied", "give the user of SANDBOXMCP_DATABASE_URL the rights to its schema"
 	case strings.HasPrefix(e.Code, "28"):
