@@ -118,7 +118,9 @@ func (r *Reader) Follow(ctx context.Context, db store.Querier) error {
 		r.log.tellHidden(at + 1)
 	}
 	if err == nil && len(next.doubt) > 0 {
-		if next, _, err = collect.again(ctx, next); err == nil && len(next.doubt) > 0 { // those that were dropped meanwhile are in doubt no more
+		last := next.last
+		next, _, err = collect.again(ctx, next) // those that were dropped meanwhile are in doubt no more
+		if next.last = last; err == nil && len(next.doubt) > 0 {
 			r.log.tellHidden(next.doubt[0])
 		}
 	}
