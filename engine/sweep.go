@@ -21,19 +21,17 @@ const (
 // schemaTimeout bounds the comparison of the tables, which takes milliseconds.
 const schemaTimeout = 10 * time.Second
 
-// sweepLoop compares the tables of the record until that succeeds, and sweeps regularly while the engine is open.
+// sweepLoop compares the tables of the record and sweeps regularly while the engine is open.
 func (e *Engine) sweepLoop() {
 	t := time.NewTimer(sweepFirst)
 	defer t.Stop()
-	for compared := false; ; {
+	for {
 		select {
 		case <-e.ctx.Done():
 			return
 		case <-t.C:
 		}
-		if !compared {
-			compared = e.checkSchema()
-		}
+		e.checkSchema()
 		e.sweep(e.ctx, 0)
 		t.Reset(sweepEvery)
 	}
@@ -59,15 +57,13 @@ func (e *Engine) followLoop() {
 	}
 }
 
-// checkSchema lets the record compare its tables, and reports whether it could.
-func (e *Engine) checkSchema() bool {
+// checkSchema lets the record compare its tables.
+func (e *Engine) checkSchema() {
 	ctx, cancel := context.WithTimeout(e.ctx, schemaTimeout)
 	defer cancel()
-	err := e.audit.CheckSchema(ctx)
-	if err != nil && e.ctx.Err() == nil {
+	if err := e.audit.CheckSchema(ctx); err != nil && e.ctx.Err() == nil {
 		e.log.Warn("the tables of the audit could not be compared; trying again at the next sweep", "error", err)
 	}
-	return err == nil
 }
 
 // chore is the sweep of the state directory, by one process at a time.

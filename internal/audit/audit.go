@@ -144,7 +144,7 @@ func (l *Log) Signing() sandboxmcp.AuditSigning {
 		since = since.UTC().Round(0)
 		return sandboxmcp.AuditSigning{Reason: "the newest records cannot be brought into the database; the server's log has the cause", Since: &since}
 	}
-	f := cmp.Or(l.sealer.fault.Load(), l.sealer.schema.Load(), l.sealer.unwritten.Load())
+	f := cmp.Or(l.sealer.fault.Load(), l.sealer.schema.Load(), l.sealer.hidden.Load(), l.sealer.unwritten.Load())
 	if f == nil {
 		return sandboxmcp.AuditSigning{Signed: true}
 	}
@@ -153,9 +153,10 @@ func (l *Log) Signing() sandboxmcp.AuditSigning {
 }
 
 // CheckSchema compares the tables of the database with those that a server makes, and keeps the first difference for
-// [Log.Signing]. The server signs on: what the tables have is checked anyway. It reads no rows.
+// [Log.Signing]. The server signs on: what the tables have is checked anyway. It reads no rows, and does nothing once there was a
+// difference.
 func (l *Log) CheckSchema(ctx context.Context) error {
-	if l.sealer == nil {
+	if l.sealer == nil || l.sealer.schema.Load() != nil {
 		return nil
 	}
 	all, err := l.store.Changed(ctx)
@@ -165,6 +166,27 @@ func (l *Log) CheckSchema(ctx context.Context) error {
 	l.sealer.schema.Store(&fault{reason: "the tables of the audit were changed: " + all[0].Reason, since: l.now()})
 	l.sealer.log.Error("the tables of the audit were changed; run `sandboxmcp audit verify`", "differences", len(all), "first", all[0].Reason)
 	return nil
+}
+
+// signed returns how many entries have a checkpoint, as far as this process knows.
+func (l *Log) signed() int64 {
+	if l.sealer == nil {
+		return 0
+	}
+	return l.sealer.sealed.Load()
+}
+
+// tellHidden keeps for [Log.Signing] that an entry is missing where later ones are, or was changed. The server signs on: if the
+// entry is also missing in a transaction that signs, the sealer finds that by itself. It may be hidden only from connections that read.
+// Those to a database in memory also read what is undone later, and nothing else can write that.
+func (l *Log) tellHidden(position int64) {
+	if l.sealer == nil || l.store.Path() == store.MemoryPath {
+		return
+	}
+	reason := fmt.Sprintf("row %d of the audit is missing or was changed where this server reads the record, so it may not know what was revoked", position)
+	if l.sealer.hidden.CompareAndSwap(nil, &fault{reason: reason, since: l.now()}) {
+		l.sealer.log.Error("an entry of the audit cannot be read; run `sandboxmcp audit verify`", "row", position)
+	}
 }
 
 // Publish writes the newest checkpoint to the head file and the checkpoint file. Call it

@@ -66,3 +66,6 @@ func (r *Reader) Doubtful() bool {
 	defer r.mu.Unlock()
 	return r.at.doubtful()
 }
+
+// Signed returns how many entries have a checkpoint, as far as this process knows.
+func (l *Log) Signed() int64 { return l.signed() }

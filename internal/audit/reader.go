@@ -90,7 +90,8 @@ func (r *Reader) Inside(ctx context.Context, tx store.Querier, action string, he
 }
 
 // Follow is Read for all actions, if there was a reading. A server calls it regularly, so that callers need not wait while
-// many new entries are read.
+// many new entries are read. It tells of an entry that is missing or was changed: servers leave no gap, and what
+// this one has signed is there.
 func (r *Reader) Follow(ctx context.Context, db store.Querier) error {
 	type said struct {
 		action, request, metadata string
@@ -111,7 +112,18 @@ func (r *Reader) Follow(ctx context.Context, db store.Querier) error {
 	if !begun {
 		return nil
 	}
+	signed := r.log.signed()
 	next, err := collect.since(ctx, at)
+	if at := next.entry.position; err == nil && at > 0 && at < signed { // at is 0 as long as no entry has a MAC
+		r.log.tellHidden(at + 1)
+	}
+	if err == nil && len(next.doubt) > 0 {
+		last := next.last
+		next, _, err = collect.again(ctx, next) // those that were dropped meanwhile are in doubt no more
+		if next.last = last; err == nil && len(next.doubt) > 0 {
+			r.log.tellHidden(next.doubt[0])
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range all { // a caller may have read some of them meanwhile, which changes nothing

@@ -1,6 +1,9 @@
 package audit_test
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,7 +12,9 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestReader: each entry of an action is read once. An entry that a writer of the database has added behind the end and removed
@@ -94,6 +99,113 @@ func TestDroppedEntriesAreNotInDoubt(t *testing.T) {
 	other.close(t)
 	storetest.Tamper(t, dir, `DELETE FROM audit WHERE position = (SELECT max(position) - 1 FROM audit)`)
 	read(true)
+}
+
+// TestHiddenEntriesAreTold: an entry that a server cannot read may be a revocation. A writer of the database may hide it from
+// connections that read, so that the server which signs finds it, and put it back before somebody verifies the record.
+func TestHiddenEntriesAreTold(t *testing.T) {
+	for name, c := range map[string]struct{ hide, reason string }{
+		"nothing": {`SELECT 1`, ""},
+		"missing": {`DELETE FROM audit WHERE position = 2`, "row 2 of"},
+		"changed": {`UPDATE audit SET detail = 'changed' WHERE position = 2`, "row 2 of"},
+		"the end": {`DELETE FROM audit WHERE position > 2`, "row 3 of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := openSealed(t, dir)
+			defer r.close(t)
+			reader := r.l.Reader()
+			reader.Want("approval", true, func(string, string, bool) {})
+			r.append(t, "a", 1)
+			if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil {
+				t.Fatal(err)
+			}
+			r.append(t, "a", 3)
+			testkit.Until(t, "the entries are signed", func() bool { return r.l.Signed() == 4 })
+			alter(t, dir, `CREATE TABLE kept AS SELECT * FROM audit; `+c.hide)
+			if err := reader.Follow(t.Context(), r.s.DB()); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.l.Signing(); got.Signed != (c.reason == "") || !strings.Contains(got.Reason, c.reason) {
+				t.Errorf("got %+v, want %q", got, c.reason)
+			}
+			alter(t, dir, `DELETE FROM audit; INSERT INTO audit SELECT * FROM kept; DROP TABLE kept`) // as the end of a view does
+		})
+	}
+}
+
+// TestWhatIsUndoneInMemoryIsNotMissing: connections that read a database in memory see entries before they are committed.
+func TestWhatIsUndoneInMemoryIsNotMissing(t *testing.T) {
+	s, err := store.Open(t.Context(), store.Config{Dir: t.TempDir(), SQLitePath: store.MemoryPath})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := audit.Open(t.Context(), s, audit.Config{Signer: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &sealed{s: s, l: l}
+	defer r.close(t)
+	reader, seen := l.Reader(), false
+	reader.Want("execute", true, func(request, _ string, _ bool) { seen = seen || request == "r2" })
+	r.append(t, "a", 1)
+	e, undone := entry("a", 2), errors.New("undone")
+	err = s.Update(t.Context(), l.Op(&e), func(ctx context.Context, _ *sql.Tx) error {
+		if err := reader.Read(ctx, s.DB(), "execute"); err != nil {
+			t.Error(err)
+		}
+		return undone
+	})
+	if !errors.Is(err, undone) {
+		t.Fatal(err)
+	}
+	if err = reader.Follow(t.Context(), s.DB()); err != nil {
+		t.Fatal(err)
+	}
+	if !seen {
+		t.Error("the reader has not seen the entry that was undone")
+	}
+	if got := l.Signing(); !got.Signed {
+		t.Errorf("got %+v, want that the record is signed", got)
+	}
+}
+
+// ahead runs a function before a statement looks for one entry.
+type ahead struct {
+	store.Querier
+
+	before func()
+}
+
+func (f ahead) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if strings.Contains(query, "position = ?") {
+		f.before()
+	}
+	return f.Querier.QueryContext(ctx, query, args...)
+}
+
+// TestFollowKeepsDoubtsAboutTheEnd: an entry that was missing is there again while the server looks for it, and a later one is changed.
+func TestFollowKeepsDoubtsAboutTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	r := openSealed(t, dir)
+	defer r.close(t)
+	reader := r.l.Reader()
+	reader.Want("approval", true, func(string, string, bool) {})
+	r.append(t, "a", 1)
+	if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil {
+		t.Fatal(err)
+	}
+	r.append(t, "a", 3)
+	testkit.Until(t, "the entries are signed", func() bool { return r.l.Signed() == 4 })
+	alter(t, dir, `CREATE TABLE kept AS SELECT * FROM audit; DELETE FROM audit WHERE position = 2; UPDATE audit SET detail = 'changed' WHERE position = 4`)
+	restore := func() { alter(t, dir, `INSERT INTO audit SELECT * FROM kept WHERE position = 2`) }
+	if err := reader.Follow(t.Context(), ahead{r.s.DB(), restore}); err != nil {
+		t.Fatal(err)
+	}
+	if !reader.Doubtful() {
+		t.Error("the reader reads the changed entry no more")
+	}
+	alter(t, dir, `DELETE FROM audit; INSERT INTO audit SELECT * FROM kept; DROP TABLE kept`)
 }
 
 // TestAReaderThatBeginsAtTheEndMissesNoEntry: a reader checks each entry that is added once it has begun, also if the record had none

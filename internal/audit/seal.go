@@ -59,6 +59,7 @@ type sealer struct {
 	fault     atomic.Pointer[fault]      // why new entries get no checkpoint; nil: they get one
 	unwritten atomic.Pointer[fault]      // the newest checkpoint is not in its files; nil: it is, or is to be written
 	schema    atomic.Pointer[fault]      // tables are not as a server makes them; nil: they are, or were not compared
+	hidden    atomic.Pointer[fault]      // an entry cannot be read; nil: each can
 	fresh     atomic.Pointer[checkpoint] // the newest checkpoint that is committed
 	published int64                      // size of the newest checkpoint that was written to the files
 

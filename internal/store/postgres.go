@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -64,7 +65,7 @@ func setDead(c *pgx.ConnConfig) {
 }
 
 // postgres is a database on a PostgreSQL server, which several machines may share. Its tables
-// are in the first schema of the connection's search path.
+// are in the first schema of the search path of its first connection.
 //
 // One transaction writes at a time, as with SQLite: each begins by taking an advisory lock. So
 // a statement sees everything that was committed before, without conflicts between writers.
@@ -74,6 +75,7 @@ type postgres struct {
 	busy   time.Duration
 	failed failure
 	leases postgresLeases
+	path   atomic.Pointer[string] // the search path of every connection; nil: there was none yet
 }
 
 // newPostgres reads a connection URL. It takes only the values of ctx. The error does not contain
@@ -86,11 +88,13 @@ func newPostgres(ctx context.Context, url string, busy time.Duration, log *slog.
 	c.RuntimeParams["application_name"] = "sandboxmcp"
 	c.RuntimeParams["client_encoding"] = "UTF8"      // with the one of a role, servers would read each other's texts as others
 	c.RuntimeParams["quote_all_identifiers"] = "off" // definitions of triggers are compared
+	c.RuntimeParams["row_security"] = "off"          // policies that hide rows make statements fail
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(deadWriter.Milliseconds(), 10)
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectTimeout
 	}
 	setDead(c)
+	c.ValidateConnect = onPrimary // whatever the URL says: see prepare
 	name := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 	if strings.HasPrefix(c.Host, "/") { // a directory of sockets
 		name = c.Host
@@ -118,18 +122,10 @@ func (p *postgres) pool(size int, params map[string]string) *sql.DB {
 
 func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *sql.DB {
 	maps.Copy(c.RuntimeParams, params)
-	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(ownNames)), &p.failed})
+	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(p.prepare)), &p.failed})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
-}
-
-// ownNames sets the search path of a connection, so that names in statements are looked for in pg_catalog first and then in
-// the schema. With the search path of the role or of the database, a writer of the database could put functions and views
-// of its own in place of those that the statements name.
-func ownNames(ctx context.Context, c *pgx.Conn) error {
-	_, err := c.Exec(ctx, setOwnNames)
-	return err
 }
 
 func (p *postgres) writer() *sql.DB { return p.pool(1, nil) }
@@ -273,8 +269,12 @@ func postgresReason(err error) (reason, hint string) {
 	if e, ok := errors.AsType[*newerError](err); ok {
 		return e.Error(), "use the newer release, or another database"
 	}
+	const primary = "set SANDBOXMCP_DATABASE_URL to the primary server"
 	const look = "read the log of the PostgreSQL server"
 	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok && errors.Is(err, pgconn.ErrStandbyConnection) {
+		return "the server that answers is a standby", primary
+	}
 	if !ok {
 		return "the server cannot be reached", "check that it runs and that SANDBOXMCP_DATABASE_URL names it"
 	}
@@ -286,9 +286,11 @@ func postgresReason(err error) (reason, hint string) {
 	case e.Code == "53300":
 		return "the server has no connections left", "raise its max_connections"
 	case e.Code == "25006":
-		return "it is read-only", "set SANDBOXMCP_DATABASE_URL to the primary server"
+		return "it is read-only", primary
 	case e.Code == "3D000":
 		return "it does not exist", "make it with CREATE DATABASE"
+	case e.Code == "42501" && e.Routine == "check_enable_rls":
+		return e.Message, "disable the policies for rows that others have made on the table, and run `sandboxmcp audit verify`"
 	case e.Code == "42501":
 		return "permission denied", "give the user of SANDBOXMCP_DATABASE_URL the rights to its schema"
 	case strings.HasPrefix(e.Code, "28"):

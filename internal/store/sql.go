@@ -97,8 +97,8 @@ const (
 		WHERE of.relname IN ('pg_class', 'pg_constraint', 'pg_attrdef') AND what.relname NOT IN ('pg_class', 'pg_constraint', 'pg_namespace', 'pg_extension', 'pg_am')`
 
 	// The functions that statements and triggers call. Other programs may have functions in the same schema.
-	postgresCalled = `('clock_timestamp', 'count', 'current_schema', 'format', 'format_type', 'hashtextextended', 'left', 'length', 'lower', 'max', 'md5', 'min', 'now',
-		'octet_length', 'pg_advisory_lock', 'pg_advisory_unlock', 'pg_advisory_xact_lock', 'pg_get_triggerdef', 'pg_notify', 'pg_try_advisory_lock', 'quote_ident', 'random',
+	postgresCalled = `('clock_timestamp', 'count', 'current_schema', 'current_setting', 'format', 'format_type', 'hashtextextended', 'left', 'length', 'lower', 'max', 'md5', 'min', 'now',
+		'octet_length', 'pg_advisory_lock', 'pg_advisory_unlock', 'pg_advisory_xact_lock', 'pg_get_triggerdef', 'pg_is_in_recovery', 'pg_notify', 'pg_try_advisory_lock', 'quote_ident', 'random',
 		'set_config', 'string_agg', 'substr', 'sum', 'to_regclass', 'unnest')`
 
 	// functions and operators in the schema that PostgreSQL could take for its own ones of the same name, because their arguments
@@ -125,6 +125,7 @@ const (
 		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
 		UNION ALL SELECT CAST(relname AS TEXT), 'has child tables', false FROM mine WHERE oid IN (SELECT inhparent FROM pg_inherits)
 		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped') FROM mine WHERE relkind <> 'r' AND relname IN ` + postgresTables + `
+		UNION ALL SELECT CAST(relname AS TEXT), 'is not logged, so it loses all rows when the server crashes', false FROM mine WHERE relpersistence <> 'p' AND relname IN ` + postgresTables + `
 		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column that uses what others have made', false FROM mine
 			WHERE relname IN ` + postgresTables + ` AND oid IN (` + postgresUses + `)
 		LIMIT ?`
@@ -140,18 +141,29 @@ const (
 	setVersion    = `INSERT INTO signals (topic, version) VALUES (?, ?) ON CONFLICT (topic) DO UPDATE SET version = excluded.version`
 )
 
+// Used in postgres_prepare.go. The search path is any one before these.
+const (
+	selectRecovery = `SELECT pg_catalog.pg_is_in_recovery()`
+
+	// If current_schema() is NULL, it does not change the search path, and selects nothing.
+	setOwnNames = `SELECT pg_catalog.set_config('search_path', pg_catalog.format('%I, pg_temp', s), false) FROM (SELECT pg_catalog.current_schema() AS s) AS own WHERE s IS NOT NULL`
+
+	// path
+	setPath = `SELECT pg_catalog.set_config('search_path', $1, false)`
+)
+
 // Used in postgres.go and postgres_lease.go. The keys of the locks are hashes of texts that
 // name the schema, because a lock is valid in the whole database.
 const (
-	// If current_schema() is NULL, it does not change the search path.
-	setOwnNames = `SELECT pg_catalog.set_config('search_path', pg_catalog.format('%I, pg_temp', s), false) FROM (SELECT pg_catalog.current_schema() AS s) AS own WHERE s IS NOT NULL`
-
 	// The types of arguments are exactly those of the functions and operators of PostgreSQL. Otherwise those of the same name in
 	// the schema would be taken, which a writer of the database may have made.
 	ownSchema = `CAST(current_schema() AS TEXT)`
 
-	// milliseconds to wait
-	lockWriter = `SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(hashtextextended('sandboxmcp write ' || ` + ownSchema + `, CAST(0 AS BIGINT)))`
+	// milliseconds to wait. A commit waits until it is on the disk, because callers are told then that something is recorded. The values
+	// other than off all do that, and some of them wait for other servers as well. The server's own value may change at any time.
+	lockWriter = `SELECT set_config('lock_timeout', ?, true),
+		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
+		pg_advisory_xact_lock(hashtextextended('sandboxmcp write ' || ` + ownSchema + `, CAST(0 AS BIGINT)))`
 
 	selectGoose        = `SELECT current_schema(), to_regclass(quote_ident(` + ownSchema + `) || '.goose_db_version') IS NOT NULL`
 	selectGooseVersion = `SELECT coalesce(max(version_id), 0) FROM goose_db_version`
