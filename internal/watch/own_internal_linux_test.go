@@ -112,3 +112,23 @@ func TestSignalsOfTerminalsAreNotLost(t *testing.T) {
 		}
 	}
 }
+
+// TestProcessesThatProgramsStopAreNotContinued: if the watch continued such a process and stopped it again, a program that continues it
+// between the two would find it stopped for ever. Parents go on after their children.
+func TestProcessesThatProgramsStopAreNotContinued(t *testing.T) {
+	if all, signals := continuing([]string{"1", "2", "3"}, nil); !all || len(signals) > 0 {
+		t.Errorf("nothing is stopped by programs: got %t, %v, want all at once", all, signals)
+	}
+	all, signals := continuing([]string{"1", "2", "30", "4", "x"}, []int{4})
+	if want := []sent{{30, int(unix.SIGCONT)}, {2, int(unix.SIGCONT)}}; all || !slices.Equal(signals, want) {
+		t.Errorf("one is: got %t, %v, want %v", all, signals, want)
+	}
+	var many []string
+	for n := range mostContinued + 3 {
+		many = append(many, strconv.Itoa(n+1))
+	}
+	all, signals = continuing(many, []int{5})
+	if want := []sent{{5, int(unix.SIGSTOP)}}; !all || !slices.Equal(signals, want) {
+		t.Errorf("one of many is: got %t, %v, want all, and then %v", all, signals, want)
+	}
+}

@@ -2,14 +2,16 @@ package watch
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Programs stop processes themselves, as shells stop their jobs. When the watch stops and continues the programs, such a process
-// would go on, too, and who has stopped it and waits for that would wait for ever. So the watch stops it again.
+// Programs stop processes themselves, as shells stop their jobs. If such a process went on when the watch continues the programs, who
+// has stopped it and waits for that would wait for ever. If the watch stopped it again after that, it could come too late: a program
+// that continues the process meanwhile would find it stopped for ever. So the watch continues the others one by one.
 
 // noteOwn notes which processes programs have stopped themselves. It is called before the watch stops the programs. It does
 // nothing if these are stopped already.
@@ -62,6 +64,32 @@ func (w *Group) stillOwn() (found []int) {
 		}
 	}
 	return found
+}
+
+// mostContinued is how many processes are continued one by one. So many requests fit into init's socket.
+const mostContinued = 128
+
+// continuing returns how stopped programs go on: all of them at once, if all is true, and then by signals. The processes in own stay
+// stopped. Those with the highest numbers go on first. These are the youngest: who continues or stops a process is mostly an ancestor of
+// it, and must not do so before the watch has continued the process. If there are too many processes, those in own are stopped again.
+func continuing(processes []string, own []int) (all bool, signals []sent) {
+	if len(own) == 0 {
+		return true, nil
+	}
+	for _, p := range processes {
+		if n, err := strconv.Atoi(p); err == nil && n != 1 && !slices.Contains(own, n) {
+			signals = append(signals, sent{n, int(unix.SIGCONT)})
+		}
+	}
+	if len(signals) <= mostContinued {
+		slices.SortFunc(signals, func(a, b sent) int { return b.process - a.process })
+		return false, signals
+	}
+	signals = signals[:0]
+	for _, n := range own {
+		signals = append(signals, sent{n, int(unix.SIGSTOP)})
+	}
+	return true, signals
 }
 
 // isStopped reports whether a process is stopped by a signal, by the text of its status file in /proc.

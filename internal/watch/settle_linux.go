@@ -92,16 +92,20 @@ func (w *Group) goOn() {
 	own := w.stillOwn()
 	w.own = nil
 	w.noteForking()
+	all, signals := continuing(w.processes(), own)
 	again := w.unhandled()
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
 	if w.stopped {
 		return
 	}
-	_ = w.proceed()
-	for _, p := range own {
+	if all || w.free { // who ends them may have stopped some
+		_ = w.proceed()
+	}
+	w.continued = time.Now()
+	for _, s := range signals {
 		if !w.free {
-			_ = w.slot.SignalSoon(p, int(unix.SIGSTOP))
+			_ = w.slot.SignalSoon(s.process, s.signal)
 		}
 	}
 	for _, s := range again {
