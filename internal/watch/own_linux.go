@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,12 +16,12 @@ import (
 // nothing if these are stopped already.
 func (w *Group) noteOwn() {
 	w.sharing.Lock()
-	held, halts := w.stopped || w.halted.After(w.continued), w.halts
+	held, halts := w.stopped || w.isHeld(), w.halts
 	w.sharing.Unlock()
 	if held || w.outside { // init knows no numbers of the host
 		return
 	}
-	w.own = map[string]string{}
+	w.own = map[string]int64{}
 	w.noteStopped(halts, func(status string) bool { return isStopped(status) || willStop(status) })
 	if halted, _ := w.halt(); !halted || !w.slot.Heeds(settleEvery) {
 		return
@@ -34,10 +33,10 @@ func (w *Group) noteOwn() {
 // noteStopped notes the processes for which own is true of their status. It notes none if w.halts is not halts when it has read them:
 // a late look has stopped the programs meanwhile, and would be taken for a program that did so.
 func (w *Group) noteStopped(halts int, own func(status string) bool) {
-	found := map[string]string{}
+	found := map[string]int64{}
 	for _, p := range w.processes() {
 		if status := w.read(p, "status"); own(status) && !w.isLateFork(p, status) {
-			found[p] = turns(status)
+			found[p] = rests(status)
 		}
 	}
 	w.sharing.Lock()
@@ -53,11 +52,11 @@ func (w *Group) isLateFork(p, status string) bool {
 	return w.forkedMeanwhile(parent) && beginsBy(w.read(p, "syscall"))
 }
 
-// stillOwn returns the numbers of the processes that noteOwn has noted. It leaves out those that went on before the watch stopped the
-// programs.
+// stillOwn returns the numbers of the processes that noteOwn has noted. It leaves out those that a program has continued before the
+// watch stopped the programs: these have stopped once more.
 func (w *Group) stillOwn() (found []int) {
 	for p, before := range w.own {
-		if status := w.read(p, "status"); isStopped(status) && (before == "" || before == turns(status)) {
+		if status := w.read(p, "status"); isStopped(status) && before == rests(status) {
 			if n, err := strconv.Atoi(p); err == nil {
 				found = append(found, n)
 			}
@@ -128,11 +127,12 @@ func (w *Group) unhandled() (found []sent) {
 	return found
 }
 
-// turns returns how often a stopped process has got a processor: once more if it has gone on since. It returns "" for others.
-func turns(status string) string {
+// rests returns how often a process will have given up a processor when it is stopped: once for each stop, and for other reasons.
+func rests(status string) int64 {
+	text, _ := inStatus(status, "voluntary_ctxt_switches")
+	n, _ := strconv.ParseInt(text, 10, 64)
 	if !isStopped(status) {
-		return ""
+		n++
 	}
-	_, rest, _ := strings.Cut(status, "\nvoluntary_ctxt_switches:")
-	return rest
+	return n
 }
