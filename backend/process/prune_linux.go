@@ -40,7 +40,7 @@ func (s *sandbox) Prune(ctx context.Context, keep ...backend.Running) error {
 		}
 		kept = append(kept, r.proc.PID())
 	}
-	return s.endFreely(func() error { return s.prune(ctx, kept) })
+	return s.endFreely(s.sparing(), func() error { return s.prune(ctx, kept) })
 }
 
 const (

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
 // A killed task needs processor time of its own sandbox to end. With a hundredth of a core,
@@ -61,12 +63,27 @@ func freely(limits []throttle, end func() error) (restore func() error, err erro
 }
 
 func (s *sandbox) throttles() []throttle {
-	var limits []throttle
+	if s.watch == nil {
+		return s.limitsWith(nil)
+	}
+	return s.limitsWith(s.watch)
+}
+
+// sparing is throttles for who ends only some of the programs.
+func (s *sandbox) sparing() []throttle {
+	if s.watch == nil {
+		return s.limitsWith(nil)
+	}
+	return s.limitsWith(watch.Sparing{Group: s.watch})
+}
+
+// limitsWith returns the limits of the sandbox. without takes the place of a control group; nil: there is no such limit.
+func (s *sandbox) limitsWith(without throttle) (limits []throttle) {
 	if s.group != nil {
 		limits = append(limits, s.group)
 	}
-	if s.watch != nil {
-		limits = append(limits, s.watch)
+	if without != nil {
+		limits = append(limits, without)
 	}
 	return limits
 }
@@ -89,7 +106,7 @@ func (s *sandbox) killFreely() error {
 // clearFreely ends every program and restores the limits for the next ones. On error the sandbox
 // may not be used. Isolation waits meanwhile, so that it never reports a limit that is lifted.
 func (s *sandbox) clearFreely(ctx context.Context) error {
-	return s.endFreely(func() error {
+	return s.endFreely(s.throttles(), func() error {
 		if err := s.slot.Clear(ctx); err != nil {
 			return err
 		}
@@ -98,11 +115,11 @@ func (s *sandbox) clearFreely(ctx context.Context) error {
 }
 
 // endFreely calls end, which ends some programs of the sandbox, with the limits lifted.
-func (s *sandbox) endFreely(end func() error) error {
+func (s *sandbox) endFreely(limits []throttle, end func() error) error {
 	s.quota.Lock()
 	defer s.quota.Unlock()
 	defer s.objects.HoldPipes()()
-	restore, err := freely(s.throttles(), end)
+	restore, err := freely(limits, end)
 	if s.dying.Load() {
 		return err
 	}

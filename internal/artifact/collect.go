@@ -77,15 +77,22 @@ type State struct {
 	Fresh  bool   // its content was read soon after a change, so a further change may show nothing in Info
 }
 
-// Before Linux 6.13, changes of a file within one tick of a clock have the same time.
+// Before Linux 6.13, changes of a file within one tick of a clock have the same time. Some file systems round times to whole seconds,
+// or to two: ext4 with small inodes, FAT. Programs use those of the host at tier L1.
 const (
-	freshFor = 20 * time.Millisecond // longer than a tick
-	aheadBy  = time.Minute           // a time that is further ahead was set by a program
+	freshFor     = 20 * time.Millisecond // longer than a tick
+	freshForLong = 2*time.Second + freshFor
+	aheadBy      = time.Minute // a time that is further ahead was set by a program
 )
 
-// isFresh reports whether a file that is read after a run's end was changed shortly before.
-func isFresh(changed, end time.Time) bool {
-	return changed.After(end.Add(-freshFor)) && changed.Before(end.Add(aheadBy))
+// isFresh reports whether a file or directory that is read at a time was changed shortly before, so that a further change may have the
+// same time.
+func isFresh(changed, read time.Time) bool {
+	long := freshFor
+	if changed.Nanosecond() == 0 {
+		long = freshForLong
+	}
+	return changed.After(read.Add(-long)) && changed.Before(read.Add(aheadBy))
 }
 
 // same reports whether the directory entry shows no change of the file.
@@ -147,7 +154,7 @@ func changed(files backend.FileReader) (at time.Time, ok bool) {
 func Survey(ctx context.Context, files backend.FileReader, known map[string]State, bounds Bounds) (found map[string]State, empty Empty) {
 	b := bounds.orDefault()
 	at, began := time.Time{}, time.Now()
-	if since, ok := changed(files); ok && since.Before(began.Add(-freshFor)) {
+	if since, ok := changed(files); ok && since.Before(began) && !isFresh(since, began) {
 		at = since
 	}
 	found = map[string]State{}

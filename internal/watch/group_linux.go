@@ -44,7 +44,7 @@ type Group struct {
 	missed    int          // looks that have missed a process, minus those that have not, see tally; used by run alone
 	outside   bool         // processes are read from the host's /proc; used by run alone
 
-	own      map[string]string   // processes that programs have stopped themselves, see noteOwn; used by run alone
+	own      map[string]int64    // processes that programs have stopped themselves, and their rests, see noteOwn; used by run alone
 	forking  map[string]*forking // by process number, see noteForking; used by run alone
 	exact    exact               // used by run alone
 	outlived outlived            // used by run alone
@@ -55,7 +55,8 @@ type Group struct {
 	sharing sync.Mutex
 	again   bool // Restart was called; guarded by sharing
 	stopped bool // programs are stopped because they are ahead of their share of the processor; guarded by sharing
-	free    bool // programs are not stopped for now; guarded by sharing
+	free    bool // programs are not stopped for their share for now, because some are being ended; guarded by sharing
+	spares  bool // others are not being ended meanwhile; guarded by sharing
 
 	halted    time.Time     // when programs were last stopped by halt; guarded by sharing
 	halts     int           // how often halt has stopped them; guarded by sharing
@@ -137,7 +138,7 @@ func (w *Group) look() bool {
 	used, now := map[string]times{}, map[string]seen{}
 	processes := w.processes()
 	if w.looks++; w.looks%hiddenLooks == 0 && !w.outside && hides(descendants(strconv.Itoa(w.slot.PID()), nil), w.processes) {
-		w.outside, w.spent.last, w.forking = true, nil, map[string]*forking{} // the process numbers are those of the host from now on
+		w.outside, w.spent.last, w.own, w.forking = true, nil, nil, map[string]*forking{} // the process numbers are those of the host from now on
 		w.outlived.forget()
 		processes = w.processes()
 	}
@@ -396,10 +397,12 @@ func (w *Group) Restart(memoryBytes int64) {
 
 // LiftQuota continues the programs that the watch has stopped, and suspends the limit of the
 // processor until RestoreQuota.
-func (w *Group) LiftQuota() error {
+func (w *Group) LiftQuota() error { return w.lift(false) }
+
+func (w *Group) lift(spares bool) error {
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
-	w.free = true
+	w.free, w.spares = true, spares
 	if !w.stopped {
 		return nil
 	}
@@ -425,6 +428,13 @@ func (w *Group) Yield() error {
 func (w *Group) RestoreQuota() error {
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
-	w.free = false
+	w.free, w.spares = false, false
 	return nil
 }
+
+// Sparing is a Group for who ends only some of the programs. The others go on, so they may have to be stopped while their memory is
+// measured.
+type Sparing struct{ *Group }
+
+// LiftQuota is Group.LiftQuota.
+func (s Sparing) LiftQuota() error { return s.lift(true) }

@@ -16,8 +16,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestProcessesThatProgramsStopStayStopped: the watch continues all processes after it has stopped them. It stops those again that a
-// program had stopped before, and leaves out those that went on before the watch stopped the programs.
+// TestProcessesThatProgramsStopStayStopped: the watch continues the processes that it has stopped. It leaves out those that a program had
+// stopped before, but not if a program has continued them before the watch stopped the programs.
 func TestProcessesThatProgramsStopStayStopped(t *testing.T) {
 	c := exec.CommandContext(t.Context(), "sleep", "60")
 	if err := c.Start(); err != nil {
@@ -34,7 +34,11 @@ func TestProcessesThatProgramsStopStayStopped(t *testing.T) {
 		}
 		testkit.Until(t, "the process is stopped or goes on", func() bool { s, _ := w.see(p); return s.stopped == stopped })
 	}
-	note := func() { w.own = map[string]string{p: turns(w.read(p, "status"))} }
+	note := func() { w.own = map[string]int64{p: rests(w.read(p, "status"))} }
+	sleeps := func() {
+		t.Helper()
+		testkit.Until(t, "the process sleeps", func() bool { s, _ := inStatus(w.read(p, "status"), "State"); return s == "S" })
+	}
 	state(true)
 	note()
 	if got := w.stillOwn(); len(got) != 1 || got[0] != c.Process.Pid {
@@ -48,16 +52,24 @@ func TestProcessesThatProgramsStopStayStopped(t *testing.T) {
 	if got := w.stillOwn(); len(got) != 0 {
 		t.Errorf("it went on and was stopped by another one: got %v, want none", got)
 	}
-	w.own = map[string]string{p: ""}
+	state(false)
+	sleeps()
+	note()
+	state(true)
 	if got := w.stillOwn(); len(got) != 1 {
 		t.Errorf("it was about to stop: got %v, want it", got)
+	}
+	state(false)
+	state(true)
+	if got := w.stillOwn(); len(got) != 0 {
+		t.Errorf("it was about to stop, went on and was stopped by another one: got %v, want none", got)
 	}
 	if !willStop("\nShdPnd:\t0000000000040000\n") || willStop("\nShdPnd:\t0000000000020000\n") || willStop("") {
 		t.Error("a pending SIGSTOP is not seen, or another signal is taken for it")
 	}
-	w.own = map[string]string{"1": ""}
+	w.own = map[string]int64{"1": 7}
 	w.halted = time.Now()
-	if w.noteOwn(); w.own["1"] != "" || len(w.own) != 1 {
+	if w.noteOwn(); w.own["1"] != 7 || len(w.own) != 1 {
 		t.Errorf("got %v while programs are stopped by the watch, want what was noted before", w.own)
 	}
 }
@@ -66,7 +78,7 @@ func TestProcessesThatProgramsStopStayStopped(t *testing.T) {
 // are stopped. Programs did not stop these themselves, so the watch must not stop them again.
 func TestWhatALateLookStopsIsNotOwn(t *testing.T) {
 	w := showing(t, "Name:\tx\nState:\tT (stopped)\nPPid:\t1\nvoluntary_ctxt_switches:\t1\n")
-	w.own = map[string]string{}
+	w.own = map[string]int64{}
 	w.noteStopped(0, func(string) bool { w.halts++; return true })
 	if len(w.own) != 0 {
 		t.Errorf("the programs were stopped meanwhile: got %v, want none", w.own)
@@ -111,4 +123,62 @@ func TestSignalsOfTerminalsAreNotLost(t *testing.T) {
 			t.Errorf("pending %s: got %v, want %v", pending, got, want)
 		}
 	}
+}
+
+// TestProcessesThatProgramsStopAreNotContinued: if the watch continued such a process and stopped it again, a program that continues it
+// between the two would find it stopped for ever. Parents go on after their children.
+func TestProcessesThatProgramsStopAreNotContinued(t *testing.T) {
+	if all, signals := continuing([]string{"1", "2", "3"}, nil); !all || len(signals) > 0 {
+		t.Errorf("nothing is stopped by programs: got %t, %v, want all at once", all, signals)
+	}
+	all, signals := continuing([]string{"1", "2", "30", "4", "x"}, []int{4})
+	if want := []sent{{30, int(unix.SIGCONT)}, {2, int(unix.SIGCONT)}}; all || !slices.Equal(signals, want) {
+		t.Errorf("one is: got %t, %v, want %v", all, signals, want)
+	}
+	var many []string
+	for n := range mostContinued + 3 {
+		many = append(many, strconv.Itoa(n+1))
+	}
+	all, signals = continuing(many, []int{5})
+	if want := []sent{{5, int(unix.SIGSTOP)}}; !all || !slices.Equal(signals, want) {
+		t.Errorf("one of many is: got %t, %v, want all, and then %v", all, signals, want)
+	}
+}
+
+// TestProgramsGoOnOnce: two parts of the watch may both continue the programs after one stop. The second one knows no more what programs
+// have stopped themselves, and must not continue it.
+func TestProgramsGoOnOnce(t *testing.T) {
+	w := showing(t, "Name:\tx\nState:\tT (stopped)\n") // it has no init, so a signal would fail
+	w.halted = time.Now()
+	w.continued = w.halted.Add(time.Millisecond)
+	at := w.continued
+	if w.goOn(); w.continued != at {
+		t.Error("programs that go on already were continued again")
+	}
+}
+
+// TestProgramsThatAreSparedAreStopped: programs that are being ended are not stopped for a measurement, and those that go on while
+// others are being ended are. Otherwise a sum that is not sure would not be compared with the memory limit meanwhile.
+func TestProgramsThatAreSparedAreStopped(t *testing.T) {
+	w := &Group{}
+	check := func(when string, want bool) {
+		t.Helper()
+		w.sharing.Lock()
+		defer w.sharing.Unlock()
+		if got := w.ending(); got != want {
+			t.Errorf("%s: got ending %t, want %t", when, got, want)
+		}
+	}
+	check("at first", false)
+	_ = w.LiftQuota()
+	check("all are being ended", true)
+	_ = w.RestoreQuota()
+	check("afterwards", false)
+	_ = Sparing{w}.LiftQuota()
+	check("some are being ended", false)
+	_ = w.LiftQuota()
+	check("and then all", true)
+	_ = Sparing{w}.RestoreQuota()
+	_ = Sparing{w}.LiftQuota()
+	check("some again", false)
 }

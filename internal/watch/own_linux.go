@@ -2,25 +2,26 @@ package watch
 
 import (
 	"maps"
+	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Programs stop processes themselves, as shells stop their jobs. When the watch stops and continues the programs, such a process
-// would go on, too, and who has stopped it and waits for that would wait for ever. So the watch stops it again.
+// Programs stop processes themselves, as shells stop their jobs. If such a process went on when the watch continues the programs, who
+// has stopped it and waits for that would wait for ever. If the watch stopped it again after that, it could come too late: a program
+// that continues the process meanwhile would find it stopped for ever. So the watch continues the others one by one.
 
 // noteOwn notes which processes programs have stopped themselves. It is called before the watch stops the programs. It does
 // nothing if these are stopped already.
 func (w *Group) noteOwn() {
 	w.sharing.Lock()
-	held, halts := w.stopped || w.halted.After(w.continued), w.halts
+	held, halts := w.stopped || w.isHeld(), w.halts
 	w.sharing.Unlock()
 	if held || w.outside { // init knows no numbers of the host
 		return
 	}
-	w.own = map[string]string{}
+	w.own = map[string]int64{}
 	w.noteStopped(halts, func(status string) bool { return isStopped(status) || willStop(status) })
 	if halted, _ := w.halt(); !halted || !w.slot.Heeds(settleEvery) {
 		return
@@ -32,10 +33,10 @@ func (w *Group) noteOwn() {
 // noteStopped notes the processes for which own is true of their status. It notes none if w.halts is not halts when it has read them:
 // a late look has stopped the programs meanwhile, and would be taken for a program that did so.
 func (w *Group) noteStopped(halts int, own func(status string) bool) {
-	found := map[string]string{}
+	found := map[string]int64{}
 	for _, p := range w.processes() {
 		if status := w.read(p, "status"); own(status) && !w.isLateFork(p, status) {
-			found[p] = turns(status)
+			found[p] = rests(status)
 		}
 	}
 	w.sharing.Lock()
@@ -51,17 +52,43 @@ func (w *Group) isLateFork(p, status string) bool {
 	return w.forkedMeanwhile(parent) && beginsBy(w.read(p, "syscall"))
 }
 
-// stillOwn returns the numbers of the processes that noteOwn has noted. It leaves out those that went on before the watch stopped the
-// programs.
+// stillOwn returns the numbers of the processes that noteOwn has noted. It leaves out those that a program has continued before the
+// watch stopped the programs: these have stopped once more.
 func (w *Group) stillOwn() (found []int) {
 	for p, before := range w.own {
-		if status := w.read(p, "status"); isStopped(status) && (before == "" || before == turns(status)) {
+		if status := w.read(p, "status"); isStopped(status) && before == rests(status) {
 			if n, err := strconv.Atoi(p); err == nil {
 				found = append(found, n)
 			}
 		}
 	}
 	return found
+}
+
+// mostContinued is how many processes are continued one by one. So many requests fit into init's socket.
+const mostContinued = 128
+
+// continuing returns how stopped programs go on: all of them at once, if all is true, and then by signals. The processes in own stay
+// stopped. Those with the highest numbers go on first. These are the youngest: who continues or stops a process is mostly an ancestor of
+// it, and must not do so before the watch has continued the process. If there are too many processes, those in own are stopped again.
+func continuing(processes []string, own []int) (all bool, signals []sent) {
+	if len(own) == 0 {
+		return true, nil
+	}
+	for _, p := range processes {
+		if n, err := strconv.Atoi(p); err == nil && n != 1 && !slices.Contains(own, n) {
+			signals = append(signals, sent{n, int(unix.SIGCONT)})
+		}
+	}
+	if len(signals) <= mostContinued {
+		slices.SortFunc(signals, func(a, b sent) int { return b.process - a.process })
+		return false, signals
+	}
+	signals = signals[:0]
+	for _, n := range own {
+		signals = append(signals, sent{n, int(unix.SIGSTOP)})
+	}
+	return true, signals
 }
 
 // isStopped reports whether a process is stopped by a signal, by the text of its status file in /proc.
@@ -100,11 +127,12 @@ func (w *Group) unhandled() (found []sent) {
 	return found
 }
 
-// turns returns how often a stopped process has got a processor: once more if it has gone on since. It returns "" for others.
-func turns(status string) string {
+// rests returns how often a process will have given up a processor when it is stopped: once for each stop, and for other reasons.
+func rests(status string) int64 {
+	text, _ := inStatus(status, "voluntary_ctxt_switches")
+	n, _ := strconv.ParseInt(text, 10, 64)
 	if !isStopped(status) {
-		return ""
+		n++
 	}
-	_, rest, _ := strings.Cut(status, "\nvoluntary_ctxt_switches:")
-	return rest
+	return n
 }

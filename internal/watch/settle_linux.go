@@ -76,32 +76,50 @@ func settle(limit int64, s settling) (sum int64, ok bool) {
 	}
 }
 
-// halt stops the programs, unless they are being ended.
+// halt stops the programs, unless all of them are being ended.
 func (w *Group) halt() (halted, ended bool) {
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
-	if !w.free {
-		w.halted = time.Now()
-		w.halts++
+	if w.ending() {
+		return false, true
 	}
-	return !w.free && w.slot.SignalAll(int(unix.SIGSTOP)) == nil, w.free
+	w.halted = time.Now()
+	w.halts++
+	return w.slot.SignalAll(int(unix.SIGSTOP)) == nil, false
 }
 
-// goOn continues the programs, unless they are ahead of their share of the processor.
+// ending reports whether all programs are being ended. sharing is held.
+func (w *Group) ending() bool { return w.free && !w.spares }
+
+// isHeld reports whether halt has stopped the programs since they last went on. sharing is held.
+func (w *Group) isHeld() bool { return w.halted.After(w.continued) }
+
+// goOn continues the programs, unless they are ahead of their share of the processor. It does nothing if they have gone on already:
+// what programs have stopped themselves would go on, too.
 func (w *Group) goOn() {
+	w.sharing.Lock()
+	held := w.isHeld()
+	w.sharing.Unlock()
+	if !held {
+		return
+	}
 	own := w.stillOwn()
 	w.own = nil
 	w.noteForking()
+	all, signals := continuing(w.processes(), own)
 	again := w.unhandled()
 	w.sharing.Lock()
 	defer w.sharing.Unlock()
 	if w.stopped {
 		return
 	}
-	_ = w.proceed()
-	for _, p := range own {
-		if !w.free {
-			_ = w.slot.SignalSoon(p, int(unix.SIGSTOP))
+	if all || w.ending() { // who ends them may have stopped some
+		_ = w.proceed()
+	}
+	w.continued = time.Now()
+	for _, s := range signals {
+		if !w.ending() {
+			_ = w.slot.SignalSoon(s.process, s.signal)
 		}
 	}
 	for _, s := range again {
