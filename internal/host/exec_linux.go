@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -226,10 +227,23 @@ func landlockRules(j job) []jail.ThreadRule {
 	for _, p := range j.execs {
 		rules = append(rules, jail.ThreadRule{Path: p, Read: true, Exec: true})
 	}
-	for _, p := range j.writes {
+	for _, p := range writable(j) {
 		rules = append(rules, jail.ThreadRule{Path: p, Read: true, Write: true})
 	}
 	return rules
+}
+
+// writable returns the places that a job may write, without those that it may not read: what Landlock allows for a
+// directory, it allows for everything below. If there is one of these in a directory, nothing can be made or removed in the
+// directory itself, and in those between the two.
+func writable(j job) []string {
+	var all []string
+	for _, p := range j.writes {
+		if !slices.ContainsFunc(j.reads, func(c string) bool { return under(p, c) }) {
+			all = append(all, besides(p, j.reads)...)
+		}
+	}
+	return all
 }
 
 // maxEntries bounds the entries of a directory that are allowed one by one.

@@ -249,6 +249,49 @@ func TestAnApprovedCommandWritesWhereItsWordsSay(t *testing.T) {
 	}
 }
 
+// TestWhatAnApprovedCommandNamesOpensNoClosedPlace: if a person has allowed a command that names a directory, or a new file in
+// it, the state directory and the places of keys below that directory stay closed.
+func TestWhatAnApprovedCommandNamesOpensNoClosedPlace(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	b := open(t, func(c *host.Config) { c.Roots, c.Own = []string{home}, []string{filepath.Join(home, "share", "state")} })
+	b.root = home
+	b.file(".ssh/id_rsa", "word of the key\n")
+	b.file("share/state/signing.key", "word of the state\n")
+	b.file("share/other/a.txt", "word of a file\n")
+	b.file("from/state/signing.key", "other\n")
+	b.file("from/b.txt", "b\n")
+	run := func(line string) sandboxmcp.HostOutput {
+		t.Helper()
+		if _, err := b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: line}}); err != nil {
+			t.Fatal(err)
+		}
+		out, err := b.exec(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for _, line := range []string{"grep -r word " + home, "grep -r word " + home + " " + home + "/new"} {
+		if out := run(line); !strings.Contains(out.Stdout, "word of a file") || strings.Contains(out.Stdout, "word of the") {
+			t.Errorf("%s: got %q, want the file read, and neither the key nor the state directory", line, out.Stdout)
+		}
+	}
+	run("cp -rt " + home + "/share " + home + "/from/state")
+	if got, err := os.ReadFile(filepath.Join(home, "share/state/signing.key")); err != nil || string(got) != "word of the state\n" {
+		t.Errorf("the state directory: got %q, %v, want it unchanged", got, err)
+	}
+	if out := run("cp " + home + "/from/b.txt " + home + "/share/other/a.txt"); !out.Success {
+		t.Errorf("a file beside closed places: got %+v, want it written", out)
+	}
+}
+
 // TestNoProcessIsLeft: the children of a command end with it.
 func TestNoProcessIsLeft(t *testing.T) {
 	tool := filepath.Join(t.TempDir(), "tool")
