@@ -255,6 +255,8 @@ func TestWhatTheServerTrustsIsInNoWorkspaceThatProgramsChange(t *testing.T) {
 		"Database":    {"PGSSLROOTCERT=IN/root.crt", map[string]any{"database_url": "postgres://u@127.0.0.1:1/d?sslmode=disable"}, "PGSSLROOTCERT"},
 		"URL":         {"", map[string]any{"database_url": "postgres://u@127.0.0.1:1/d?sslmode=disable&sslrootcert=IN/root.crt"}, "a file of database_url"},
 		"Keys":        {"", map[string]any{"keys_from": "OUT/through/keys"}, "the directory of keys_from"},
+		"Command":     {"SANDBOXMCP_HOST_ACCESS=true", map[string]any{"host_allowed_commands": "ls,IN/tool --all"}, "a program of host_allowed_commands"},
+		"CommandOff":  {"", map[string]any{"host_allowed_commands": "ls,IN/tool --all"}, ""},
 		"Path":        {"PATH=IN/bin:/usr/bin", nil, ""}, // no interpreter of it is used
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -95,8 +95,12 @@ func (h *Host) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sa
 // there was none.
 func (h *Host) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
 	if d.ID == "" && h.cfg.Enabled {
-		if _, err := h.pattern(d.Pattern); err != nil {
+		p, err := h.pattern(d.Pattern)
+		if err != nil {
 			return sandboxmcp.AccessAnswer{}, err
+		}
+		if words, _ := p.words(); !d.Deny && !d.Check {
+			h.pins.renew(words[0]) // the person allows the file that is there now; former grants do not hold for it
 		}
 	}
 	answer, _, err := h.gate.Decide(ctx, c, d)

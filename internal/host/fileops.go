@@ -139,6 +139,9 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 		if err != nil {
 			return err
 		}
+		if err := f.executed(p, w.Path); err != nil {
+			return err
+		}
 		more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
 		return put(p, w.Path, []byte(w.Content), w.Overwrite)
 	})
@@ -289,7 +292,21 @@ func (f *Files) toWorkspace(name string, content []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := f.executed(p, path); err != nil {
+		return "", err
+	}
 	return path, put(p, path, content, true)
+}
+
+// executed refuses to write a file that is executed for a rule of the settings. This server would not execute the new file, but
+// the next one would take it for the rule's.
+func (f *Files) executed(p place, path string) error {
+	for _, r := range f.host.set.Load().rules {
+		if slices.Contains(r.program.execs, p.abs()) {
+			return pathDenied(path, "a rule of host_allowed_commands executes it")
+		}
+	}
+	return nil
 }
 
 // namedIn returns the places of host_roots that words name: what a person has allowed word by

@@ -256,21 +256,32 @@ func (h *Host) ruleFor(ctx context.Context, c sandboxmcp.Caller, words []string,
 			return r, "host_allowed_commands: " + r.Text, nil
 		}
 	}
-	p, ok, err := h.gate.Allows(ctx, gate.Who{Namespace: c.Namespace, RequestID: id}, func(p Pattern) bool { return p.matches(words) })
+	prog, unknown := find(words[0])
+	replaced := false
+	p, ok, err := h.gate.AllowsSince(ctx, gate.Who{Namespace: c.Namespace, RequestID: id}, func(p Pattern, made time.Time) bool {
+		if !p.matches(words) || unknown != nil {
+			return false
+		}
+		replaced = replaced || prog.changedSince(made)
+		return !prog.changedSince(made)
+	})
 	if err != nil {
 		return nil, "", err
 	}
 	named := "approved: " + p.String()
 	if !ok && !h.cfg.AutoApprove {
+		if replaced {
+			return nil, "", denied(words).WithHint("a file of the program was changed after a person allowed it; a person checks it, and allows it again after host access revoke")
+		}
 		return nil, "", denied(words)
+	}
+	if unknown != nil {
+		return nil, "", unknown
 	}
 	if !ok {
 		named = "host_auto_approve"
 	}
-	r := &Rule{Text: named, Name: words[0], Words: words[1:], Exact: &p, Any: Warning(words) != ""}
-	if r.program, err = find(words[0]); err != nil {
-		return nil, "", err
-	}
+	r := &Rule{Text: named, Name: words[0], Words: words[1:], Exact: &p, Any: Warning(words) != "", program: prog}
 	if h.pins.changed(r.program) {
 		return nil, "", denied(words).WithHint("the program file was replaced after its rule was made; a person checks it and restarts the server")
 	}

@@ -7,8 +7,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
@@ -24,6 +26,18 @@ type program struct {
 	path   string      // path without links
 	pinned os.FileInfo // the file must still be this one; nil: only root can change it
 	execs  []string    // files that are executed for it: itself, its interpreters, their loaders
+}
+
+// changedSince reports whether a file that is executed for the program, or the link that leads to it, was changed after a
+// person has allowed the program. Files of the system do not count: their administrator changes them.
+func (p *program) changedSince(allowed time.Time) bool {
+	return slices.ContainsFunc(append([]string{p.asked}, p.execs...), func(path string) bool {
+		if onlyRoot(path) && slices.ContainsFunc(neverWritten, func(dir string) bool { return under(path, dir) }) {
+			return false
+		}
+		info, err := os.Lstat(path)
+		return err == nil && changedAt(info) > allowed.UnixNano()
+	})
 }
 
 // errNotThere is the error for a rule whose program is not on this machine.
@@ -122,6 +136,20 @@ func (p *pins) changed(prog *program) bool {
 		return false
 	}
 	return !same(first, prog.pinned)
+}
+
+// renew remembers the program file of a name as it is now.
+func (p *pins) renew(name string) {
+	prog, err := find(name)
+	if err != nil || prog.pinned == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen == nil {
+		p.seen = map[string]os.FileInfo{}
+	}
+	p.seen[prog.path] = prog.pinned
 }
 
 // same reports whether a file is unchanged.
