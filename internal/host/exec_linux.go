@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // wallRlimits and wallFiles are walls of a command besides those of package jail.
@@ -100,6 +102,14 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 		if elfFile(j.file) { // so that what is executed is the file that was checked
 			return jail.ForkExec(int(j.file.Fd()), j.words, attr)
 		}
+		if j.after != "" { // as env would execute it, but then it could not be told to execute nothing more
+			f, failed := plainfile.Open(j.after)
+			if failed != nil {
+				return 0, failed
+			}
+			defer func() { _ = f.Close() }()
+			return jail.ForkExec(int(f.Fd()), append([]string{filepath.Base(j.after), j.path}, j.words[1:]...), attr)
+		}
 		return syscall.ForkExec(j.path, j.words, attr)
 	}
 	attr := &syscall.ProcAttr{Dir: j.dir, Env: j.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true}}
@@ -139,11 +149,11 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 		stood = append(stood, walls...) // Landlock is inherited with it
 	}
 	switch {
-	case j.execs == nil || !elfFile(j.file): // a script's interpreter may have to execute another one
-	case held && jail.LastExec(pid) == nil:
+	case j.execs == nil: // it may execute any program
+	case held && j.last && jail.LastExec(pid) == nil:
 		stood = append(stood, wallExec)
 	default:
-		weak = append(weak, "programs: it can execute its own file and its loader, and by the loader any file")
+		weak = append(weak, "programs: it can execute its own file, its interpreters and their loaders, and by a loader any file")
 	}
 	if limit(pid, j) && held {
 		stood = append(stood, wallRlimits)

@@ -230,7 +230,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	}
 	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), environment(), defaultTime
 	if !r.Any {
-		j.execs = r.program.execs
+		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
 	if r.Exact != nil {
 		j.writes = h.Files.namedIn(words[1:])

@@ -349,6 +349,38 @@ func TestProgramsExecuteNothing(t *testing.T) {
 	}
 }
 
+// TestScriptsExecuteNothing: the loader of a script's interpreter executes every program that it is given.
+func TestScriptsExecuteNothing(t *testing.T) {
+	f, err := elf.Open("/usr/bin/env")
+	if err != nil {
+		t.Skipf("env is no program of this machine: %v", err)
+	}
+	_ = f.Close()
+	dir := t.TempDir()
+	names := map[string]string{"plain": "#!/bin/sh", "flag": "#!/bin/sh -u", "viaenv": "#!/usr/bin/env sh", "chain": "#!" + dir + "/plainer"}
+	c := []string{}
+	for name, first := range names {
+		text := first + "\n/usr/bin/env A=RAN\nfor l in /lib*/ld-*.so*; do \"$l\" /usr/bin/env A=RAN; done\necho \"$0 $*\"\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c = append(c, filepath.Join(dir, name))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "plainer"), []byte("#!/bin/sh\n. \"$1\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(to *host.Config) { to.Allowed = c })
+	for _, tool := range c {
+		out, err := b.exec(tool + " a b")
+		if err != nil || strings.Contains(out.Stdout, "RAN") || !slices.Contains(out.Walls, "executes no further program") {
+			t.Errorf("%s: got %+v, %v, want that it executes nothing, and the wall for that", tool, out, err)
+		}
+		if want := tool + " a b\n"; !strings.HasSuffix(out.Stdout, want) && filepath.Base(tool) != "chain" {
+			t.Errorf("%s: got %q, want the script with its words", tool, out.Stdout)
+		}
+	}
+}
+
 // TestACommandNeedsNoOtherGoroutineToStart: while a program is started, Go keeps the thread's processor and lets no garbage
 // collection begin, so a program that had to wait for another goroutine could wait for ever.
 func TestACommandNeedsNoOtherGoroutineToStart(t *testing.T) {

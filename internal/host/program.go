@@ -26,6 +26,8 @@ type program struct {
 	path   string      // path without links
 	pinned os.FileInfo // the file must still be this one; nil: only root can change it
 	execs  []string    // files that are executed for it: itself, its interpreters, their loaders
+	after  string      // binary that env would execute for the script; empty: the program is no such script
+	again  bool        // the program that the kernel begins with has to execute another one
 }
 
 // changedSince reports whether a file that is executed for the program, or the link that leads to it, was changed after a
@@ -72,7 +74,14 @@ func newProgram(asked string) *program {
 	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 		return &program{}
 	}
-	p := &program{asked: asked, path: path, execs: executed(path, 0)}
+	p := &program{asked: asked, path: path}
+	p.execs, p.again = executed(path, 0)
+	if all, env := interpreterOf(path); env && len(all) == 2 {
+		if f, err := elf.Open(all[1]); err == nil {
+			p.after, p.again = all[1], false
+			_ = f.Close()
+		}
+	}
 	if !inSearchDirs(asked) || !onlyRoot(path) {
 		p.pinned = info
 	}
@@ -158,21 +167,23 @@ func same(before, now os.FileInfo) bool {
 }
 
 // executed lists the files that the kernel executes for a program: itself, the loader of an
-// ELF file, the interpreter of a script.
-func executed(path string, depth int) []string {
-	all := []string{path}
+// ELF file, the interpreter of a script. again is set if one of the interpreters is env, which executes another one.
+func executed(path string, depth int) (all []string, again bool) {
+	all = []string{path}
 	if depth > 4 {
-		return all
+		return all, false
 	}
 	if loader := loaderOf(path); loader != "" {
-		return append(all, loader)
+		return append(all, loader), false
 	}
-	for _, next := range interpreterOf(path) {
+	interpreters, again := interpreterOf(path)
+	for _, next := range interpreters {
 		if real, err := filepath.EvalSymlinks(next); err == nil {
-			all = append(all, executed(real, depth+1)...)
+			more, deeper := executed(real, depth+1)
+			all, again = append(all, more...), again || deeper
 		}
 	}
-	return all
+	return all, again
 }
 
 func loaderOf(path string) string {
@@ -198,26 +209,27 @@ func loaderOf(path string) string {
 }
 
 // interpreterOf returns the programs of a script's first line. For env that is also the
-// program that env looks for.
-func interpreterOf(path string) []string {
+// program that env looks for, if the line has nothing else.
+func interpreterOf(path string) (all []string, env bool) {
 	f, err := plainfile.Open(path)
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	defer func() { _ = f.Close() }()
 	line, _ := bufio.NewReader(io.LimitReader(f, 256)).ReadString('\n')
 	line, ok := strings.CutPrefix(line, "#!")
 	words := strings.Fields(line)
 	if !ok || len(words) == 0 || !filepath.IsAbs(words[0]) {
-		return nil
+		return nil, false
 	}
-	all := words[:1:1]
-	if filepath.Base(words[0]) == "env" && len(words) > 1 {
+	all, env = words[:1:1], filepath.Base(words[0]) == "env"
+	if env && len(words) == 2 {
 		for _, dir := range searchDirs {
-			if real, err := filepath.EvalSymlinks(filepath.Join(dir, words[len(words)-1])); err == nil {
-				return append(all, real)
+			next := filepath.Join(dir, words[1])
+			if _, err := os.Stat(next); err == nil {
+				return append(all, next), env
 			}
 		}
 	}
-	return all
+	return all, env
 }
