@@ -378,6 +378,41 @@ func TestHostFilesAreNotWhatTheServerStarts(t *testing.T) {
 	}
 }
 
+// TestHostFilesAreNotInterpretersBehindLinksAndShims: what is found on the PATH may be a link, or a program of a version manager, or a
+// script of the user that starts an interpreter anywhere.
+func TestHostFilesAreNotInterpretersBehindLinksAndShims(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"bin", "own/bin", "tools/python/bin", "opt/py/bin", "opt/py/lib/python3.11", "manager/shims", "manager/versions/3.11/bin", "tools/node/bin", "work"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := root + "/tools/python/bin/python3"
+	script := "#!/bin/sh\nprintf '\\036sandboxmcp {\"executable\": \"" + copied + "\", \"version\": \"3.11.2\", \"prefixes\": [\"" + root + "/tools/python\"]}\\n'\n"
+	if err := errors.Join(
+		os.WriteFile(copied, []byte("\x7fELF"), 0o755), os.WriteFile(root+"/own/bin/python3", []byte(script), 0o755),
+		os.WriteFile(root+"/opt/py/bin/python3.11", nil, 0o644), os.Symlink(root+"/opt/py/bin/python3.11", root+"/bin/python"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	path := strings.Join([]string{root + "/own/bin", root + "/bin", root + "/manager/shims", "/usr/bin", "/bin"}, ":")
+	env := []string{"PATH=" + path, "HOME=" + root, "SANDBOXMCP_STATE_DIR=" + t.TempDir() + "/state"}
+	e, err := engine.Open(t.Context(), engine.Options{Env: env, Settings: engine.Settings{Env: env, Values: map[string]any{"enable_host_access": "true", "host_roots": root}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for name, denied := range map[string]bool{
+		"opt/py/bin/python3.11": true, "opt/py/lib/libc.so": true, "manager/version": true, "manager/versions/3.11/bin/python": true, "tools/python/bin/python3": true, "tools/python/lib.py": true,
+		"tools/node/bin/other": false, "work/main.py": false, ".tool-versions": true,
+	} {
+		_, err := e.WriteHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostWrite{Path: filepath.Join(root, name), Content: "new", Overwrite: true})
+		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostPathDenied; got != denied || !denied && err != nil {
+			t.Errorf("%s: got %v, want it denied: %t", name, err, denied)
+		}
+	}
+}
+
 // TestCommandsReadNoSettingsAndNoDatabase: the settings may have the keys of all callers, and the newest outputs of all
 // of them are in files beside the database.
 func TestCommandsReadNoSettingsAndNoDatabase(t *testing.T) {

@@ -99,6 +99,9 @@ func (p place) judge(path string, closed []string) error {
 	return nil
 }
 
+// startedThere is why a place of [Config.Started] is not written.
+const startedThere = "this program starts interpreters from there"
+
 // writable refuses a place that may be read and not written.
 func (p place) writable(path string) error {
 	abs := p.abs()
@@ -109,7 +112,7 @@ func (p place) writable(path string) error {
 	}
 	for _, c := range p.tree.started {
 		if under(abs, c) {
-			return pathDenied(path, "this program starts interpreters from there")
+			return pathDenied(path, startedThere)
 		}
 	}
 	if why := obeyed(abs); why != "" {

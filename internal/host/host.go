@@ -33,6 +33,8 @@ type Config struct {
 	Obeyed      []string // files of the operator with proofs, which the file tools refuse; commands may read them
 	Started     []string // directories with what this program starts outside of sandboxes, such as interpreters; the file tools do not write there
 
+	Found func(ctx context.Context) []string // further such directories, as they are known when a file is written; nil: none
+
 	Store      *store.Store
 	Audit      *audit.Log
 	Key        func(purpose string) ([]byte, error) // see [gate.Config]
@@ -233,7 +235,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
 	if r.Exact != nil {
-		j.writes = h.Files.namedIn(words[1:])
+		j.writes = h.Files.namedIn(ctx, words[1:])
 	}
 	if cmd.Timeout > 0 {
 		j.timeout = cmd.Timeout

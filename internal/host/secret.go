@@ -28,7 +28,7 @@ var (
 		.config/pip pip.conf .pip .condarc .rprofile .irbrc .pryrc .curlrc .wgetrc .ackrc .ripgreprc .config/containers .local/bin .local/lib crontab cron.d cron.daily cron.hourly cron.weekly cron.monthly
 		claude.md claude.local.md agents.md gemini.md .cursorrules .cursorignore .windsurfrules .clinerules .roomodes .roo .cline .goosehints copilot-instructions.md sitecustomize.py usercustomize.py pyvenv.cfg conftest.py
 		library/launchagents library/launchdaemons authorized_keys
-		.zed .rules .kilocodemodes qwen.md warp.md .augment-guidelines .devcontainer.json .dir-locals.el .nvim.lua .lvimrc .vim .mise .mise.toml mise.toml .config/mise .cargo/config .cargo/config.toml .bazelrc .pnp.cjs .pnpmfile.cjs
+		.zed .rules .kilocodemodes qwen.md warp.md .augment-guidelines .devcontainer.json .dir-locals.el .nvim.lua .lvimrc .vim .tool-versions .asdfrc .mise .mise.toml mise.toml .config/mise .cargo/config .cargo/config.toml .bazelrc .pnp.cjs .pnpmfile.cjs
 		lefthook.yml lefthook.yaml .lefthook .lefthook.yml .lefthook.yaml .github/actions .gitea/workflows .forgejo/workflows .woodpecker .woodpecker.yml .drone.yml .travis.yml .buildkite jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml`)
 
 	secretSuffixes = list(".pem .key .p12 .pfx .jks .keystore .ppk .kdbx .kdb .tfvars .ovpn .agekey")
