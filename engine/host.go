@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -103,9 +104,12 @@ func (e *Engine) openHost() error {
 	}
 	var begun []string
 	if c.HostAccess {
-		begun = started(c.ClientEnv)
+		begun = append(started(c.ClientEnv), c.trusted...)
 	}
-	var err error
+	program, err := os.Executable()
+	if err == nil {
+		begun = append(begun, program)
+	}
 	e.host, err = host.New(host.Config{
 		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own, Obeyed: obeyed, Started: begun, Found: e.found,
 		Store: e.store, Audit: e.audit, Key: e.key.Derive, Endings: e.endings, Invocation: c.Invocation, Notices: c.Notices, Now: c.Now, Logger: c.Logger,

@@ -378,9 +378,9 @@ func TestHostFilesAreNotWhatTheServerStarts(t *testing.T) {
 	}
 }
 
-// TestHostFilesAreNotInterpretersBehindLinksAndShims: what is found on the PATH may be a link, or a program of a version manager, or a
+// TestHostFilesAreNothingThatTheServerReaches: what is found on the PATH may be a link, or a program of a version manager, or a
 // script of the user that starts an interpreter anywhere.
-func TestHostFilesAreNotInterpretersBehindLinksAndShims(t *testing.T) {
+func TestHostFilesAreNothingThatTheServerReaches(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"bin", "own/bin", "tools/python/bin", "opt/py/bin", "opt/py/lib/python3.11", "manager/shims", "manager/versions/3.11/bin", "tools/node/bin", "work"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -395,21 +395,28 @@ func TestHostFilesAreNotInterpretersBehindLinksAndShims(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	path := strings.Join([]string{root + "/own/bin", root + "/bin", root + "/manager/shims", "/usr/bin", "/bin"}, ":")
-	env := []string{"PATH=" + path, "HOME=" + root, "SANDBOXMCP_STATE_DIR=" + t.TempDir() + "/state"}
-	e, err := engine.Open(t.Context(), engine.Options{Env: env, Settings: engine.Settings{Env: env, Values: map[string]any{"enable_host_access": "true", "host_roots": root}}})
+	env := []string{"PATH=" + path, "HOME=" + root, "SANDBOXMCP_STATE_DIR=" + t.TempDir() + "/state", "SSL_CERT_FILE=" + root + "/work/trusted.crt"}
+	e, err := engine.Open(t.Context(), engine.Options{Env: env, Settings: engine.Settings{Env: env, Values: map[string]any{"enable_host_access": "true", "host_roots": root + "," + filepath.Dir(program)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = e.Close() }()
 	for name, denied := range map[string]bool{
 		"opt/py/bin/python3.11": true, "opt/py/lib/libc.so": true, "manager/version": true, "manager/versions/3.11/bin/python": true, "tools/python/bin/python3": true, "tools/python/lib.py": true,
-		"tools/node/bin/other": false, "work/main.py": false, ".tool-versions": true,
+		"tools/node/bin/other": false, "work/main.py": false, ".tool-versions": true, "work/trusted.crt": true,
 	} {
 		_, err := e.WriteHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostWrite{Path: filepath.Join(root, name), Content: "new", Overwrite: true})
 		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostPathDenied; got != denied || !denied && err != nil {
 			t.Errorf("%s: got %v, want it denied: %t", name, err, denied)
 		}
+	}
+	if _, err := e.WriteHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostWrite{Path: program, Content: "new"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
+		t.Errorf("the server's own program: got %v, want host_path_denied", err)
 	}
 }
 

@@ -100,7 +100,7 @@ func (p place) judge(path string, closed []string) error {
 }
 
 // startedThere is why a place of [Config.Started] is not written.
-const startedThere = "this program starts interpreters from there"
+const startedThere = "this program executes or trusts what is there"
 
 // writable refuses a place that may be read and not written.
 func (p place) writable(path string) error {

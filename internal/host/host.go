@@ -31,7 +31,7 @@ type Config struct {
 	Workspace   string   // directory that files are copied into; empty: none
 	Own         []string // files and directories of this program, which are always refused
 	Obeyed      []string // files of the operator with proofs, which the file tools refuse; commands may read them
-	Started     []string // directories with what this program starts outside of sandboxes, such as interpreters; the file tools do not write there
+	Started     []string // files, and directories with what this program starts outside of sandboxes or trusts, such as interpreters; the file tools do not write there
 
 	Found func(ctx context.Context) []string // further such directories, as they are known when a file is written; nil: none
 
@@ -67,8 +67,10 @@ func New(c Config) (*Host, error) {
 		Kind: kind(), Store: c.Store, Audit: c.Audit, Key: c.Key, Endings: c.Endings, Approvals: c.Enabled, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
 	})
 	h.Files = &Files{host: h}
-	for _, dir := range c.Started {
-		h.Files.started = append(h.Files.started, newTree(dir).real)
+	for _, started := range c.Started {
+		if abs, err := filepath.Abs(started); err == nil {
+			h.Files.started = append(h.Files.started, abs, newTree(abs).real)
+		}
 	}
 	h.Files.SetRoots(c.Roots)
 	rules, err := h.ParseRules(c.Allowed, c.Blocked)
