@@ -115,10 +115,30 @@ func (p place) writable(path string) error {
 			return pathDenied(path, startedThere)
 		}
 	}
-	if why := obeyed(abs); why != "" {
+	why := obeyed(abs)
+	if why == "" {
+		why = p.hiddenAtHome()
+	}
+	if why != "" {
 		return pathDenied(path, why)
 	}
 	return nil
+}
+
+// hiddenAtHome returns why a place is not written that has a hidden name in a home directory, or is below it, or "". Programs keep their
+// settings there, and many settings name what a program executes. It may be written if the tree itself is there.
+func (p place) hiddenAtHome() string {
+	abs := p.abs()
+	for _, home := range homes() {
+		for _, dir := range []string{home, newTree(home).real} {
+			rest, below := strings.CutPrefix(abs, dir+string(filepath.Separator))
+			name, _, _ := strings.Cut(rest, string(filepath.Separator))
+			if below && strings.HasPrefix(name, ".") && !under(p.tree.real, filepath.Join(dir, name)) {
+				return "programs keep their settings in " + name + " of a home directory"
+			}
+		}
+	}
+	return ""
 }
 
 // open opens the directory of a place, or with parent the one that contains it. No component

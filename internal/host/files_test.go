@@ -202,6 +202,30 @@ func TestSecretsAndWhatProgramsObeyAreRefused(t *testing.T) {
 	}
 }
 
+// TestSettingsInAHomeAreNotWritten: no list has the names of all files that programs execute when they start.
+func TestSettingsInAHomeAreNotWritten(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Roots = []string{home} })
+	b.root = home
+	t.Setenv("HOME", home)
+	for name, denied := range map[string]bool{
+		".psqlrc": true, ".config/tmux/tmux.conf": true, ".new": true, "..x": true, "notes": false, "project/.gitignore": false, "project/.config/x": false, "project/.pdbrc": true,
+	} {
+		b.file(filepath.Dir(name)+"/beside", "x")
+		err := b.write(filepath.Join(home, name), "x")
+		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostPathDenied; got != denied || !denied && err != nil {
+			t.Errorf("%s: got %v, want it denied: %t", name, err, denied)
+		}
+	}
+	b.Files.SetRoots([]string{filepath.Join(home, ".config")})
+	if err := b.write(filepath.Join(home, ".config/tmux/tmux.conf"), "x"); err != nil {
+		t.Errorf("below a hidden directory that the operator has opened: got %v, want it written", err)
+	}
+}
+
 // TestTheStateDirectoryIsNoRoot: not even if the operator lists it.
 func TestTheStateDirectoryIsNoRoot(t *testing.T) {
 	b := open(t, func(c *host.Config) { c.Roots = append(c.Roots, filepath.Dir(c.Own[0])) })

@@ -24,7 +24,7 @@ var (
 	// obeyedNames are what another program executes or obeys. They are not written.
 	obeyedNames = list(`.git .hg .svn .husky .githooks .pre-commit-config.yaml .gitconfig .gitmodules .gitattributes .config/git .vscode .idea .fleet .devcontainer .github/workflows .gitlab-ci.yml .circleci .envrc .direnv
 		.bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .config/fish .inputrc .xinitrc .xprofile .xsession .xsessionrc .xbindkeysrc
-		.vimrc .exrc .nvimrc .config/nvim .emacs .emacs.d .tmux.conf .screenrc .gdbinit .lldbinit .pythonrc .pythonstartup .config/systemd .config/autostart .config/environment.d .local/share/applications
+		.vimrc .exrc .nvimrc .config/nvim .emacs .emacs.d .tmux.conf .screenrc .gdbinit .gdbearlyinit .lldbinit .pdbrc .pylintrc .pythonrc .pythonstartup .config/systemd .config/autostart .config/environment.d .local/share/applications
 		.config/pip pip.conf .pip .condarc .rprofile .irbrc .pryrc .curlrc .wgetrc .ackrc .ripgreprc .config/containers .local/bin .local/lib crontab cron.d cron.daily cron.hourly cron.weekly cron.monthly
 		claude.md claude.local.md agents.md gemini.md .cursorrules .cursorignore .windsurfrules .clinerules .roomodes .roo .cline .goosehints copilot-instructions.md sitecustomize.py usercustomize.py pyvenv.cfg conftest.py
 		library/launchagents library/launchdaemons authorized_keys
