@@ -174,6 +174,7 @@ func TestSecretsAndWhatProgramsObeyAreRefused(t *testing.T) {
 		"secrets.yaml", "kubeconfig", ".gnupg/x", ".azure/x", ".terraform.d/credentials.tfrc.json", "id_rsa.", ".env::$DATA",
 	}
 	secrets = append(secrets, ".kiro/settings/mcp.json", ".amazonq/rules/x.md", "opencode.json", ".junie/guidelines.md", ".qwen/settings.json")
+	secrets = append(secrets, ".ſsh/config", "ID_RſA", ".\u200dssh/config", ".conﬁg/gh/hosts.yml", "\u212aubeconfig")
 	obeyed := []string{
 		".vscode/tasks.json", ".git/hooks/pre-commit", ".git/HEAD", ".bashrc", ".profile", ".zshrc", ".config/fish/config.fish", ".gitconfig", ".github/workflows/x.yml", ".husky/pre-push", ".config/systemd/user/x.service", ".config/autostart/x.desktop",
 		"CLAUDE.md", "AGENTS.md", "sub/.cursorrules", "lib/evil.pth", "sitecustomize.py", ".vimrc", ".local/bin/ls", "x.service", ".idea/workspace.xml",

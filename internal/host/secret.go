@@ -101,12 +101,21 @@ func keyName(n string) bool {
 	return false
 }
 
-// parts returns the names of a path, in lower case: some file systems ignore case, dots and
+// folded are letters that have an ASCII form for file systems which ignore case.
+var folded = strings.NewReplacer("ſ", "s", "ß", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
+
+// parts returns the names of a path, in lower case: some file systems ignore case, characters that are not seen, dots and
 // spaces at the end, and what follows a colon.
 func parts(path string) []string {
 	var names []string
 	for n := range strings.SplitSeq(filepath.ToSlash(path), "/") {
-		n, _, _ = strings.Cut(strings.ToLower(n), ":")
+		n = strings.Map(func(r rune) rune {
+			if hidden(r) {
+				return -1
+			}
+			return r
+		}, n)
+		n, _, _ = strings.Cut(folded.Replace(strings.ToLower(n)), ":")
 		if t := strings.TrimRight(n, ". "); t != "" {
 			n = t
 		}
