@@ -55,23 +55,26 @@ func started(env []string) []string {
 
 // found lists the directories of the interpreters that this server has found: it starts them outside of sandboxes, and
 // programs of all namespaces are executed by them.
-func (e *Engine) found(ctx context.Context) []string {
+func (e *Engine) found(ctx context.Context) ([]string, error) {
 	b := e.backends[process.Name]
 	if b == nil {
-		return nil
+		return nil, nil
 	}
 	var all []string
 	for _, l := range sandboxmcp.Languages() {
 		in, err := b.Interpreter(ctx, l)
-		if err != nil {
+		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeRuntimeUnavailable {
 			continue
+		}
+		if err != nil { // an interpreter may be there nevertheless
+			return nil, err
 		}
 		all = append(all, filepath.Dir(in.Path))
 		for _, t := range in.Trees {
 			all = append(all, t.Host)
 		}
 	}
-	return all
+	return all, nil
 }
 
 // openHost makes the part that runs host commands and accesses host files.

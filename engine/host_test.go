@@ -256,6 +256,7 @@ func TestWhatTheServerTrustsIsInNoWorkspaceThatProgramsChange(t *testing.T) {
 		"URL":         {"", map[string]any{"database_url": "postgres://u@127.0.0.1:1/d?sslmode=disable&sslrootcert=IN/root.crt"}, "a file of database_url"},
 		"Keys":        {"", map[string]any{"keys_from": "OUT/through/keys"}, "the directory of keys_from"},
 		"Command":     {"SANDBOXMCP_HOST_ACCESS=true", map[string]any{"host_allowed_commands": "ls,IN/tool --all"}, "a program of host_allowed_commands"},
+		"Interpreter": {"SANDBOXMCP_HOST_ACCESS=true", map[string]any{"host_allowed_commands": "OUT/script"}, "a program of host_allowed_commands"},
 		"CommandOff":  {"", map[string]any{"host_allowed_commands": "ls,IN/tool --all"}, ""},
 		"Path":        {"PATH=IN/bin:/usr/bin", nil, ""}, // no interpreter of it is used
 	} {
@@ -271,6 +272,9 @@ func TestWhatTheServerTrustsIsInNoWorkspaceThatProgramsChange(t *testing.T) {
 				if err := os.Symlink(target, link); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if err := os.WriteFile(out+"/script", []byte("#!"+work+"/bin/python\n"), 0o700); err != nil {
+				t.Fatal(err)
 			}
 			place := strings.NewReplacer("IN", work, "OUT", out)
 			values := map[string]any{"workspace_path": work, "workspace_mode": "rw"}

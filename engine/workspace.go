@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
@@ -69,15 +70,14 @@ func checkKeys(workspace string, c *config.Config, settings string) error {
 	return nil
 }
 
-// checkCommands refuses a workspace in which programs could replace one that host_allowed_commands names by its path. It is also
+// checkCommands refuses a workspace in which programs could replace one of host_allowed_commands, or its interpreter. It is also
 // called when the file of the settings is read again.
 func checkCommands(workspace string, c *config.Config) error {
 	if workspace == "" || c.WorkspaceMode != "rw" || !c.EnableHostAccess {
 		return nil
 	}
 	for _, command := range c.HostAllowedCommands {
-		words, err := host.Words(command)
-		if err == nil && filepath.IsAbs(words[0]) && plainfile.LeadsInto(workspace, words[0]) {
+		if slices.ContainsFunc(host.Reached(command), func(path string) bool { return plainfile.LeadsInto(workspace, path) }) {
 			return refusedWorkspace(workspace, "a program of host_allowed_commands is in it, or is reached through it")
 		}
 	}

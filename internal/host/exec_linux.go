@@ -102,13 +102,13 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 		if elfFile(j.file) { // so that what is executed is the file that was checked
 			return jail.ForkExec(int(j.file.Fd()), j.words, attr)
 		}
-		if j.after != "" { // as env would execute it, but then it could not be told to execute nothing more
-			f, failed := plainfile.Open(j.after)
+		if j.after != nil { // as env would execute it, but then it could not be told to execute nothing more
+			f, failed := plainfile.Open(j.after[0])
 			if failed != nil {
 				return 0, failed
 			}
 			defer func() { _ = f.Close() }()
-			return jail.ForkExec(int(f.Fd()), append([]string{filepath.Base(j.after), j.path}, j.words[1:]...), attr)
+			return jail.ForkExec(int(f.Fd()), slices.Concat([]string{filepath.Base(j.after[0])}, j.after[1:], []string{j.path}, j.words[1:]), attr)
 		}
 		return syscall.ForkExec(j.path, j.words, attr)
 	}
@@ -284,6 +284,9 @@ func besides(dir string, closed []string) []string {
 	names, _ := f.Readdirnames(maxEntries)
 	var all []string
 	for _, n := range names {
+		if strings.HasPrefix(n, sandboxPrefix) { // it may have been made after closed was listed
+			continue
+		}
 		all = append(all, besides(inside+n, closed)...)
 	}
 	return all

@@ -302,7 +302,11 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (s
 // execute the new file for the rule, but the next one would take it for the rule's.
 func (f *Files) executed(ctx context.Context, p place, path string) error {
 	if f.host.cfg.Found != nil {
-		for _, dir := range f.host.cfg.Found(ctx) {
+		found, err := f.host.cfg.Found(ctx)
+		if err != nil {
+			return err
+		}
+		for _, dir := range found {
 			if under(p.abs(), newTree(dir).real) {
 				return pathDenied(path, startedThere)
 			}

@@ -61,6 +61,7 @@ func locate(path string, trees []tree, closed []string) (place, error) {
 		return place{}, pathDenied(path, "it contains ..")
 	}
 	clean := filepath.Clean(path)
+	var best *place // below the innermost tree, because what may be written there depends on the tree
 	for _, t := range trees {
 		for _, root := range []string{t.name, t.real} {
 			if !under(clean, root) {
@@ -70,9 +71,13 @@ func locate(path string, trees []tree, closed []string) (place, error) {
 			if err != nil {
 				continue
 			}
-			p := place{t, rel}
-			return p, p.judge(path, closed)
+			if best == nil || len(t.real) > len(best.tree.real) {
+				best = &place{t, rel}
+			}
 		}
+	}
+	if best != nil {
+		return *best, best.judge(path, closed)
 	}
 	if len(trees) == 0 {
 		return place{}, pathDenied(path, "no directory is open to host tools").WithHint("an operator lists directories in host_roots (SANDBOXMCP_HOST_ROOTS)")
@@ -133,7 +138,7 @@ func (p place) hiddenAtHome() string {
 		for _, dir := range []string{home, newTree(home).real} {
 			rest, below := strings.CutPrefix(abs, dir+string(filepath.Separator))
 			name, _, _ := strings.Cut(rest, string(filepath.Separator))
-			if below && strings.HasPrefix(name, ".") && !under(p.tree.real, filepath.Join(dir, name)) {
+			if read := parts(rest); below && len(read) > 0 && strings.HasPrefix(read[0], ".") && !under(p.tree.real, filepath.Join(dir, name)) {
 				return "programs keep their settings in " + name + " of a home directory"
 			}
 		}

@@ -213,7 +213,7 @@ func TestSettingsInAHomeAreNotWritten(t *testing.T) {
 	b.root = home
 	t.Setenv("HOME", home)
 	for name, denied := range map[string]bool{
-		".psqlrc": true, ".config/tmux/tmux.conf": true, ".new": true, "..x": true, "notes": false, "project/.gitignore": false, "project/.config/x": false, "project/.pdbrc": true,
+		".psqlrc": true, ".config/tmux/tmux.conf": true, ".new": true, "..x": true, "\u200d.psqlrc": true, "notes": false, "project/.gitignore": false, "project/.config/x": false, "project/.pdbrc": true,
 	} {
 		b.file(filepath.Dir(name)+"/beside", "x")
 		err := b.write(filepath.Join(home, name), "x")
@@ -221,9 +221,11 @@ func TestSettingsInAHomeAreNotWritten(t *testing.T) {
 			t.Errorf("%s: got %v, want it denied: %t", name, err, denied)
 		}
 	}
-	b.Files.SetRoots([]string{filepath.Join(home, ".config")})
-	if err := b.write(filepath.Join(home, ".config/tmux/tmux.conf"), "x"); err != nil {
-		t.Errorf("below a hidden directory that the operator has opened: got %v, want it written", err)
+	for _, roots := range [][]string{{filepath.Join(home, ".config")}, {home, filepath.Join(home, ".config")}} {
+		b.Files.SetRoots(roots)
+		if err := b.write(filepath.Join(home, ".config/tmux/tmux.conf"), "x"); err != nil {
+			t.Errorf("below a hidden directory that the operator has opened: got %v, want it written", err)
+		}
 	}
 }
 

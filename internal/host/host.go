@@ -33,7 +33,7 @@ type Config struct {
 	Obeyed      []string // files of the operator with proofs, which the file tools refuse; commands may read them
 	Started     []string // files, and directories with what this program starts outside of sandboxes or trusts, such as interpreters; the file tools do not write there
 
-	Found func(ctx context.Context) []string // further such directories, as they are known when a file is written; nil: none
+	Found func(ctx context.Context) ([]string, error) // further such directories, as they are known when a file is written; nil: none
 
 	Store      *store.Store
 	Audit      *audit.Log
@@ -266,8 +266,9 @@ func (h *Host) ruleFor(ctx context.Context, c sandboxmcp.Caller, words []string,
 		if !p.matches(words) || unknown != nil {
 			return false
 		}
-		replaced = replaced || prog.changedSince(made)
-		return !prog.changedSince(made)
+		changed := prog.changedSince(made, h.system)
+		replaced = replaced || changed
+		return !changed
 	})
 	if err != nil {
 		return nil, "", err
@@ -275,7 +276,7 @@ func (h *Host) ruleFor(ctx context.Context, c sandboxmcp.Caller, words []string,
 	named := "approved: " + p.String()
 	if !ok && !h.cfg.AutoApprove {
 		if replaced {
-			return nil, "", denied(words).WithHint("a file of the program was changed after a person allowed it; a person checks it, and allows it again after host access revoke")
+			return nil, "", changedProgram(words)
 		}
 		return nil, "", denied(words)
 	}
@@ -290,6 +291,27 @@ func (h *Host) ruleFor(ctx context.Context, c sandboxmcp.Caller, words []string,
 		return nil, "", denied(words).WithHint("the program file was replaced after its rule was made; a person checks it and restarts the server")
 	}
 	return r, named, nil
+}
+
+// changedProgram is the error for a command that a person has allowed before a file of its program was changed.
+func changedProgram(words []string) *sandboxmcp.Error {
+	return denied(words).WithHint("a file of the program was changed after a person allowed it; a person checks it, and allows it again after host access revoke")
+}
+
+// system reports whether a file belongs to the system: only its administrator changes it, and the file tools and programs in
+// sandboxes cannot.
+func (h *Host) system(path string) bool {
+	in := func(path string) bool {
+		return slices.ContainsFunc(neverWritten, func(dir string) bool { return under(path, dir) })
+	}
+	if !onlyRoot(path) || !in(path) && filepath.Dir(path) != "/" {
+		return false
+	}
+	opened := slices.Clone(*h.Files.trees.Load())
+	if h.Files.workspace != nil {
+		opened = append(opened, *h.Files.workspace)
+	}
+	return !slices.ContainsFunc(opened, func(t tree) bool { return in(t.real) && under(path, t.real) })
 }
 
 // dir returns the directory of a command, which may not be in a closed place.

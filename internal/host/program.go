@@ -26,20 +26,38 @@ type program struct {
 	path   string      // path without links
 	pinned os.FileInfo // the file must still be this one; nil: only root can change it
 	execs  []string    // files that are executed for it: itself, its interpreters, their loaders
-	after  string      // binary that env would execute for the script; empty: the program is no such script
+	ways   []string    // paths that lead to execs, as they were asked for
+	after  []string    // what env would execute for the script: the path of a binary, and words for it; nil: the program is no such script
 	again  bool        // the program that the kernel begins with has to execute another one
 }
 
-// changedSince reports whether a file that is executed for the program, or the link that leads to it, was changed after a
+// changedSince reports whether a file that is executed for the program, or a link that leads to one, was changed after a
 // person has allowed the program. Files of the system do not count: their administrator changes them.
-func (p *program) changedSince(allowed time.Time) bool {
-	return slices.ContainsFunc(append([]string{p.asked}, p.execs...), func(path string) bool {
-		if onlyRoot(path) && slices.ContainsFunc(neverWritten, func(dir string) bool { return under(path, dir) }) {
-			return false
-		}
+func (p *program) changedSince(allowed time.Time, system func(path string) bool) bool {
+	all := slices.Clone(p.execs)
+	for _, way := range p.ways {
+		all = append(all, plainfile.Links(way)...)
+	}
+	return slices.ContainsFunc(all, func(path string) bool {
 		info, err := os.Lstat(path)
-		return err == nil && changedAt(info) > allowed.UnixNano()
+		return err == nil && changedAt(info) > allowed.UnixNano() && !system(path)
 	})
+}
+
+// Reached returns paths whose files decide what is executed for a command: that of its program, and those of the interpreters.
+func Reached(command string) []string {
+	words, err := Words(command)
+	if err != nil {
+		return nil
+	}
+	p, err := find(words[0])
+	if err == nil && p.path == "" && filepath.IsAbs(words[0]) {
+		return words[:1]
+	}
+	if err != nil {
+		return nil
+	}
+	return p.ways
 }
 
 // errNotThere is the error for a rule whose program is not on this machine.
@@ -75,10 +93,10 @@ func newProgram(asked string) *program {
 		return &program{}
 	}
 	p := &program{asked: asked, path: path}
-	p.execs, p.again = executed(path, 0)
-	if all, env := interpreterOf(path); env && len(all) == 2 {
-		if f, err := elf.Open(all[1]); err == nil {
-			p.after, p.again = all[1], false
+	p.executes(asked, 0)
+	if _, _, after := interpreterOf(path); after != nil {
+		if _, f, err := openBinary(after[0]); err == nil {
+			p.after, p.again = after, false
 			_ = f.Close()
 		}
 	}
@@ -166,70 +184,93 @@ func same(before, now os.FileInfo) bool {
 	return os.SameFile(before, now) && before.Size() == now.Size() && before.ModTime().Equal(now.ModTime()) && before.Mode() == now.Mode() && changedAt(before) == changedAt(now)
 }
 
-// executed lists the files that the kernel executes for a program: itself, the loader of an
-// ELF file, the interpreter of a script. again is set if one of the interpreters is env, which executes another one.
-func executed(path string, depth int) (all []string, again bool) {
-	all = []string{path}
+// executes adds the files that the kernel executes for a program: itself, the loader of an ELF file, the interpreter of a
+// script. again is set if one of the interpreters is env, which executes another one.
+func (p *program) executes(path string, depth int) {
+	p.ways = append(p.ways, path) // also if nothing is there yet
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return
+	}
+	p.execs = append(p.execs, real)
 	if depth > 4 {
-		return all, false
+		return
 	}
-	if loader := loaderOf(path); loader != "" {
-		return append(all, loader), false
+	if loader := loaderOf(real); loader != "" {
+		p.executes(loader, depth+1)
+		return
 	}
-	interpreters, again := interpreterOf(path)
+	interpreters, env, _ := interpreterOf(real)
+	p.again = p.again || env
 	for _, next := range interpreters {
-		if real, err := filepath.EvalSymlinks(next); err == nil {
-			more, deeper := executed(real, depth+1)
-			all, again = append(all, more...), again || deeper
-		}
+		p.executes(next, depth+1)
 	}
-	return all, again
+}
+
+// openBinary opens an ELF file. It does not wait for a FIFO: callers may have made the file. The caller closes the file.
+func openBinary(path string) (*elf.File, *os.File, error) {
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := elf.NewFile(f)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return b, f, nil
 }
 
 func loaderOf(path string) string {
-	f, err := elf.Open(path)
+	b, f, err := openBinary(path)
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = f.Close() }()
-	for _, p := range f.Progs {
+	for _, p := range b.Progs {
 		if p.Type == elf.PT_INTERP && p.Filesz < 4096 {
-			b, err := io.ReadAll(p.Open())
+			loader, err := io.ReadAll(p.Open())
 			if err != nil {
 				return ""
 			}
-			real, err := filepath.EvalSymlinks(strings.TrimRight(string(b), "\x00"))
-			if err != nil {
-				return ""
-			}
-			return real
+			return strings.TrimRight(string(loader), "\x00")
 		}
 	}
 	return ""
 }
 
-// interpreterOf returns the programs of a script's first line. For env that is also the
-// program that env looks for, if the line has nothing else.
-func interpreterOf(path string) (all []string, env bool) {
+// interpreterOf returns the programs of a script's first line. For env that is also the program that env looks for; after
+// is then what env executes, but for the path of the script and its words. It is nil if the line has more for env than
+// that, or splits its words by other rules than blanks.
+func interpreterOf(path string) (all []string, env bool, after []string) {
 	f, err := plainfile.Open(path)
 	if err != nil {
-		return nil, false
+		return nil, false, nil
 	}
 	defer func() { _ = f.Close() }()
-	line, _ := bufio.NewReader(io.LimitReader(f, 256)).ReadString('\n')
+	line, cut := bufio.NewReader(io.LimitReader(f, 256)).ReadString('\n')
 	line, ok := strings.CutPrefix(line, "#!")
 	words := strings.Fields(line)
 	if !ok || len(words) == 0 || !filepath.IsAbs(words[0]) {
-		return nil, false
+		return nil, false, nil
 	}
 	all, env = words[:1:1], filepath.Base(words[0]) == "env"
-	if env && len(words) == 2 {
-		for _, dir := range searchDirs {
-			next := filepath.Join(dir, words[1])
-			if _, err := os.Stat(next); err == nil {
-				return append(all, next), env
-			}
+	if !env || cut != nil {
+		return all, env, nil
+	}
+	words = words[1:]
+	if len(words) > 1 && words[0] == "-S" && !strings.ContainsAny(line, `\'"$#`) {
+		words = words[1:]
+	} else if len(words) != 1 {
+		return all, env, nil
+	}
+	if strings.ContainsAny(words[0], "=/") || words[0][0] == '-' {
+		return all, env, nil
+	}
+	for _, dir := range searchDirs {
+		next := filepath.Join(dir, words[0])
+		if info, err := os.Stat(next); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return append(all, next), env, append([]string{next}, words[1:]...)
 		}
 	}
-	return all, env
+	return all, env, nil
 }
