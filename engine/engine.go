@@ -118,6 +118,7 @@ type Config struct {
 	HostAllowed     []string      // commands of the host that need no approval
 	HostBlocked     []string      // commands of the host that are always refused
 	HostRoots       []string      // directories of the host file tools
+	trusted         []string      // files and directories that the server executes, obeys or trusts, which the host file tools do not write
 	SettingsFile    string        // the file of the settings, which host tools and commands may not read; empty: none
 	Workspace       string        // directory of the host that sandboxes see at /workspace; empty: none
 	WorkspaceRW     bool          // programs can change Workspace, so nothing in it is obeyed: no configuration of pip and npm, no browser

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
@@ -23,20 +25,56 @@ func (c *Config) changeable() string {
 
 // started lists the directories with what this server starts outside of sandboxes: the interpreters on the PATH,
 // which it asks for their versions, and the libraries of a Python. A model that could write there would execute any
-// program of the host.
+// program of the host. An interpreter may be a link, or a program of a version manager that starts another one.
 func started(env []string) []string {
 	var all []string
+	add := func(dir string) {
+		all = append(all, dir)
+		python, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "lib*", "python3*"))
+		for _, libraries := range python {
+			all = append(all, filepath.Dir(libraries)) // with what the program is linked to
+		}
+		if err == nil && filepath.Base(dir) == "shims" {
+			all = append(all, filepath.Dir(dir))
+		}
+	}
 	for _, dir := range append(filepath.SplitList(lookup(env, "PATH")), lookup(env, "VIRTUAL_ENV")) {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
-		all = append(all, dir)
-		libraries, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "lib*", "python3*"))
-		if err == nil {
-			all = append(all, libraries...)
+		add(dir)
+		for _, name := range []string{"python3", "python", "node", "nodejs", "bash", "sh"} {
+			real, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+			if err == nil && filepath.Dir(real) != dir {
+				add(filepath.Dir(real))
+			}
 		}
 	}
 	return all
+}
+
+// found lists the directories of the interpreters that this server has found: it starts them outside of sandboxes, and
+// programs of all namespaces are executed by them.
+func (e *Engine) found(ctx context.Context) ([]string, error) {
+	b := e.backends[process.Name]
+	if b == nil {
+		return nil, nil
+	}
+	var all []string
+	for _, l := range sandboxmcp.Languages() {
+		in, err := b.Interpreter(ctx, l)
+		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeRuntimeUnavailable {
+			continue
+		}
+		if err != nil { // an interpreter may be there nevertheless
+			return nil, err
+		}
+		all = append(all, filepath.Dir(in.Path))
+		for _, t := range in.Trees {
+			all = append(all, t.Host)
+		}
+	}
+	return all, nil
 }
 
 // openHost makes the part that runs host commands and accesses host files.
@@ -69,11 +107,14 @@ func (e *Engine) openHost() error {
 	}
 	var begun []string
 	if c.HostAccess {
-		begun = started(c.ClientEnv)
+		begun = append(started(c.ClientEnv), c.trusted...)
 	}
-	var err error
+	program, err := os.Executable()
+	if err == nil {
+		begun = append(begun, program)
+	}
 	e.host, err = host.New(host.Config{
-		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own, Obeyed: obeyed, Started: begun,
+		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own, Obeyed: obeyed, Started: begun, Found: e.found,
 		Store: e.store, Audit: e.audit, Key: e.key.Derive, Endings: e.endings, Invocation: c.Invocation, Notices: c.Notices, Now: c.Now, Logger: c.Logger,
 	})
 	return err

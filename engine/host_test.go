@@ -255,6 +255,9 @@ func TestWhatTheServerTrustsIsInNoWorkspaceThatProgramsChange(t *testing.T) {
 		"Database":    {"PGSSLROOTCERT=IN/root.crt", map[string]any{"database_url": "postgres://u@127.0.0.1:1/d?sslmode=disable"}, "PGSSLROOTCERT"},
 		"URL":         {"", map[string]any{"database_url": "postgres://u@127.0.0.1:1/d?sslmode=disable&sslrootcert=IN/root.crt"}, "a file of database_url"},
 		"Keys":        {"", map[string]any{"keys_from": "OUT/through/keys"}, "the directory of keys_from"},
+		"Command":     {"SANDBOXMCP_HOST_ACCESS=true", map[string]any{"host_allowed_commands": "ls,IN/tool --all"}, "a program of host_allowed_commands"},
+		"Interpreter": {"SANDBOXMCP_HOST_ACCESS=true", map[string]any{"host_allowed_commands": "OUT/script"}, "a program of host_allowed_commands"},
+		"CommandOff":  {"", map[string]any{"host_allowed_commands": "ls,IN/tool --all"}, ""},
 		"Path":        {"PATH=IN/bin:/usr/bin", nil, ""}, // no interpreter of it is used
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -269,6 +272,9 @@ func TestWhatTheServerTrustsIsInNoWorkspaceThatProgramsChange(t *testing.T) {
 				if err := os.Symlink(target, link); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if err := os.WriteFile(out+"/script", []byte("#!"+work+"/bin/python\n"), 0o700); err != nil {
+				t.Fatal(err)
 			}
 			place := strings.NewReplacer("IN", work, "OUT", out)
 			values := map[string]any{"workspace_path": work, "workspace_mode": "rw"}
@@ -373,6 +379,48 @@ func TestHostFilesAreNotWhatTheServerStarts(t *testing.T) {
 	}
 	if _, err := e.CopyHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCopy{Source: root + "/env/notes", Destination: "env/bin/python"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
 		t.Errorf("a copy into the workspace: got %v, want host_path_denied", err)
+	}
+}
+
+// TestHostFilesAreNothingThatTheServerReaches: what is found on the PATH may be a link, or a program of a version manager, or a
+// script of the user that starts an interpreter anywhere.
+func TestHostFilesAreNothingThatTheServerReaches(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"bin", "own/bin", "tools/python/bin", "opt/py/bin", "opt/py/lib/python3.11", "manager/shims", "manager/versions/3.11/bin", "tools/node/bin", "work"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := root + "/tools/python/bin/python3"
+	script := "#!/bin/sh\nprintf '\\036sandboxmcp {\"executable\": \"" + copied + "\", \"version\": \"3.11.2\", \"prefixes\": [\"" + root + "/tools/python\"]}\\n'\n"
+	if err := errors.Join(
+		os.WriteFile(copied, []byte("\x7fELF"), 0o755), os.WriteFile(root+"/own/bin/python3", []byte(script), 0o755),
+		os.WriteFile(root+"/opt/py/bin/python3.11", nil, 0o644), os.Symlink(root+"/opt/py/bin/python3.11", root+"/bin/python"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := strings.Join([]string{root + "/own/bin", root + "/bin", root + "/manager/shims", "/usr/bin", "/bin"}, ":")
+	env := []string{"PATH=" + path, "HOME=" + root, "SANDBOXMCP_STATE_DIR=" + t.TempDir() + "/state", "SSL_CERT_FILE=" + root + "/work/trusted.crt"}
+	e, err := engine.Open(t.Context(), engine.Options{Env: env, Settings: engine.Settings{Env: env, Values: map[string]any{"enable_host_access": "true", "host_roots": root + "," + filepath.Dir(program)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for name, denied := range map[string]bool{
+		"opt/py/bin/python3.11": true, "opt/py/lib/libc.so": true, "manager/version": true, "manager/versions/3.11/bin/python": true, "tools/python/bin/python3": true, "tools/python/lib.py": true,
+		"tools/node/bin/other": false, "work/main.py": false, ".tool-versions": true, "work/trusted.crt": true,
+	} {
+		_, err := e.WriteHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostWrite{Path: filepath.Join(root, name), Content: "new", Overwrite: true})
+		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostPathDenied; got != denied || !denied && err != nil {
+			t.Errorf("%s: got %v, want it denied: %t", name, err, denied)
+		}
+	}
+	if _, err := e.WriteHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostWrite{Path: program, Content: "new"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
+		t.Errorf("the server's own program: got %v, want host_path_denied", err)
 	}
 }
 

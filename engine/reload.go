@@ -59,6 +59,9 @@ func (e *Engine) reload(r *reloads) (Reloaded, error) {
 	if err == nil {
 		err = checkKeys(next.WorkspacePath, read, r.from.Settings.File)
 	}
+	if err == nil {
+		err = checkCommands(next.WorkspacePath, next)
+	}
 	if err != nil {
 		return Reloaded{}, err
 	}

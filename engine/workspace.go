@@ -4,9 +4,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -51,6 +53,9 @@ func checkWorkspace(c *config.Config, settings string, env []string) error {
 			}
 		}
 	}
+	if err := checkCommands(real, c); err != nil {
+		return err
+	}
 	return checkOutside(c, refuse)
 }
 
@@ -60,6 +65,20 @@ func checkKeys(workspace string, c *config.Config, settings string) error {
 	for _, key := range []string{"api_keys", "database_url"} {
 		if c.Source(key) == config.FromYAML && workspace != "" && isIn(workspace, settings) {
 			return refusedWorkspace(workspace, "the file of the settings, which has "+key+", is in it")
+		}
+	}
+	return nil
+}
+
+// checkCommands refuses a workspace in which programs could replace one of host_allowed_commands, or its interpreter. It is also
+// called when the file of the settings is read again.
+func checkCommands(workspace string, c *config.Config) error {
+	if workspace == "" || c.WorkspaceMode != "rw" || !c.EnableHostAccess {
+		return nil
+	}
+	for _, command := range c.HostAllowedCommands {
+		if slices.ContainsFunc(host.Reached(command), func(path string) bool { return plainfile.LeadsInto(workspace, path) }) {
+			return refusedWorkspace(workspace, "a program of host_allowed_commands is in it, or is reached through it")
 		}
 	}
 	return nil

@@ -209,8 +209,14 @@ func (g *Gate[S]) Open(ctx context.Context, who Who) ([]S, error) {
 // Allows reports whether a subject that matches is open to who, and which. If that is an
 // unused grant for one run, the grant now belongs to this run.
 func (g *Gate[S]) Allows(ctx context.Context, who Who, match func(S) bool) (rule S, ok bool, err error) {
+	return g.AllowsSince(ctx, who, func(s S, _ time.Time) bool { return match(s) })
+}
+
+// AllowsSince is [Gate.Allows] for a match that depends on when a person has opened the subject. That is the zero time for what
+// the settings open.
+func (g *Gate[S]) AllowsSince(ctx context.Context, who Who, match func(s S, made time.Time) bool) (rule S, ok bool, err error) {
 	for _, s := range g.operatorFor(who) {
-		if match(s) {
+		if match(s, time.Time{}) {
 			return s, true, nil
 		}
 	}
@@ -223,7 +229,7 @@ func (g *Gate[S]) Allows(ctx context.Context, who Who, match func(S) bool) (rule
 	}
 	var once []grant[S]
 	for _, n := range all {
-		if !match(n.subject) {
+		if !match(n.subject, n.info.GrantedAt) {
 			continue
 		}
 		if n.info.Scope == sandboxmcp.GrantOnce && n.info.RequestID == "" {

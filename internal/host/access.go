@@ -27,10 +27,42 @@ func (h *Host) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 		}
 	}
 	q, err := h.gate.Question(ctx, c, p, gate.Ask{Reason: ask.Reason})
+	if err == nil && q.Answer.Approved {
+		err = h.stillAllowed(ctx, c.Namespace, p)
+	}
 	if err != nil || q.Answered {
 		return q.Answer, err
 	}
 	return h.gate.Ask(ctx, q, masks, ask.Wait)
+}
+
+// stillAllowed fails with host_access_denied if a file of a command's program was changed after each time that a person has
+// allowed the command.
+func (h *Host) stillAllowed(ctx context.Context, ns sandboxmcp.Namespace, p Pattern) error {
+	words, _ := p.words()
+	prog, err := find(words[0])
+	if err != nil {
+		return err
+	}
+	all, err := h.gate.List(ctx, ns)
+	if err != nil {
+		return err
+	}
+	changed := false
+	for _, g := range all.Granted {
+		granted, err := ParsePattern(g.Pattern)
+		if err != nil || !granted.Covers(p) {
+			continue
+		}
+		if !prog.changedSince(g.GrantedAt, h.system) {
+			return nil
+		}
+		changed = true
+	}
+	if changed {
+		return changedProgram(words)
+	}
+	return nil
 }
 
 // pattern parses a pattern that a person can allow.
@@ -94,12 +126,17 @@ func (h *Host) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sa
 // Decide carries out a person's decision: it answers a question, or allows a command for which
 // there was none.
 func (h *Host) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
+	var p Pattern
 	if d.ID == "" && h.cfg.Enabled {
-		if _, err := h.pattern(d.Pattern); err != nil {
+		var err error
+		if p, err = h.pattern(d.Pattern); err != nil {
 			return sandboxmcp.AccessAnswer{}, err
 		}
 	}
 	answer, _, err := h.gate.Decide(ctx, c, d)
+	if words, _ := p.words(); err == nil && answer.Approved && !d.Check && len(words) > 0 {
+		h.pins.renew(words[0]) // the person allows the file that is there now; former grants do not hold for it
+	}
 	return answer, err
 }
 

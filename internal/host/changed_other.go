@@ -4,5 +4,5 @@ package host
 
 import "os"
 
-// changedAt is 0: only the other properties of a file are compared.
-func changedAt(os.FileInfo) int64 { return 0 }
+// changedAt returns when the content of a file was changed, in nanoseconds: when its inode was is not known.
+func changedAt(info os.FileInfo) int64 { return info.ModTime().UnixNano() }

@@ -10,8 +10,8 @@
 // command is refused whatever allows it.
 //
 // A program gets a fixed environment, no standard input and a session of its own. On Linux it
-// is behind no_new_privs, resource limits and Landlock: it may execute its own program file
-// only, write nowhere but where its rule says, and not read the places in which secrets are
+// is behind no_new_privs, resource limits and Landlock: it executes no further program unless it
+// may execute any, and it may write nowhere but where its rule says, and not read the places in which secrets are
 // kept. A result lists the walls that were observed. On other systems it lists none.
 //
 // # Files

@@ -30,6 +30,8 @@ type job struct {
 	reads   []string // places whose files may not be read
 	writes  []string // places that may be written
 	execs   []string // files that may be executed; nil: any
+	after   []string // binary that executes the program, which is a script, and words for it; nil: the kernel finds it
+	last    bool     // the program has to execute no other one
 	timeout time.Duration
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // wallRlimits and wallFiles are walls of a command besides those of package jail.
@@ -99,6 +102,14 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 		if elfFile(j.file) { // so that what is executed is the file that was checked
 			return jail.ForkExec(int(j.file.Fd()), j.words, attr)
 		}
+		if j.after != nil { // as env would execute it, but then it could not be told to execute nothing more
+			f, failed := plainfile.Open(j.after[0])
+			if failed != nil {
+				return 0, failed
+			}
+			defer func() { _ = f.Close() }()
+			return jail.ForkExec(int(f.Fd()), slices.Concat([]string{filepath.Base(j.after[0])}, j.after[1:], []string{j.path}, j.words[1:]), attr)
+		}
 		return syscall.ForkExec(j.path, j.words, attr)
 	}
 	attr := &syscall.ProcAttr{Dir: j.dir, Env: j.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true}}
@@ -139,11 +150,11 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 		stood = append(stood, walls...) // Landlock is inherited with it
 	}
 	switch {
-	case j.execs == nil || !elfFile(j.file): // a script's interpreter may have to execute another one
-	case held && jail.LastExec(pid) == nil:
+	case j.execs == nil: // it may execute any program
+	case held && j.last && jail.LastExec(pid) == nil:
 		stood = append(stood, wallExec)
 	default:
-		weak = append(weak, "programs: it can execute its own file and its loader, and by the loader any file")
+		weak = append(weak, "programs: it can execute its own file, its interpreters and their loaders, and by a loader any file")
 	}
 	if limit(pid, j) && held {
 		stood = append(stood, wallRlimits)
@@ -227,10 +238,23 @@ func landlockRules(j job) []jail.ThreadRule {
 	for _, p := range j.execs {
 		rules = append(rules, jail.ThreadRule{Path: p, Read: true, Exec: true})
 	}
-	for _, p := range j.writes {
+	for _, p := range writable(j) {
 		rules = append(rules, jail.ThreadRule{Path: p, Read: true, Write: true})
 	}
 	return rules
+}
+
+// writable returns the places that a job may write, without those that it may not read: what Landlock allows for a
+// directory, it allows for everything below. If there is one of these in a directory, nothing can be made or removed in the
+// directory itself, and in those between the two.
+func writable(j job) []string {
+	var all []string
+	for _, p := range j.writes {
+		if !slices.ContainsFunc(j.reads, func(c string) bool { return under(p, c) }) {
+			all = append(all, besides(p, j.reads)...)
+		}
+	}
+	return all
 }
 
 // maxEntries bounds the entries of a directory that are allowed one by one.
@@ -261,6 +285,9 @@ func besides(dir string, closed []string) []string {
 	names, _ := f.Readdirnames(maxEntries)
 	var all []string
 	for _, n := range names {
+		if strings.HasPrefix(n, sandboxPrefix) { // it may have been made after closed was listed
+			continue
+		}
 		all = append(all, besides(inside+n, closed)...)
 	}
 	return all

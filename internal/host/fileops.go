@@ -139,6 +139,9 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 		if err != nil {
 			return err
 		}
+		if err := f.executed(ctx, p, w.Path); err != nil {
+			return err
+		}
 		more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
 		return put(p, w.Path, []byte(w.Content), w.Overwrite)
 	})
@@ -237,7 +240,7 @@ func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.Hos
 			name = filepath.Base(cp.Source)
 		}
 		if deliver == nil {
-			deliver = f.toWorkspace
+			deliver = func(name string, content []byte) (string, error) { return f.toWorkspace(ctx, name, content) }
 		}
 		if out.Path, err = deliver(name, content); err != nil {
 			return err
@@ -276,7 +279,7 @@ func (f *Files) whole(path string) ([]byte, error) {
 }
 
 // toWorkspace writes a file into the workspace.
-func (f *Files) toWorkspace(name string, content []byte) (string, error) {
+func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (string, error) {
 	if f.workspace == nil {
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session_id is missing, and no workspace_path is configured").
 			WithHint("name a session, or an operator sets workspace_path")
@@ -289,19 +292,44 @@ func (f *Files) toWorkspace(name string, content []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := f.executed(ctx, p, path); err != nil {
+		return "", err
+	}
 	return path, put(p, path, content, true)
+}
+
+// executed refuses to write a file of [Config.Found], and one that is executed for a rule of the settings. This server would not
+// execute the new file for the rule, but the next one would take it for the rule's.
+func (f *Files) executed(ctx context.Context, p place, path string) error {
+	if f.host.cfg.Found != nil {
+		found, err := f.host.cfg.Found(ctx)
+		if err != nil {
+			return err
+		}
+		for _, dir := range found {
+			if under(p.abs(), newTree(dir).real) {
+				return pathDenied(path, startedThere)
+			}
+		}
+	}
+	for _, r := range f.host.set.Load().rules {
+		if slices.Contains(r.program.execs, p.abs()) {
+			return pathDenied(path, "a rule of host_allowed_commands executes it")
+		}
+	}
+	return nil
 }
 
 // namedIn returns the places of host_roots that words name: what a person has allowed word by
 // word may write there. A file that is not there yet opens its directory.
-func (f *Files) namedIn(words []string) []string {
+func (f *Files) namedIn(ctx context.Context, words []string) []string {
 	var all []string
 	for _, w := range words {
 		if !filepath.IsAbs(w) {
 			continue
 		}
 		p, err := locate(w, *f.trees.Load(), f.closed)
-		if err != nil || p.writable(w) != nil {
+		if err != nil || p.writable(w) != nil || f.executed(ctx, p, w) != nil {
 			continue
 		}
 		real, err := filepath.EvalSymlinks(p.abs())

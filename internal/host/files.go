@@ -61,6 +61,7 @@ func locate(path string, trees []tree, closed []string) (place, error) {
 		return place{}, pathDenied(path, "it contains ..")
 	}
 	clean := filepath.Clean(path)
+	var best *place // below the innermost tree, because what may be written there depends on the tree
 	for _, t := range trees {
 		for _, root := range []string{t.name, t.real} {
 			if !under(clean, root) {
@@ -70,9 +71,13 @@ func locate(path string, trees []tree, closed []string) (place, error) {
 			if err != nil {
 				continue
 			}
-			p := place{t, rel}
-			return p, p.judge(path, closed)
+			if best == nil || len(t.real) > len(best.tree.real) {
+				best = &place{t, rel}
+			}
 		}
+	}
+	if best != nil {
+		return *best, best.judge(path, closed)
 	}
 	if len(trees) == 0 {
 		return place{}, pathDenied(path, "no directory is open to host tools").WithHint("an operator lists directories in host_roots (SANDBOXMCP_HOST_ROOTS)")
@@ -99,6 +104,9 @@ func (p place) judge(path string, closed []string) error {
 	return nil
 }
 
+// startedThere is why a place of [Config.Started] is not written.
+const startedThere = "this program executes or trusts what is there"
+
 // writable refuses a place that may be read and not written.
 func (p place) writable(path string) error {
 	abs := p.abs()
@@ -109,13 +117,33 @@ func (p place) writable(path string) error {
 	}
 	for _, c := range p.tree.started {
 		if under(abs, c) {
-			return pathDenied(path, "this program starts interpreters from there")
+			return pathDenied(path, startedThere)
 		}
 	}
-	if why := obeyed(abs); why != "" {
+	why := obeyed(abs)
+	if why == "" {
+		why = p.hiddenAtHome()
+	}
+	if why != "" {
 		return pathDenied(path, why)
 	}
 	return nil
+}
+
+// hiddenAtHome returns why a place is not written that has a hidden name in a home directory, or is below it, or "". Programs keep their
+// settings there, and many settings name what a program executes. It may be written if the tree itself is there.
+func (p place) hiddenAtHome() string {
+	abs := p.abs()
+	for _, home := range homes() {
+		for _, dir := range []string{home, newTree(home).real} {
+			rest, below := strings.CutPrefix(abs, dir+string(filepath.Separator))
+			name, _, _ := strings.Cut(rest, string(filepath.Separator))
+			if read := parts(rest); below && len(read) > 0 && strings.HasPrefix(read[0], ".") && !under(p.tree.real, filepath.Join(dir, name)) {
+				return "programs keep their settings in " + name + " of a home directory"
+			}
+		}
+	}
+	return ""
 }
 
 // open opens the directory of a place, or with parent the one that contains it. No component

@@ -174,6 +174,7 @@ func TestSecretsAndWhatProgramsObeyAreRefused(t *testing.T) {
 		"secrets.yaml", "kubeconfig", ".gnupg/x", ".azure/x", ".terraform.d/credentials.tfrc.json", "id_rsa.", ".env::$DATA",
 	}
 	secrets = append(secrets, ".kiro/settings/mcp.json", ".amazonq/rules/x.md", "opencode.json", ".junie/guidelines.md", ".qwen/settings.json")
+	secrets = append(secrets, ".ſsh/config", "ID_RſA", ".\u200dssh/config", ".conﬁg/gh/hosts.yml", "\u212aubeconfig")
 	obeyed := []string{
 		".vscode/tasks.json", ".git/hooks/pre-commit", ".git/HEAD", ".bashrc", ".profile", ".zshrc", ".config/fish/config.fish", ".gitconfig", ".github/workflows/x.yml", ".husky/pre-push", ".config/systemd/user/x.service", ".config/autostart/x.desktop",
 		"CLAUDE.md", "AGENTS.md", "sub/.cursorrules", "lib/evil.pth", "sitecustomize.py", ".vimrc", ".local/bin/ls", "x.service", ".idea/workspace.xml",
@@ -198,6 +199,32 @@ func TestSecretsAndWhatProgramsObeyAreRefused(t *testing.T) {
 	for _, n := range []string{".env.example", "id_rsa.pub", "keys.txt", "environment.md", "monkey", "credentials.md", ".gitignore"} {
 		if _, err := b.read(b.file(n, "x")); err != nil {
 			t.Errorf("%s: got %v, want it read", n, err)
+		}
+	}
+}
+
+// TestSettingsInAHomeAreNotWritten: no list has the names of all files that programs execute when they start.
+func TestSettingsInAHomeAreNotWritten(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Roots = []string{home} })
+	b.root = home
+	t.Setenv("HOME", home)
+	for name, denied := range map[string]bool{
+		".psqlrc": true, ".config/tmux/tmux.conf": true, ".new": true, "..x": true, "\u200d.psqlrc": true, "notes": false, "project/.gitignore": false, "project/.config/x": false, "project/.pdbrc": true,
+	} {
+		b.file(filepath.Dir(name)+"/beside", "x")
+		err := b.write(filepath.Join(home, name), "x")
+		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostPathDenied; got != denied || !denied && err != nil {
+			t.Errorf("%s: got %v, want it denied: %t", name, err, denied)
+		}
+	}
+	for _, roots := range [][]string{{filepath.Join(home, ".config")}, {home, filepath.Join(home, ".config")}} {
+		b.Files.SetRoots(roots)
+		if err := b.write(filepath.Join(home, ".config/tmux/tmux.conf"), "x"); err != nil {
+			t.Errorf("below a hidden directory that the operator has opened: got %v, want it written", err)
 		}
 	}
 }

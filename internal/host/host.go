@@ -31,7 +31,9 @@ type Config struct {
 	Workspace   string   // directory that files are copied into; empty: none
 	Own         []string // files and directories of this program, which are always refused
 	Obeyed      []string // files of the operator with proofs, which the file tools refuse; commands may read them
-	Started     []string // directories with what this program starts outside of sandboxes, such as interpreters; the file tools do not write there
+	Started     []string // files, and directories with what this program starts outside of sandboxes or trusts, such as interpreters; the file tools do not write there
+
+	Found func(ctx context.Context) ([]string, error) // further such directories, as they are known when a file is written; nil: none
 
 	Store      *store.Store
 	Audit      *audit.Log
@@ -65,8 +67,10 @@ func New(c Config) (*Host, error) {
 		Kind: kind(), Store: c.Store, Audit: c.Audit, Key: c.Key, Endings: c.Endings, Approvals: c.Enabled, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
 	})
 	h.Files = &Files{host: h}
-	for _, dir := range c.Started {
-		h.Files.started = append(h.Files.started, newTree(dir).real)
+	for _, started := range c.Started {
+		if abs, err := filepath.Abs(started); err == nil {
+			h.Files.started = append(h.Files.started, abs, newTree(abs).real)
+		}
 	}
 	h.Files.SetRoots(c.Roots)
 	rules, err := h.ParseRules(c.Allowed, c.Blocked)
@@ -230,10 +234,10 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	}
 	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), environment(), defaultTime
 	if !r.Any {
-		j.execs = r.program.execs
+		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
 	if r.Exact != nil {
-		j.writes = h.Files.namedIn(words[1:])
+		j.writes = h.Files.namedIn(ctx, words[1:])
 	}
 	if cmd.Timeout > 0 {
 		j.timeout = cmd.Timeout
@@ -256,25 +260,58 @@ func (h *Host) ruleFor(ctx context.Context, c sandboxmcp.Caller, words []string,
 			return r, "host_allowed_commands: " + r.Text, nil
 		}
 	}
-	p, ok, err := h.gate.Allows(ctx, gate.Who{Namespace: c.Namespace, RequestID: id}, func(p Pattern) bool { return p.matches(words) })
+	prog, unknown := find(words[0])
+	replaced := false
+	p, ok, err := h.gate.AllowsSince(ctx, gate.Who{Namespace: c.Namespace, RequestID: id}, func(p Pattern, made time.Time) bool {
+		if !p.matches(words) || unknown != nil {
+			return false
+		}
+		changed := prog.changedSince(made, h.system)
+		replaced = replaced || changed
+		return !changed
+	})
 	if err != nil {
 		return nil, "", err
 	}
 	named := "approved: " + p.String()
 	if !ok && !h.cfg.AutoApprove {
+		if replaced {
+			return nil, "", changedProgram(words)
+		}
 		return nil, "", denied(words)
+	}
+	if unknown != nil {
+		return nil, "", unknown
 	}
 	if !ok {
 		named = "host_auto_approve"
 	}
-	r := &Rule{Text: named, Name: words[0], Words: words[1:], Exact: &p, Any: Warning(words) != ""}
-	if r.program, err = find(words[0]); err != nil {
-		return nil, "", err
-	}
+	r := &Rule{Text: named, Name: words[0], Words: words[1:], Exact: &p, Any: Warning(words) != "", program: prog}
 	if h.pins.changed(r.program) {
 		return nil, "", denied(words).WithHint("the program file was replaced after its rule was made; a person checks it and restarts the server")
 	}
 	return r, named, nil
+}
+
+// changedProgram is the error for a command that a person has allowed before a file of its program was changed.
+func changedProgram(words []string) *sandboxmcp.Error {
+	return denied(words).WithHint("a file of the program was changed after a person allowed it; a person checks it, and allows it again after host access revoke")
+}
+
+// system reports whether a file belongs to the system: only its administrator changes it, and the file tools and programs in
+// sandboxes cannot.
+func (h *Host) system(path string) bool {
+	in := func(path string) bool {
+		return slices.ContainsFunc(neverWritten, func(dir string) bool { return under(path, dir) })
+	}
+	if !onlyRoot(path) || !in(path) && filepath.Dir(path) != "/" {
+		return false
+	}
+	opened := slices.Clone(*h.Files.trees.Load())
+	if h.Files.workspace != nil {
+		opened = append(opened, *h.Files.workspace)
+	}
+	return !slices.ContainsFunc(opened, func(t tree) bool { return in(t.real) && under(path, t.real) })
 }
 
 // dir returns the directory of a command, which may not be in a closed place.

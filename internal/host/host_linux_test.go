@@ -249,6 +249,49 @@ func TestAnApprovedCommandWritesWhereItsWordsSay(t *testing.T) {
 	}
 }
 
+// TestWhatAnApprovedCommandNamesOpensNoClosedPlace: if a person has allowed a command that names a directory, or a new file in
+// it, the state directory and the places of keys below that directory stay closed.
+func TestWhatAnApprovedCommandNamesOpensNoClosedPlace(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	b := open(t, func(c *host.Config) { c.Roots, c.Own = []string{home}, []string{filepath.Join(home, "share", "state")} })
+	b.root = home
+	b.file(".ssh/id_rsa", "word of the key\n")
+	b.file("share/state/signing.key", "word of the state\n")
+	b.file("share/other/a.txt", "word of a file\n")
+	b.file("from/state/signing.key", "other\n")
+	b.file("from/b.txt", "b\n")
+	run := func(line string) sandboxmcp.HostOutput {
+		t.Helper()
+		if _, err := b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: line}}); err != nil {
+			t.Fatal(err)
+		}
+		out, err := b.exec(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for _, line := range []string{"grep -r word " + home, "grep -r word " + home + " " + home + "/new"} {
+		if out := run(line); !strings.Contains(out.Stdout, "word of a file") || strings.Contains(out.Stdout, "word of the") {
+			t.Errorf("%s: got %q, want the file read, and neither the key nor the state directory", line, out.Stdout)
+		}
+	}
+	run("cp -rt " + home + "/share " + home + "/from/state")
+	if got, err := os.ReadFile(filepath.Join(home, "share/state/signing.key")); err != nil || string(got) != "word of the state\n" {
+		t.Errorf("the state directory: got %q, %v, want it unchanged", got, err)
+	}
+	if out := run("cp " + home + "/from/b.txt " + home + "/share/other/a.txt"); !out.Success {
+		t.Errorf("a file beside closed places: got %+v, want it written", out)
+	}
+}
+
 // TestNoProcessIsLeft: the children of a command end with it.
 func TestNoProcessIsLeft(t *testing.T) {
 	tool := filepath.Join(t.TempDir(), "tool")
@@ -302,6 +345,38 @@ func TestProgramsExecuteNothing(t *testing.T) {
 		out, err := b.exec(line)
 		if err != nil || out.Success || strings.Contains(out.Stdout, "RAN") || !slices.Contains(out.Walls, "executes no further program") {
 			t.Errorf("%s: got %+v, %v, want that it executes nothing, and the wall for that", line, out, err)
+		}
+	}
+}
+
+// TestScriptsExecuteNothing: the loader of a script's interpreter executes every program that it is given.
+func TestScriptsExecuteNothing(t *testing.T) {
+	f, err := elf.Open("/usr/bin/env")
+	if err != nil {
+		t.Skipf("env is no program of this machine: %v", err)
+	}
+	_ = f.Close()
+	dir := t.TempDir()
+	names := map[string]string{"plain": "#!/bin/sh", "flag": "#!/bin/sh -u", "viaenv": "#!/usr/bin/env sh", "chain": "#!" + dir + "/plainer"}
+	c := []string{}
+	for name, first := range names {
+		text := first + "\n/usr/bin/env A=RAN\nfor l in /lib*/ld-*.so*; do \"$l\" /usr/bin/env A=RAN; done\necho \"$0 $*\"\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c = append(c, filepath.Join(dir, name))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "plainer"), []byte("#!/bin/sh\n. \"$1\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(to *host.Config) { to.Allowed = c })
+	for _, tool := range c {
+		out, err := b.exec(tool + " a b")
+		if err != nil || strings.Contains(out.Stdout, "RAN") || !slices.Contains(out.Walls, "executes no further program") {
+			t.Errorf("%s: got %+v, %v, want that it executes nothing, and the wall for that", tool, out, err)
+		}
+		if want := tool + " a b\n"; !strings.HasSuffix(out.Stdout, want) && filepath.Base(tool) != "chain" {
+			t.Errorf("%s: got %q, want the script with its words", tool, out.Stdout)
 		}
 	}
 }

@@ -409,6 +409,69 @@ func TestSecretsAreMaskedInBinaryFiles(t *testing.T) {
 	}
 }
 
+// TestAProgramThatWasReplacedIsNotExecutedByTheNextServer: a grant outlives the server, which has remembered the program file.
+func TestAProgramThatWasReplacedIsNotExecutedByTheNextServer(t *testing.T) {
+	var settings host.Config
+	listed := filepath.Join(t.TempDir(), "listed")
+	if err := os.WriteFile(listed, []byte("#!/bin/sh\necho good\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) {
+		c.Allowed, c.Roots = []string{listed}, append(c.Roots, filepath.Dir(listed))
+		settings = *c
+	})
+	next := func() {
+		t.Helper()
+		var err error
+		if b.Host, err = host.New(settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tool, link := b.file("tool", "#!/bin/sh\necho good\n"), filepath.Join(b.root, "link")
+	if err := errors.Join(os.Chmod(tool, 0o755), os.Symlink(tool, link)); err != nil {
+		t.Fatal(err)
+	}
+	allow := func(command string) {
+		t.Helper()
+		if _, err := b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: command}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow(tool)
+	allow(link)
+	b.wantOutput(tool, "good\n")
+	next()
+	b.wantOutput(tool, "good\n")
+	b.wantOutput(link, "good\n")
+	if err := b.write(tool, "#!/bin/sh\necho evil\n"); err != nil {
+		t.Fatal(err)
+	}
+	b.wantRefused(tool, sandboxmcp.CodeHostAccessDenied)
+	next()
+	b.wantRefused(tool, sandboxmcp.CodeHostAccessDenied)
+	b.wantRefused(link, sandboxmcp.CodeHostAccessDenied)
+	if _, err := b.Revoke(t.Context(), caller, tool); err != nil {
+		t.Fatal(err)
+	}
+	allow(tool)
+	b.wantOutput(tool, "evil\n") // a person has allowed the new file
+	if err := errors.Join(os.Remove(link), os.Symlink("/bin/echo", link)); err != nil {
+		t.Fatal(err)
+	}
+	b.wantRefused(link, sandboxmcp.CodeHostAccessDenied)
+	if err := b.write(tool, "#!/bin/sh\necho more\n"); err != nil {
+		t.Fatal(err)
+	}
+	b.wantRefused(tool, sandboxmcp.CodeHostAccessDenied)
+	if _, err := b.Revoke(t.Context(), caller, tool); err != nil {
+		t.Fatal(err)
+	}
+	allow(tool)
+	b.wantOutput(tool, "more\n") // also without another server
+	wantCode(t, "write the program of a rule", b.write(listed, "#!/bin/sh\necho evil\n"), sandboxmcp.CodeHostPathDenied)
+	b.wantOutput(listed, "good\n")
+}
+
 // TestAnApprovedProgramObeysOnlyRoots: a person who allows a program that executes others is not asked about its directory, so
 // a caller cannot name one outside of host_roots.
 func TestAnApprovedProgramObeysOnlyRoots(t *testing.T) {

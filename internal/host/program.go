@@ -7,8 +7,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
@@ -24,6 +26,38 @@ type program struct {
 	path   string      // path without links
 	pinned os.FileInfo // the file must still be this one; nil: only root can change it
 	execs  []string    // files that are executed for it: itself, its interpreters, their loaders
+	ways   []string    // paths that lead to execs, as they were asked for
+	after  []string    // what env would execute for the script: the path of a binary, and words for it; nil: the program is no such script
+	again  bool        // the program that the kernel begins with has to execute another one
+}
+
+// changedSince reports whether a file that is executed for the program, or a link that leads to one, was changed after a
+// person has allowed the program. Files of the system do not count: their administrator changes them.
+func (p *program) changedSince(allowed time.Time, system func(path string) bool) bool {
+	all := slices.Clone(p.execs)
+	for _, way := range p.ways {
+		all = append(all, plainfile.Links(way)...)
+	}
+	return slices.ContainsFunc(all, func(path string) bool {
+		info, err := os.Lstat(path)
+		return err == nil && changedAt(info) > allowed.UnixNano() && !system(path)
+	})
+}
+
+// Reached returns paths whose files decide what is executed for a command: that of its program, and those of the interpreters.
+func Reached(command string) []string {
+	words, err := Words(command)
+	if err != nil {
+		return nil
+	}
+	p, err := find(words[0])
+	if err == nil && p.path == "" && filepath.IsAbs(words[0]) {
+		return words[:1]
+	}
+	if err != nil {
+		return nil
+	}
+	return p.ways
 }
 
 // errNotThere is the error for a rule whose program is not on this machine.
@@ -58,7 +92,14 @@ func newProgram(asked string) *program {
 	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 		return &program{}
 	}
-	p := &program{asked: asked, path: path, execs: executed(path, 0)}
+	p := &program{asked: asked, path: path}
+	p.executes(asked, 0)
+	if _, _, after := interpreterOf(path); after != nil {
+		if _, f, err := openBinary(after[0]); err == nil {
+			p.after, p.again = after, false
+			_ = f.Close()
+		}
+	}
 	if !inSearchDirs(asked) || !onlyRoot(path) {
 		p.pinned = info
 	}
@@ -124,72 +165,112 @@ func (p *pins) changed(prog *program) bool {
 	return !same(first, prog.pinned)
 }
 
+// renew remembers the program file of a name as it is now.
+func (p *pins) renew(name string) {
+	prog, err := find(name)
+	if err != nil || prog.pinned == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen == nil {
+		p.seen = map[string]os.FileInfo{}
+	}
+	p.seen[prog.path] = prog.pinned
+}
+
 // same reports whether a file is unchanged.
 func same(before, now os.FileInfo) bool {
 	return os.SameFile(before, now) && before.Size() == now.Size() && before.ModTime().Equal(now.ModTime()) && before.Mode() == now.Mode() && changedAt(before) == changedAt(now)
 }
 
-// executed lists the files that the kernel executes for a program: itself, the loader of an
-// ELF file, the interpreter of a script.
-func executed(path string, depth int) []string {
-	all := []string{path}
+// executes adds the files that the kernel executes for a program: itself, the loader of an ELF file, the interpreter of a
+// script. again is set if one of the interpreters is env, which executes another one.
+func (p *program) executes(path string, depth int) {
+	p.ways = append(p.ways, path) // also if nothing is there yet
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return
+	}
+	p.execs = append(p.execs, real)
 	if depth > 4 {
-		return all
+		return
 	}
-	if loader := loaderOf(path); loader != "" {
-		return append(all, loader)
+	if loader := loaderOf(real); loader != "" {
+		p.executes(loader, depth+1)
+		return
 	}
-	for _, next := range interpreterOf(path) {
-		if real, err := filepath.EvalSymlinks(next); err == nil {
-			all = append(all, executed(real, depth+1)...)
-		}
+	interpreters, env, _ := interpreterOf(real)
+	p.again = p.again || env
+	for _, next := range interpreters {
+		p.executes(next, depth+1)
 	}
-	return all
+}
+
+// openBinary opens an ELF file. It does not wait for a FIFO: callers may have made the file. The caller closes the file.
+func openBinary(path string) (*elf.File, *os.File, error) {
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := elf.NewFile(f)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return b, f, nil
 }
 
 func loaderOf(path string) string {
-	f, err := elf.Open(path)
+	b, f, err := openBinary(path)
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = f.Close() }()
-	for _, p := range f.Progs {
+	for _, p := range b.Progs {
 		if p.Type == elf.PT_INTERP && p.Filesz < 4096 {
-			b, err := io.ReadAll(p.Open())
+			loader, err := io.ReadAll(p.Open())
 			if err != nil {
 				return ""
 			}
-			real, err := filepath.EvalSymlinks(strings.TrimRight(string(b), "\x00"))
-			if err != nil {
-				return ""
-			}
-			return real
+			return strings.TrimRight(string(loader), "\x00")
 		}
 	}
 	return ""
 }
 
-// interpreterOf returns the programs of a script's first line. For env that is also the
-// program that env looks for.
-func interpreterOf(path string) []string {
+// interpreterOf returns the programs of a script's first line. For env that is also the program that env looks for; after
+// is then what env executes, but for the path of the script and its words. It is nil if the line has more for env than
+// that, or splits its words by other rules than blanks.
+func interpreterOf(path string) (all []string, env bool, after []string) {
 	f, err := plainfile.Open(path)
 	if err != nil {
-		return nil
+		return nil, false, nil
 	}
 	defer func() { _ = f.Close() }()
-	line, _ := bufio.NewReader(io.LimitReader(f, 256)).ReadString('\n')
+	line, cut := bufio.NewReader(io.LimitReader(f, 256)).ReadString('\n')
 	line, ok := strings.CutPrefix(line, "#!")
 	words := strings.Fields(line)
 	if !ok || len(words) == 0 || !filepath.IsAbs(words[0]) {
-		return nil
+		return nil, false, nil
 	}
-	all := words[:1:1]
-	if filepath.Base(words[0]) == "env" && len(words) > 1 {
-		for _, dir := range searchDirs {
-			if real, err := filepath.EvalSymlinks(filepath.Join(dir, words[len(words)-1])); err == nil {
-				return append(all, real)
-			}
+	all, env = words[:1:1], filepath.Base(words[0]) == "env"
+	if !env || cut != nil {
+		return all, env, nil
+	}
+	words = words[1:]
+	if len(words) > 1 && words[0] == "-S" && !strings.ContainsAny(line, `\'"$#`) {
+		words = words[1:]
+	} else if len(words) != 1 {
+		return all, env, nil
+	}
+	if strings.ContainsAny(words[0], "=/") || words[0][0] == '-' {
+		return all, env, nil
+	}
+	for _, dir := range searchDirs {
+		next := filepath.Join(dir, words[0])
+		if info, err := os.Stat(next); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return append(all, next), env, append([]string{next}, words[1:]...)
 		}
 	}
-	return all
+	return all, env, nil
 }

@@ -24,11 +24,11 @@ var (
 	// obeyedNames are what another program executes or obeys. They are not written.
 	obeyedNames = list(`.git .hg .svn .husky .githooks .pre-commit-config.yaml .gitconfig .gitmodules .gitattributes .config/git .vscode .idea .fleet .devcontainer .github/workflows .gitlab-ci.yml .circleci .envrc .direnv
 		.bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .config/fish .inputrc .xinitrc .xprofile .xsession .xsessionrc .xbindkeysrc
-		.vimrc .exrc .nvimrc .config/nvim .emacs .emacs.d .tmux.conf .screenrc .gdbinit .lldbinit .pythonrc .pythonstartup .config/systemd .config/autostart .config/environment.d .local/share/applications
+		.vimrc .exrc .nvimrc .config/nvim .emacs .emacs.d .tmux.conf .screenrc .gdbinit .gdbearlyinit .lldbinit .pdbrc .pylintrc .pythonrc .pythonstartup .config/systemd .config/autostart .config/environment.d .local/share/applications
 		.config/pip pip.conf .pip .condarc .rprofile .irbrc .pryrc .curlrc .wgetrc .ackrc .ripgreprc .config/containers .local/bin .local/lib crontab cron.d cron.daily cron.hourly cron.weekly cron.monthly
 		claude.md claude.local.md agents.md gemini.md .cursorrules .cursorignore .windsurfrules .clinerules .roomodes .roo .cline .goosehints copilot-instructions.md sitecustomize.py usercustomize.py pyvenv.cfg conftest.py
 		library/launchagents library/launchdaemons authorized_keys
-		.zed .rules .kilocodemodes qwen.md warp.md .augment-guidelines .devcontainer.json .dir-locals.el .nvim.lua .lvimrc .vim .mise .mise.toml mise.toml .config/mise .cargo/config .cargo/config.toml .bazelrc .pnp.cjs .pnpmfile.cjs
+		.zed .rules .kilocodemodes qwen.md warp.md .augment-guidelines .devcontainer.json .dir-locals.el .nvim.lua .lvimrc .vim .tool-versions .asdfrc .mise .mise.toml mise.toml .config/mise .cargo/config .cargo/config.toml .bazelrc .pnp.cjs .pnpmfile.cjs
 		lefthook.yml lefthook.yaml .lefthook .lefthook.yml .lefthook.yaml .github/actions .gitea/workflows .forgejo/workflows .woodpecker .woodpecker.yml .drone.yml .travis.yml .buildkite jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml`)
 
 	secretSuffixes = list(".pem .key .p12 .pfx .jks .keystore .ppk .kdbx .kdb .tfvars .ovpn .agekey")
@@ -101,12 +101,21 @@ func keyName(n string) bool {
 	return false
 }
 
-// parts returns the names of a path, in lower case: some file systems ignore case, dots and
+// folded are letters that have an ASCII form for file systems which ignore case.
+var folded = strings.NewReplacer("ſ", "s", "ß", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
+
+// parts returns the names of a path, in lower case: some file systems ignore case, characters that are not seen, dots and
 // spaces at the end, and what follows a colon.
 func parts(path string) []string {
 	var names []string
 	for n := range strings.SplitSeq(filepath.ToSlash(path), "/") {
-		n, _, _ = strings.Cut(strings.ToLower(n), ":")
+		n = strings.Map(func(r rune) rune {
+			if hidden(r) {
+				return -1
+			}
+			return r
+		}, n)
+		n, _, _ = strings.Cut(folded.Replace(strings.ToLower(n)), ":")
 		if t := strings.TrimRight(n, ". "); t != "" {
 			n = t
 		}

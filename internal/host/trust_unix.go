@@ -9,7 +9,7 @@ import (
 )
 
 // onlyRoot reports whether only root can change a file: it and every directory above it belong
-// to root, and no other user may write to them.
+// to root, and no other user may write to them. No directory of the path is a link.
 func onlyRoot(path string) bool {
 	for {
 		info, err := os.Lstat(path)
@@ -17,7 +17,8 @@ func onlyRoot(path string) bool {
 			return false
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
+		link := info.Mode()&os.ModeSymlink != 0 // its mode has no meaning
+		if !ok || st.Uid != 0 || !link && info.Mode().Perm()&0o022 != 0 {
 			return false
 		}
 		if path == filepath.Dir(path) {

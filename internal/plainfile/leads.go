@@ -27,31 +27,56 @@ func LeadsInto(dir, path string) bool {
 	if dir == "" {
 		return false
 	}
+	in := false
+	whole := walk(path, func(next string, _ bool) bool {
+		in = next == dir || strings.HasPrefix(next, strings.TrimSuffix(dir, "/")+"/")
+		return !in
+	})
+	return in || !whole
+}
+
+// Links returns the links on the way of a path, in the order in which they are followed. The directories of each link
+// are no links.
+func Links(path string) []string {
+	var all []string
+	walk(path, func(next string, link bool) bool {
+		if link {
+			all = append(all, next)
+		}
+		return true
+	})
+	return all
+}
+
+// walk calls visit for each name on the way of a path, until visit returns false. It returns false if the path has too many
+// links, or begins nowhere.
+func walk(path string, visit func(next string, link bool) (more bool)) (whole bool) {
 	if !filepath.IsAbs(path) { // filepath.Abs would remove the ".." behind a link
 		here, err := os.Getwd()
 		if err != nil {
-			return true
+			return false
 		}
 		path = here + "/" + path
 	}
 	at, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
 		next := filepath.Join(at, rest[0])
-		if rest = rest[1:]; next == dir || strings.HasPrefix(next, strings.TrimSuffix(dir, "/")+"/") {
+		target, err := os.Readlink(next)
+		rest = rest[1:]
+		if !visit(next, err == nil) {
 			return true
 		}
-		target, err := os.Readlink(next)
 		if err != nil { // it is no link
 			at = next
 			continue
 		}
 		if links++; links > maxLinks {
-			return true
+			return false
 		}
 		if filepath.IsAbs(target) {
 			at = "/"
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
-	return false
+	return true
 }

@@ -3,6 +3,7 @@ package plainfile_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
@@ -34,6 +35,9 @@ func TestLeadsInto(t *testing.T) {
 		if plainfile.LeadsInto("", path) {
 			t.Errorf("%s leads into no directory: got true, want false", path)
 		}
+	}
+	if got := plainfile.Links(top + "/out/through/x"); !slices.Equal(got, []string{top + "/out/through", top + "/in/back"}) {
+		t.Errorf("got the links %q, want both", got)
 	}
 	t.Chdir(in)
 	if !plainfile.LeadsInto(in, filepath.Join("deep", "x")) {
