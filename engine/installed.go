@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -72,6 +73,47 @@ type sbomLine struct {
 	Script  bool   `json:"script_not_run,omitempty"`
 }
 
+// Bounds of what the record repeats. The list of 1 400 packages has 670 KB, entries are kept for good, and packages that are known
+// are installed in milliseconds.
+const (
+	fewPackages = 20             // so many are named each time
+	namedAgain  = 24 * time.Hour // the record names the packages of a tree again after this time
+	maxNamed    = 4096           // trees of namespaces that are remembered
+)
+
+// named remembers the trees whose packages the record has named for a namespace. Later entries name the tree by its digest
+// alone. The zero value remembers none.
+type named struct {
+	mu sync.Mutex
+	at map[namedTree]time.Time
+}
+
+type namedTree struct {
+	ns     sandboxmcp.Namespace
+	digest string
+}
+
+// first reports whether an entry has to name the packages of a tree, and remembers that it does.
+func (n *named) first(ns sandboxmcp.Namespace, digest string, now time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := namedTree{ns, digest}
+	if at, ok := n.at[key]; ok && now.Sub(at).Abs() < namedAgain {
+		return false
+	}
+	if n.at == nil || len(n.at) >= maxNamed {
+		n.at = map[namedTree]time.Time{}
+	}
+	n.at[key] = now
+	return true
+}
+
+func (n *named) forget(ns sandboxmcp.Namespace, digest string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.at, namedTree{ns, digest})
+}
+
 // intent is the audit entry of an installation that is about to ask the index.
 func (i *installation) intent() *sandboxmcp.AuditEntry {
 	return &sandboxmcp.AuditEntry{
@@ -87,12 +129,14 @@ func (e *Engine) installEntry(i *installation, began time.Time, err error) *sand
 	meta := map[string]any{"requested": i.names}
 	if err != nil {
 		detail = string(i.language) + ": " + string(sandboxmcp.CodeOf(err))
+	} else if meta["tree"] = i.tree.Digest; len(i.tree.Installed) > fewPackages && !e.named.first(i.who.Namespace, i.tree.Digest, e.cfg.Now()) {
+		meta["packages_total"] = len(i.tree.Installed)
 	} else {
 		lines := make([]sbomLine, 0, len(i.tree.Installed))
 		for _, p := range i.tree.Installed {
 			lines = append(lines, sbomLine{p.PURL, p.SHA256, p.License, p.Index, p.Script})
 		}
-		meta["packages"], meta["tree"] = lines, i.tree.Digest
+		meta["packages"] = lines
 	}
 	if len(i.hosts) > 0 {
 		meta["hosts"] = i.hosts
@@ -116,6 +160,7 @@ func (e *Engine) installOp(i *installation, began time.Time) store.Op {
 
 // installFailed records an installation that failed, and returns its error.
 func (e *Engine) installFailed(ctx context.Context, i *installation, began time.Time, err error) error {
+	e.named.forget(i.who.Namespace, i.tree.Digest) // the entry that names them may be missing
 	if _, lost := e.audit.Append(context.WithoutCancel(ctx), *e.installEntry(i, began, err)); lost != nil {
 		return lost
 	}
@@ -294,6 +339,7 @@ func (e *Engine) fetchPackages(x *execution) error {
 	}
 	began := e.cfg.Now()
 	i := &installation{who: x.who, language: x.req.Language, backend: x.req.Backend, names: x.req.Packages, session: x.req.SessionID, request: x.req.ID, note: x.req.Note}
+	defer i.rest()
 	err := e.parse(x.ctx, i)
 	if err == nil {
 		err = e.obtain(x.ctx, i)
