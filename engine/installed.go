@@ -281,36 +281,41 @@ func (e *Engine) keptTrees(ctx context.Context, ns sandboxmcp.Namespace, backend
 		switch {
 		case err != nil:
 			e.log.Warn("installed packages are gone", "namespace", ns, "packages", s.Requested, "error", err)
-		case t.Target == target(interp):
-			all = append(all, treeOf(t))
+		case t.target == target(interp):
+			all = append(all, t.Installed)
 		}
 	}
 	return all, nil
 }
 
-// foundTree is a tree and when it was read.
+// foundTree is what runs need of a tree, and when it was read. The tree's list of packages can take megabytes.
 type foundTree struct {
-	packages.Tree
-	at time.Time
+	interpreter.Installed
+
+	target packages.Target
+	at     time.Time
 }
 
 // treeFor is how long findTree remembers a tree. Find marks it as used.
 const treeFor = 10 * time.Minute
 
 // findTree is packages.Find with a cache.
-func (e *Engine) findTree(digest string) (packages.Tree, error) {
+func (e *Engine) findTree(digest string) (foundTree, error) {
 	now := e.cfg.Now()
-	if t, ok := e.trees.Load(digest); ok {
-		t, _ := t.(foundTree)
-		if _, err := os.Stat(t.Dir); err == nil && now.Sub(t.at) < treeFor {
-			return t.Tree, nil
+	if known, ok := e.trees.Load(digest); ok {
+		t, _ := known.(foundTree)
+		if _, err := os.Stat(t.Tree.Host); err == nil && now.Sub(t.at) < treeFor {
+			return t, nil
 		}
 	}
-	t, err := e.packages.Find(digest)
-	if err == nil {
-		e.trees.Store(digest, foundTree{t, now})
+	found, err := e.packages.Find(digest)
+	if err != nil {
+		e.trees.Delete(digest)
+		return foundTree{}, err
 	}
-	return t, err
+	t := foundTree{treeOf(found), found.Target, now}
+	e.trees.Store(digest, t)
+	return t, nil
 }
 
 // holdTrees keeps trees on the disk until release is called.
