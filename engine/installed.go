@@ -438,6 +438,9 @@ func (r *liveSession) attachLocked(ctx context.Context, t interpreter.Installed)
 	}
 	if err := r.Sandbox().Attach(ctx, t.Tree); err != nil && !errors.Is(err, fs.ErrExist) {
 		release()
+		if errors.Is(err, fs.ErrClosed) {
+			return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "the session has ended while packages were installed").WithHint("create a new session")
+		}
 		return err
 	}
 	r.attached, r.releases = append(r.attached, t), append(r.releases, release)

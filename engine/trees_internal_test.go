@@ -10,8 +10,36 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/packages"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
+
+// TestPackagesOfAnEndedSession: a session may end while packages are installed into it. That is no fault of the server.
+func TestPackagesOfAnEndedSession(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	s, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
+	testkit.Need(t, "sandboxes", sandboxmcp.CodeOf(err) != sandboxmcp.CodeIsolationUnavailable, "sandboxes cannot be made here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, _, err := e.roomOf(t.Context(), s.Namespace, s.ID)
+	if err == nil {
+		err = e.TerminateSession(t.Context(), sandboxmcp.Caller{}, s.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := interpreter.NewInstalled(sandboxmcp.Python, t.TempDir(), strings.Repeat("0", 64), nil)
+	if err = live.show(t.Context(), tree); sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
+		t.Errorf("got %v, want session_not_found", err)
+	}
+}
 
 // TestKnownTreesTakeLittleMemory: what is remembered of the packages of a namespace stays in memory. The list of a tree may have
 // 4 MiB, and a namespace 64 trees.
