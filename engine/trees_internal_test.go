@@ -24,7 +24,7 @@ func TestPackagesOfAnEndedSession(t *testing.T) {
 	}
 	defer func() { _ = e.Close() }()
 	s, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
-	testkit.Need(t, "sandboxes", sandboxmcp.CodeOf(err) != sandboxmcp.CodeIsolationUnavailable, "sandboxes cannot be made here")
+	testkit.Need(t, "namespaces", sandboxmcp.CodeOf(err) != sandboxmcp.CodeIsolationUnavailable, "sandboxes cannot be made here")
 	if err != nil {
 		t.Fatal(err)
 	}
