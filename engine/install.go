@@ -67,6 +67,7 @@ type installation struct {
 	leave    func()               // gives the place in a queue back; nil: it has none
 
 	tree     packages.Tree
+	listed   bool // the entry of the record names its packages, and they are many
 	warnings []string
 	rejected []packages.Rejected
 	hosts    []string // that were asked

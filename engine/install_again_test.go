@@ -2,9 +2,12 @@ package engine_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
 // TestTheRecordNamesManyPackagesOnce: packages that are known are installed in milliseconds. If each entry of the record named
@@ -24,19 +27,7 @@ func TestTheRecordNamesManyPackagesOnce(t *testing.T) {
 	install(t, e, ask, one)
 	install(t, e, ask, one)
 	install(t, e, ask, two)
-	entries := func(who sandboxmcp.Caller) (all []map[string]any) {
-		page, err := e.Audit(t.Context(), who, sandboxmcp.AuditQuery{Action: "install_package", OldestFirst: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, entry := range page.Entries {
-			if entry.Phase == sandboxmcp.PhaseOutcome {
-				all = append(all, entry.Metadata)
-			}
-		}
-		return all
-	}
-	first, second := entries(one), entries(two)
+	first, second := outcomes(t, e, one), outcomes(t, e, two)
 	if len(first) != 2 || len(second) != 1 {
 		t.Fatalf("got %d and %d entries, want 2 and 1", len(first), len(second))
 	}
@@ -46,5 +37,57 @@ func TestTheRecordNamesManyPackagesOnce(t *testing.T) {
 	}
 	if m := first[1]; m["packages"] != nil || fmt.Sprint(m["packages_total"]) != "21" || m["tree"] == nil || m["tree"] != first[0]["tree"] {
 		t.Errorf("got %v in the second entry, want the tree and the number of its packages", m)
+	}
+}
+
+// outcomes returns what the record has of the installations that have ended, the oldest first.
+func outcomes(t *testing.T, e *engine.Engine, who sandboxmcp.Caller) (all []map[string]any) {
+	t.Helper()
+	page, err := e.Audit(t.Context(), who, sandboxmcp.AuditQuery{Action: "install_package", OldestFirst: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range page.Entries {
+		if entry.Phase == sandboxmcp.PhaseOutcome {
+			all = append(all, entry.Metadata)
+		}
+	}
+	return all
+}
+
+// TestFailedInstallationsNameNoPackagesAgain: a session that shows no more packages refuses known ones in milliseconds. If the
+// record named the packages of the next installation again for that, a caller could fill the disk as before. A failed installation
+// also is no reason to leave them out.
+func TestFailedInstallationsNameNoPackagesAgain(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	ask := sandboxmcp.InstallAsk{Language: sandboxmcp.Python}
+	for i := range 21 {
+		name := fmt.Sprintf("many%d", i)
+		x.files[name+"-1.0-py3-none-any.whl"] = wheel(t, name, "1.0", "", "says = 1\n")
+		ask.Packages = append(ask.Packages, name)
+	}
+	e := x.open(t, func(c *engine.Config) {
+		b, ok := c.Backends[0].(*process.Backend)
+		if !ok {
+			t.Fatalf("got backend %T, want that of this host", c.Backends[0])
+		}
+		c.Backends[0] = fixed{b}
+	})
+	needs(t, e, sandboxmcp.Python)
+	into := ask
+	into.SessionID = create(t, e, sandboxmcp.SessionSpec{})
+	var got []string
+	for range 2 {
+		_, err := e.Install(t.Context(), sandboxmcp.Caller{}, into)
+		asCode(t, err, sandboxmcp.CodeIsolationUnavailable)
+		install(t, e, ask, sandboxmcp.Caller{})
+	}
+	for _, m := range outcomes(t, e, sandboxmcp.Caller{}) {
+		list, _ := m["packages"].([]any)
+		got = append(got, fmt.Sprintf("%d of %v", len(list), m["packages_total"]))
+	}
+	if want := []string{"0 of <nil>", "21 of <nil>", "0 of <nil>", "0 of 21"}; !slices.Equal(got, want) {
+		t.Errorf("got entries with %q packages, want %q", got, want)
 	}
 }

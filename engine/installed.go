@@ -47,8 +47,16 @@ func (e *Engine) handOver(ctx context.Context, i *installation, live *liveSessio
 			return err
 		}
 	}
-	e.events.Emit(event.Installed(i.who.Namespace, i.session, i.language, i.versions()))
+	e.installDone(i)
 	return nil
+}
+
+// installDone is called once the record has the entry of an installation that succeeded.
+func (e *Engine) installDone(i *installation) {
+	if i.listed {
+		e.named.add(i.who.Namespace, i.tree.Digest, e.cfg.Now())
+	}
+	e.events.Emit(event.Installed(i.who.Namespace, i.session, i.language, i.versions()))
 }
 
 // versions lists the packages of an installation, with their versions.
@@ -93,25 +101,23 @@ type namedTree struct {
 	digest string
 }
 
-// first reports whether an entry has to name the packages of a tree, and remembers that it does.
-func (n *named) first(ns sandboxmcp.Namespace, digest string, now time.Time) bool {
+// lately reports whether an entry of the record has named the packages of a tree.
+func (n *named) lately(ns sandboxmcp.Namespace, digest string, now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	key := namedTree{ns, digest}
-	if at, ok := n.at[key]; ok && now.Sub(at).Abs() < namedAgain {
-		return false
-	}
+	at, ok := n.at[namedTree{ns, digest}]
+	return ok && now.Sub(at).Abs() < namedAgain
+}
+
+// add remembers that an entry has named the packages of a tree. It is in the record, so that no later entry relies on one that
+// could not be written.
+func (n *named) add(ns sandboxmcp.Namespace, digest string, now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.at == nil || len(n.at) >= maxNamed {
 		n.at = map[namedTree]time.Time{}
 	}
-	n.at[key] = now
-	return true
-}
-
-func (n *named) forget(ns sandboxmcp.Namespace, digest string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.at, namedTree{ns, digest})
+	n.at[namedTree{ns, digest}] = now
 }
 
 // intent is the audit entry of an installation that is about to ask the index.
@@ -129,9 +135,10 @@ func (e *Engine) installEntry(i *installation, began time.Time, err error) *sand
 	meta := map[string]any{"requested": i.names}
 	if err != nil {
 		detail = string(i.language) + ": " + string(sandboxmcp.CodeOf(err))
-	} else if meta["tree"] = i.tree.Digest; len(i.tree.Installed) > fewPackages && !e.named.first(i.who.Namespace, i.tree.Digest, e.cfg.Now()) {
+	} else if meta["tree"] = i.tree.Digest; len(i.tree.Installed) > fewPackages && e.named.lately(i.who.Namespace, i.tree.Digest, e.cfg.Now()) {
 		meta["packages_total"] = len(i.tree.Installed)
 	} else {
+		i.listed = len(i.tree.Installed) > fewPackages
 		lines := make([]sbomLine, 0, len(i.tree.Installed))
 		for _, p := range i.tree.Installed {
 			lines = append(lines, sbomLine{p.PURL, p.SHA256, p.License, p.Index, p.Script})
@@ -160,7 +167,6 @@ func (e *Engine) installOp(i *installation, began time.Time) store.Op {
 
 // installFailed records an installation that failed, and returns its error.
 func (e *Engine) installFailed(ctx context.Context, i *installation, began time.Time, err error) error {
-	e.named.forget(i.who.Namespace, i.tree.Digest) // the entry that names them may be missing
 	if _, lost := e.audit.Append(context.WithoutCancel(ctx), *e.installEntry(i, began, err)); lost != nil {
 		return lost
 	}
@@ -358,7 +364,7 @@ func (e *Engine) fetchPackages(x *execution) error {
 		}
 		return e.installFailed(x.ctx, i, began, err)
 	}
-	e.events.Emit(event.Installed(x.who.Namespace, x.req.SessionID, x.req.Language, i.versions()))
+	e.installDone(i)
 	t := treeOf(i.tree)
 	x.wanted = &t
 	return nil
