@@ -219,6 +219,8 @@ type Engine struct {
 	hostFiles    *queue.Queue // of acts on files of the host
 	installs     *queue.Queue // of installations
 	cellInstalls *queue.Queue // of those that a cell waits for
+	recalls      *queue.Queue // of installations of packages that are known
+	named        named        // the trees whose packages the record has named lately
 	scans        *queue.Queue // of reads of the whole record
 	outputs      *queue.Queue // of copies of the output so far of a run
 	loads        *queue.Queue // of results that have ended
@@ -260,7 +262,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		live:   map[sandboxmcp.RequestID]*execution{},
 		parses: newTurns(maxParses), fetches: newTurns(maxFetches), commands: newTurns(maxCommands), hostFiles: newTurns(maxFiles),
 		installs: newTurns(maxInstalls), cellInstalls: newTurns(maxInstalls), scans: newTurns(maxScans), outputs: queue.New(queue.Config{MaxConcurrent: maxOutputs, MaxWaiting: maxAsking}),
-		loads: queue.New(queue.Config{MaxConcurrent: maxLoads, MaxWaiting: maxAsking}),
+		loads: queue.New(queue.Config{MaxConcurrent: maxLoads, MaxWaiting: maxAsking}), recalls: queue.New(queue.Config{MaxConcurrent: maxRecalls, MaxWaiting: maxAsking}),
 	}
 	e.inForce.Store(&cfg)
 	for _, b := range cfg.Backends {

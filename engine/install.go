@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/installed"
 	"github.com/sandboxmcp/sandboxmcp/internal/packages"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/resolver"
 )
 
@@ -63,8 +64,10 @@ type installation struct {
 	request  sandboxmcp.RequestID // run that asked for them; empty: none
 	note     func(text string)    // may be nil
 	beside   bool                 // a run waits for it
+	leave    func()               // gives the place in a queue back; nil: it has none
 
 	tree     packages.Tree
+	listed   bool // the entry of the record names its packages, and they are many
 	warnings []string
 	rejected []packages.Rejected
 	hosts    []string // that were asked
@@ -113,6 +116,7 @@ func (e *Engine) install(ctx context.Context, i *installation) (_ sandboxmcp.Ins
 		return sandboxmcp.Installation{Success: true, Output: "No packages to install", Installed: []sandboxmcp.InstalledPackage{}, Rejected: []sandboxmcp.RejectedPackage{}}, nil
 	}
 	began := e.cfg.Now()
+	defer i.rest()
 	if err = e.obtain(ctx, i); err == nil {
 		err = e.handOver(ctx, i, live, began)
 	}
@@ -153,7 +157,23 @@ func (i *installation) short() string {
 	return strings.Join(i.names, ", ")
 }
 
-// obtain finds or makes the tree of an installation.
+// enter waits for a place in a queue, after it has given back the one that the installation has.
+func (i *installation) enter(ctx context.Context, q *queue.Queue) (err error) {
+	i.rest()
+	i.leave, err = inTurn(ctx, q, i.who)
+	return err
+}
+
+// rest gives the installation's place in a queue back.
+func (i *installation) rest() {
+	if i.leave != nil {
+		i.leave()
+		i.leave = nil
+	}
+}
+
+// obtain finds or makes the tree of an installation. The installation then has a place in a queue, because its list of
+// packages takes memory until it is recorded and answered. The caller calls rest, also after an error.
 func (e *Engine) obtain(ctx context.Context, i *installation) error {
 	interp, err := e.backends[i.backend].Interpreter(ctx, i.language)
 	if err != nil {
@@ -164,6 +184,9 @@ func (e *Engine) obtain(ctx context.Context, i *installation) error {
 		order.Compile = func(ctx context.Context, dir string) error { return e.compile(ctx, i, dir) }
 	}
 	i.warnings = order.Warnings()
+	if err = i.enter(ctx, e.recalls); err != nil {
+		return err
+	}
 	tree, known, err := e.packages.Known(ctx, order)
 	if known || err != nil {
 		i.tree = tree
@@ -174,11 +197,9 @@ func (e *Engine) obtain(ctx context.Context, i *installation) error {
 		turns = e.cellInstalls
 	}
 	i.say("looking for " + i.short())
-	done, err := inTurn(ctx, turns, i.who)
-	if err != nil {
+	if err = i.enter(ctx, turns); err != nil {
 		return err
 	}
-	defer done()
 	if _, err = e.audit.Append(ctx, *i.intent()); err != nil { // if this cannot be recorded, no package index is asked
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -46,8 +47,16 @@ func (e *Engine) handOver(ctx context.Context, i *installation, live *liveSessio
 			return err
 		}
 	}
-	e.events.Emit(event.Installed(i.who.Namespace, i.session, i.language, i.versions()))
+	e.installDone(i)
 	return nil
+}
+
+// installDone is called once the record has the entry of an installation that succeeded.
+func (e *Engine) installDone(i *installation) {
+	if i.listed {
+		e.named.add(i.who.Namespace, i.tree.Digest, e.cfg.Now())
+	}
+	e.events.Emit(event.Installed(i.who.Namespace, i.session, i.language, i.versions()))
 }
 
 // versions lists the packages of an installation, with their versions.
@@ -72,6 +81,45 @@ type sbomLine struct {
 	Script  bool   `json:"script_not_run,omitempty"`
 }
 
+// Bounds of what the record repeats. The list of 1 400 packages has 670 KB, entries are kept for good, and packages that are known
+// are installed in milliseconds.
+const (
+	fewPackages = 20             // so many are named each time
+	namedAgain  = 24 * time.Hour // the record names the packages of a tree again after this time
+	maxNamed    = 4096           // trees of namespaces that are remembered
+)
+
+// named remembers the trees whose packages the record has named for a namespace. Later entries name the tree by its digest
+// alone. The zero value remembers none.
+type named struct {
+	mu sync.Mutex
+	at map[namedTree]time.Time
+}
+
+type namedTree struct {
+	ns     sandboxmcp.Namespace
+	digest string
+}
+
+// lately reports whether an entry of the record has named the packages of a tree.
+func (n *named) lately(ns sandboxmcp.Namespace, digest string, now time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at, ok := n.at[namedTree{ns, digest}]
+	return ok && now.Sub(at).Abs() < namedAgain
+}
+
+// add remembers that an entry has named the packages of a tree. It is in the record, so that no later entry relies on one that
+// could not be written.
+func (n *named) add(ns sandboxmcp.Namespace, digest string, now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.at == nil || len(n.at) >= maxNamed {
+		n.at = map[namedTree]time.Time{}
+	}
+	n.at[namedTree{ns, digest}] = now
+}
+
 // intent is the audit entry of an installation that is about to ask the index.
 func (i *installation) intent() *sandboxmcp.AuditEntry {
 	return &sandboxmcp.AuditEntry{
@@ -87,12 +135,15 @@ func (e *Engine) installEntry(i *installation, began time.Time, err error) *sand
 	meta := map[string]any{"requested": i.names}
 	if err != nil {
 		detail = string(i.language) + ": " + string(sandboxmcp.CodeOf(err))
+	} else if meta["tree"] = i.tree.Digest; len(i.tree.Installed) > fewPackages && e.named.lately(i.who.Namespace, i.tree.Digest, e.cfg.Now()) {
+		meta["packages_total"] = len(i.tree.Installed)
 	} else {
+		i.listed = len(i.tree.Installed) > fewPackages
 		lines := make([]sbomLine, 0, len(i.tree.Installed))
 		for _, p := range i.tree.Installed {
 			lines = append(lines, sbomLine{p.PURL, p.SHA256, p.License, p.Index, p.Script})
 		}
-		meta["packages"], meta["tree"] = lines, i.tree.Digest
+		meta["packages"] = lines
 	}
 	if len(i.hosts) > 0 {
 		meta["hosts"] = i.hosts
@@ -236,36 +287,41 @@ func (e *Engine) keptTrees(ctx context.Context, ns sandboxmcp.Namespace, backend
 		switch {
 		case err != nil:
 			e.log.Warn("installed packages are gone", "namespace", ns, "packages", s.Requested, "error", err)
-		case t.Target == target(interp):
-			all = append(all, treeOf(t))
+		case t.target == target(interp):
+			all = append(all, t.Installed)
 		}
 	}
 	return all, nil
 }
 
-// foundTree is a tree and when it was read.
+// foundTree is what runs need of a tree, and when it was read. The tree's list of packages can take megabytes.
 type foundTree struct {
-	packages.Tree
-	at time.Time
+	interpreter.Installed
+
+	target packages.Target
+	at     time.Time
 }
 
 // treeFor is how long findTree remembers a tree. Find marks it as used.
 const treeFor = 10 * time.Minute
 
 // findTree is packages.Find with a cache.
-func (e *Engine) findTree(digest string) (packages.Tree, error) {
+func (e *Engine) findTree(digest string) (foundTree, error) {
 	now := e.cfg.Now()
-	if t, ok := e.trees.Load(digest); ok {
-		t, _ := t.(foundTree)
-		if _, err := os.Stat(t.Dir); err == nil && now.Sub(t.at) < treeFor {
-			return t.Tree, nil
+	if known, ok := e.trees.Load(digest); ok {
+		t, _ := known.(foundTree)
+		if _, err := os.Stat(t.Tree.Host); err == nil && now.Sub(t.at) < treeFor {
+			return t, nil
 		}
 	}
-	t, err := e.packages.Find(digest)
-	if err == nil {
-		e.trees.Store(digest, foundTree{t, now})
+	found, err := e.packages.Find(digest)
+	if err != nil {
+		e.trees.Delete(digest)
+		return foundTree{}, err
 	}
-	return t, err
+	t := foundTree{treeOf(found), found.Target, now}
+	e.trees.Store(digest, t)
+	return t, nil
 }
 
 // holdTrees keeps trees on the disk until release is called.
@@ -294,6 +350,7 @@ func (e *Engine) fetchPackages(x *execution) error {
 	}
 	began := e.cfg.Now()
 	i := &installation{who: x.who, language: x.req.Language, backend: x.req.Backend, names: x.req.Packages, session: x.req.SessionID, request: x.req.ID, note: x.req.Note}
+	defer i.rest()
 	err := e.parse(x.ctx, i)
 	if err == nil {
 		err = e.obtain(x.ctx, i)
@@ -307,7 +364,7 @@ func (e *Engine) fetchPackages(x *execution) error {
 		}
 		return e.installFailed(x.ctx, i, began, err)
 	}
-	e.events.Emit(event.Installed(x.who.Namespace, x.req.SessionID, x.req.Language, i.versions()))
+	e.installDone(i)
 	t := treeOf(i.tree)
 	x.wanted = &t
 	return nil
@@ -387,6 +444,9 @@ func (r *liveSession) attachLocked(ctx context.Context, t interpreter.Installed)
 	}
 	if err := r.Sandbox().Attach(ctx, t.Tree); err != nil && !errors.Is(err, fs.ErrExist) {
 		release()
+		if errors.Is(err, fs.ErrClosed) {
+			return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "the session has ended while packages were installed").WithHint("create a new session")
+		}
 		return err
 	}
 	r.attached, r.releases = append(r.attached, t), append(r.releases, release)

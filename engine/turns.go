@@ -18,9 +18,10 @@ const (
 	maxScans    = 2  // reads of the whole record; each takes a connection of the store, which has more for what runs read
 	maxOutputs  = 2  // copies of the output so far of a run; each may take some 200 MiB
 	maxLoads    = 2  // results that are read; each may hold two streams and 64 MiB of files
+	maxRecalls  = 4  // installations of packages that are known; each may take 20 MiB for their list and the record of it
 	maxInTurn   = 64 // further calls of a namespace that wait, of each kind
 
-	maxAsking = 4096 // further look-ups of a namespace that wait to copy an output, or for a result; they hold nothing
+	maxAsking = 4096 // further calls of a namespace that wait to copy an output, for a result, or for known packages; they hold nothing
 )
 
 // newTurns makes a queue for n calls at once. It knows no namespaces; see setKnown.
@@ -39,7 +40,7 @@ func (c *Config) known() []sandboxmcp.Namespace {
 
 // setKnown tells every queue which namespaces are in use. Each queue leaves a place for namespaces that have none.
 func (e *Engine) setKnown(c *Config) {
-	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls, e.scans, e.outputs, e.loads} {
+	for _, q := range []*queue.Queue{e.queue, e.parses, e.fetches, e.commands, e.hostFiles, e.installs, e.cellInstalls, e.recalls, e.scans, e.outputs, e.loads} {
 		q.SetKnown(c.known(), c.Holders)
 	}
 }

@@ -230,6 +230,39 @@ func TestLookUpsOfResultsTakeTurns(t *testing.T) {
 	}
 }
 
+// TestKnownPackagesTakeTurns: the list of known packages takes memory until it is recorded and answered, and a caller may ask for it
+// on each of its connections.
+func TestKnownPackagesTakeTurns(t *testing.T) {
+	e, err := New(t.Context(), Config{StateDir: t.TempDir(), Namespaces: []sandboxmcp.Namespace{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	_, err = e.backends[e.cfg.DefaultBackend].Interpreter(t.Context(), sandboxmcp.Python)
+	testkit.Need(t, "python", err == nil, "python is not here")
+	for range maxRecalls - 1 {
+		if _, err = inTurn(t.Context(), e.recalls, sandboxmcp.Caller{Namespace: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waiting = maxInTurn + 1 // none is refused
+	ended := make(chan error, waiting)
+	all, stop := context.WithCancel(t.Context())
+	for range waiting {
+		go func() {
+			_, err := e.Install(all, sandboxmcp.Caller{Namespace: "a"}, sandboxmcp.InstallAsk{Language: sandboxmcp.Python, Packages: []string{"demo"}})
+			ended <- err
+		}()
+	}
+	testkit.UntilEqual(t, "installations of a that wait", waiting, func() int { return e.recalls.Stats().Queued })
+	stop()
+	for range waiting {
+		if err := <-ended; codeOf(err) != sandboxmcp.CodeCancelled {
+			t.Errorf("an installation of a: got %v, want cancelled", err)
+		}
+	}
+}
+
 // TestAPlaceIsKeptForStrangers: where tokens name namespaces, one that was not seen before finds a place for a run and for
 // a session.
 func TestAPlaceIsKeptForStrangers(t *testing.T) {

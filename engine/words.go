@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/packages"
@@ -10,16 +12,22 @@ import (
 // is enough for all requests that a cell of 256 KiB may send.
 const maxSearched = 8 << 20
 
+// maxChosen is for how many forms of versions and extras of one package a cell may ask. An index learns which form it is, because
+// it sends other files: a program could send data there by versions that it chooses.
+const maxChosen = 4
+
 // cellWords finds names of packages in the code of a cell. A program can send requests as fast as it likes, so
 // maxSearched bounds the work. It is not for concurrent use.
 type cellWords struct {
 	code     string
 	normal   string // what [environment.Normal] returns for the code; "": not called yet
 	searched int    // bytes
+
+	chosen map[string]map[string]bool // forms of versions and extras, by the name of the package
 }
 
 // unwritten returns the first name of a package that is not a word of the code, or "" if all of them are. Versions
-// and extras do not have to be in the code. If names cannot be parsed, it returns "", and install refuses them.
+// and extras do not have to be in the code, but a cell may ask for a few of these only. If names cannot be parsed, it returns "", and install refuses them.
 func (c *cellWords) unwritten(l sandboxmcp.Language, names []string) (string, error) {
 	specs, err := packages.Parse(l, names)
 	if err != nil {
@@ -47,7 +55,28 @@ func (c *cellWords) unwritten(l sandboxmcp.Language, names []string) (string, er
 			return s.Name, nil
 		}
 	}
-	return "", nil
+	return "", c.choose(specs)
+}
+
+// choose counts the versions and extras that the cell has asked for. It fails if there are too many of a package.
+func (c *cellWords) choose(specs []packages.Spec) error {
+	if c.chosen == nil {
+		c.chosen = map[string]map[string]bool{}
+	}
+	for _, s := range specs {
+		forms := c.chosen[s.Name]
+		if forms == nil {
+			forms = map[string]bool{}
+			c.chosen[s.Name] = forms
+		}
+		form := fmt.Sprint(s.Extras, s.Versions)
+		if !forms[form] && len(forms) >= maxChosen {
+			return sandboxmcp.Errorf(sandboxmcp.CodePackageRejected, "the cell asked for more than %d versions of %s", maxChosen, s.Name).
+				WithHint("ask for further versions in another cell")
+		}
+		forms[form] = true
+	}
+	return nil
 }
 
 // findWords removes from names those that occur in the text as whole words: the characters before and after are not

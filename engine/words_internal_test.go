@@ -38,6 +38,27 @@ func TestWordsOfACell(t *testing.T) {
 	}
 }
 
+// TestVersionsOfACellAreBounded: a program that chooses versions tells the index something with each of them.
+func TestVersionsOfACellAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"demo==1.%d", "demo[x%d]"} {
+		cell := &cellWords{code: "%pip install demo other"}
+		for n := range maxChosen {
+			for range 2 {
+				if _, err := cell.unwritten(sandboxmcp.Python, []string{fmt.Sprintf(form, n)}); err != nil {
+					t.Fatalf(form+": got %v", n, err)
+				}
+			}
+		}
+		if _, err := cell.unwritten(sandboxmcp.Python, []string{fmt.Sprintf(form, maxChosen)}); sandboxmcp.CodeOf(err) != sandboxmcp.CodePackageRejected {
+			t.Errorf(form+": got %v, want package_rejected", maxChosen, err)
+		}
+		if _, err := cell.unwritten(sandboxmcp.Python, []string{"other==1"}); err != nil {
+			t.Errorf("another package: got %v", err)
+		}
+	}
+}
+
 // TestRequestsOfACellAreBounded: of a large cell they are few.
 func TestRequestsOfACellAreBounded(t *testing.T) {
 	t.Parallel()

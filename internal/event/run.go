@@ -3,6 +3,7 @@ package event
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -97,12 +98,19 @@ func Secrets(ns sandboxmcp.Namespace, access string, keys []string) sandboxmcp.E
 	}
 }
 
+// maxInstalled bounds the packages that an event names. The newest events are kept in memory, and an installation may have 1500
+// packages with long names.
+const maxInstalled = 100
+
 // Installed is the event of packages that were installed. session is empty if all later runs of
-// the namespace see them.
+// the namespace see them. If there are many, Data has the first of them and packages_total.
 func Installed(ns sandboxmcp.Namespace, session sandboxmcp.SessionID, l sandboxmcp.Language, packages []string) sandboxmcp.Event {
 	e := sandboxmcp.Event{
 		Type: sandboxmcp.EventPackageInstalled, Namespace: ns, Message: strconv.Itoa(len(packages)) + " " + string(l) + " packages were installed",
 		Data: map[string]any{"language": l, "packages": packages},
+	}
+	if n := len(packages); n > maxInstalled {
+		e.Data["packages"], e.Data["packages_total"] = slices.Clone(packages[:maxInstalled]), n
 	}
 	if session != "" {
 		e.Data["session_id"] = session

@@ -58,3 +58,17 @@ func TestRateLetsOneEventASecondThrough(t *testing.T) {
 		}
 	}
 }
+
+// TestEventsNameSomePackages: events are kept in memory, and an installation may have many packages with long names.
+func TestEventsNameSomePackages(t *testing.T) {
+	names := make([]string, 1500)
+	for n, want := range map[int]int{3: 3, 1500: 100} {
+		e := event.Installed("ns", "", sandboxmcp.Node, names[:n])
+		if list, _ := e.Data["packages"].([]string); len(list) != want {
+			t.Errorf("%d packages: got %d in the event, want %d", n, len(list), want)
+		}
+		if total := e.Data["packages_total"]; n > want && total != n || n == want && total != nil {
+			t.Errorf("%d packages: got the total %v", n, total)
+		}
+	}
+}

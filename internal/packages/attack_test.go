@@ -218,6 +218,32 @@ func TestInstallationsOfAnHourAreBounded(t *testing.T) {
 	}
 }
 
+// TestManifestsAreReadOnce: every installation counts what all trees have on the disk. If it read their manifests for that, which can
+// have 4 MiB each, one caller would make the installations of all others take minutes. A manifest that was read is not missed.
+func TestManifestsAreReadOnce(t *testing.T) {
+	x := newIndex(t)
+	for _, name := range []string{"one", "two"} {
+		x.wheel(t, name, "1.0", entry{name: name + ".py", text: strings.Repeat(name, 20_000)})
+	}
+	cfg := cleaned(t, x.config(t))
+	cfg.MaxCache = 10_000
+	p := packages.New(cfg)
+	g := opened(t, p, parse(t, sandboxmcp.Python, "one"))
+	tree, err := g.Install(t.Context(), report(t, g, "one"))
+	if err == nil {
+		err = os.Chmod(tree.Dir, 0o700)
+	}
+	if err == nil {
+		err = os.Remove(filepath.Join(tree.Dir, "manifest.json"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g = opened(t, p, parse(t, sandboxmcp.Python, "two"))
+	_, err = g.Install(t.Context(), report(t, g, "two"))
+	wantCode(t, err, sandboxmcp.CodeInstallFailed, "in the last hour")
+}
+
 // TestStartupFilesAreLeftOut: what Python would run by itself is not in the tree, and is told.
 func TestStartupFilesAreLeftOut(t *testing.T) {
 	x := newIndex(t)

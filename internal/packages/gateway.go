@@ -86,6 +86,8 @@ type Gateway struct {
 	rejected map[string][]rejection
 	missing  map[string]bool // names that no index has
 	fault    error           // the first failure that is no fault of the resolver
+
+	rejections int // in rejected
 }
 
 // lazyProject is a package that is listed once.
@@ -154,19 +156,24 @@ func (g *Gateway) turn(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// maxRejections bounds the rejected versions that are remembered for a package. maxTold bounds the rejections of all
-// packages that a caller is told of.
+// maxRejections bounds the rejected versions that are remembered for a package, and maxRejected those of all packages that were
+// not asked for by name. maxTold bounds the rejections of all packages that a caller is told of.
 const (
 	maxRejections = 5000
+	maxRejected   = 20 * maxRejections
 	maxTold       = 200
 )
 
 func (g *Gateway) reject(name, version, reason string, hard bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.rejections >= maxRejected && !hard && !g.direct(name) {
+		return
+	}
 	r := rejection{version, reason, hard}
 	if old := g.rejected[name]; len(old) < maxRejections && !slices.Contains(old, r) {
 		g.rejected[name] = append(old, r)
+		g.rejections++
 	}
 }
 

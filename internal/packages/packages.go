@@ -185,6 +185,7 @@ type Packages struct {
 	cfg   Config
 	env   map[string]string
 	rules atomic.Pointer[Policy]
+	sizes atomic.Pointer[map[string]int64] // bytes on disk of the trees that were there lately, by digest
 
 	parsing chan struct{} // bounds the documents that are parsed at once, which takes several times their size
 }

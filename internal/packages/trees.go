@@ -168,19 +168,23 @@ func (p *Packages) Trees() ([]Tree, error) {
 	}
 	trees := make([]Tree, 0, len(all))
 	for _, u := range slices.Backward(all) {
-		trees = append(trees, u.Tree)
+		if t, err := p.readTree(u.digest); err == nil { // else it was removed meanwhile
+			trees = append(trees, t)
+		}
 	}
 	return trees, nil
 }
 
-// usedTree is a tree with the time of its last use.
+// usedTree is what decides whether a tree is evicted.
 type usedTree struct {
-	Tree
-	used time.Time
+	digest string
+	disk   int64 // see Tree
+	used   time.Time
 }
 
 // usedTrees returns all trees, the least recently used first. It removes temporary directories
-// that were left behind.
+// that were left behind. Every installation asks for the trees, and the manifests of all trees can have gigabytes. So it reads
+// each manifest once, and keeps of it how large the tree is: the digest names the content.
 func (p *Packages) usedTrees() ([]usedTree, error) {
 	entries, err := os.ReadDir(filepath.Join(p.cfg.Dir, treesDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,6 +194,7 @@ func (p *Packages) usedTrees() ([]usedTree, error) {
 		return nil, broken(err)
 	}
 	var all []usedTree
+	next := make(map[string]int64, len(entries))
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
@@ -201,7 +206,7 @@ func (p *Packages) usedTrees() ([]usedTree, error) {
 			}
 			continue
 		}
-		t, err := p.readTree(e.Name())
+		disk, err := p.sizeOf(e.Name())
 		if err != nil {
 			p.cfg.Logger.Warn("installed packages are not used", "tree", e.Name(), "error", err)
 			if isSHA256(e.Name()) && p.cfg.Now().Sub(info.ModTime()) > graceTime { // nothing else would remove it, or count its bytes
@@ -209,10 +214,23 @@ func (p *Packages) usedTrees() ([]usedTree, error) {
 			}
 			continue
 		}
-		all = append(all, usedTree{t, info.ModTime()})
+		next[e.Name()] = disk
+		all = append(all, usedTree{e.Name(), disk, info.ModTime()})
 	}
+	p.sizes.Store(&next)
 	slices.SortFunc(all, func(a, b usedTree) int { return a.used.Compare(b.used) })
 	return all, nil
+}
+
+// sizeOf returns how large a tree is on the disk.
+func (p *Packages) sizeOf(digest string) (int64, error) {
+	if known := p.sizes.Load(); known != nil {
+		if disk, ok := (*known)[digest]; ok {
+			return disk, nil
+		}
+	}
+	t, err := p.readTree(digest)
+	return t.disk, err
 }
 
 // Hold keeps a tree from being removed, by this and other processes, until release is called.
@@ -306,15 +324,15 @@ func (p *Packages) evict(ctx context.Context, keep string) (total int64) {
 		}
 		t := all[i]
 		all = slices.Delete(all, i, i+1)
-		if t.Digest == keep || p.cfg.Now().Sub(t.used) < graceTime {
+		if t.digest == keep || p.cfg.Now().Sub(t.used) < graceTime {
 			continue
 		}
-		switch err := p.drop(t.Digest); {
+		switch err := p.drop(t.digest); {
 		case err == nil:
 			total -= t.disk
 			s.take(t, -t.disk)
 		case !errors.Is(err, errHeld):
-			p.cfg.Logger.Warn("old packages are not removed", "tree", t.Digest, "error", err)
+			p.cfg.Logger.Warn("old packages are not removed", "tree", t.digest, "error", err)
 		}
 	}
 	return total
@@ -342,7 +360,7 @@ func (p *Packages) shares(ctx context.Context, all []usedTree) (s shares, err er
 
 // take adds bytes to the share of each namespace that keeps a tree.
 func (s shares) take(t usedTree, bytes int64) {
-	for _, who := range s.owners[t.Digest] {
+	for _, who := range s.owners[t.digest] {
 		s.bytes[who] += bytes
 	}
 }
@@ -355,11 +373,11 @@ func (s shares) less(a, b string) int {
 // next returns the index of the tree to remove, or -1. A tree that no namespace keeps comes first, and then one
 // of the namespace with the largest share. If several namespaces keep a tree, it counts for the smallest of them.
 func (s shares) next(all []usedTree) int {
-	if i := slices.IndexFunc(all, func(t usedTree) bool { return len(s.owners[t.Digest]) == 0 }); i >= 0 || len(s.bytes) == 0 {
+	if i := slices.IndexFunc(all, func(t usedTree) bool { return len(s.owners[t.digest]) == 0 }); i >= 0 || len(s.bytes) == 0 {
 		return i
 	}
 	largest := slices.MaxFunc(slices.Collect(maps.Keys(s.bytes)), s.less)
-	return slices.IndexFunc(all, func(t usedTree) bool { return slices.MinFunc(s.owners[t.Digest], s.less) == largest })
+	return slices.IndexFunc(all, func(t usedTree) bool { return slices.MinFunc(s.owners[t.digest], s.less) == largest })
 }
 
 // asked says which tree answers an order.
