@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -39,6 +40,7 @@ type Backend struct {
 	life       context.Context //nolint:containedctx // ends with the backend
 	end        context.CancelFunc
 	background sync.WaitGroup
+	waits      map[types.UID]time.Time // since when sweep has seen pods wait; sweep alone uses it
 
 	opens sync.WaitGroup
 

@@ -224,13 +224,13 @@ func TestMemoryThatRanOutIsKnownAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestSweep: pods that have ended, or that no node takes, are removed after a time. Those of a claim are not.
+// TestSweep: pods that have ended, or that no node takes, are removed after a time. Those of a claim are not. How long a pod waits is
+// what this server has seen: one whose clock is fast removes no pod of another server.
 func TestSweep(t *testing.T) {
 	now := time.Now()
-	old := metav1.NewTime(now.Add(-time.Hour))
 	make := func(name string, change func(*corev1.Pod)) *corev1.Pod {
 		p := podOf("uid of "+name, change)
-		p.Name, p.Namespace, p.CreationTimestamp, p.Labels = name, space, old, map[string]string{labelManaged: managed, labelServer: "another"}
+		p.Name, p.Namespace, p.CreationTimestamp, p.Labels = name, space, metav1.NewTime(now.Add(-time.Hour)), map[string]string{labelManaged: managed, labelServer: "another"}
 		if name == "young" {
 			p.CreationTimestamp = metav1.NewTime(now)
 		}
@@ -242,8 +242,13 @@ func TestSweep(t *testing.T) {
 			ended(p)
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Sandbox", Name: "x"}}
 		}))
+	b.end() // its own sweep
+	b.background.Wait()
+	b.life = t.Context()
 	b.sweepOnce(now)
-	testkit.UntilEqual(t, "pods that are left", "claimed runs young", func() string { return strings.Join(pods(t, api), " ") })
+	testkit.UntilEqual(t, "pods that are left", "claimed runs waits young", func() string { return strings.Join(pods(t, api), " ") })
+	b.sweepOnce(now.Add(pendingAge + time.Minute))
+	testkit.UntilEqual(t, "pods that are left later", "claimed runs", func() string { return strings.Join(pods(t, api), " ") })
 }
 
 // TestSpecsThatAPoolExceeds: a pod of a pool is taken only if it may use no more than was asked for.
