@@ -49,10 +49,7 @@ type target struct {
 // newCanary returns the canary of a cluster. Its addresses are those of the API server, which every pod reaches that
 // no policy holds, and those of the operator.
 func newCanary(host string, more []netip.AddrPort) *canary {
-	c := &canary{targets: more, open: map[string]time.Time{}}
-	for _, a := range internet {
-		c.resolvers = append(c.resolvers, netip.AddrPortFrom(a, dnsPort))
-	}
+	c := &canary{targets: more, resolvers: slices.Clone(openResolvers), open: map[string]time.Time{}}
 	if u, err := url.Parse(host); err == nil {
 		port := u.Port()
 		if port == "" {
@@ -93,16 +90,20 @@ type reacher interface {
 // nodePorts are ports at which most nodes listen: those of the kubelet, of kube-proxy's health and of SSH.
 var nodePorts = []uint16{10250, 10256, 22}
 
-// metadata is where clouds answer machines, and give them the keys of their accounts. On some, the node itself answers.
-var metadata = netip.MustParseAddrPort("169.254.169.254:80")
+// metadata are where clouds answer machines, and give them the keys of their accounts. On some, the node itself answers.
+var metadata = []netip.AddrPort{
+	netip.MustParseAddrPort("169.254.169.254:80"), // most
+	netip.MustParseAddrPort("168.63.129.16:80"),   // Azure
+	netip.MustParseAddrPort("100.100.100.200:80"), // Alibaba
+}
 
-// internet are public resolvers that answer everybody, also at httpsPort. Policies often close only what is private.
-var internet = []netip.Addr{netip.MustParseAddr("1.1.1.1"), netip.MustParseAddr("8.8.8.8")}
+// internet is a public resolver that answers everybody, also by TLS. Policies often close only what is private.
+var internet = netip.MustParseAddrPort("1.1.1.1:443")
 
-const (
-	dnsPort   = 53
-	httpsPort = 443
-)
+// openResolvers are DNS servers that answer by UDP: a public one, NodeLocal DNSCache, and that of some clouds.
+var openResolvers = []netip.AddrPort{netip.MustParseAddrPort("8.8.8.8:53"), netip.MustParseAddrPort("169.254.20.10:53"), netip.MustParseAddrPort("169.254.169.254:53")}
+
+const dnsPort = 53
 
 // mostNeighbors bounds how many other pods of a node are tried from a pod.
 const mostNeighbors = 3
@@ -111,10 +112,7 @@ const mostNeighbors = 3
 // between two pods of a node may pass a bridge that no policy looks at. Each sandbox listens for the others' attempts. The public
 // internet is among them: whether the server reaches it says nothing of the pod.
 func (b *Backend) near(pod *claimed) (list []netip.AddrPort) {
-	list = append(list, metadata)
-	for _, a := range internet {
-		list = append(list, netip.AddrPortFrom(a, httpsPort))
-	}
+	list = append(append(list, metadata...), internet)
 	if pod.host.Is4() {
 		for _, port := range nodePorts {
 			list = append(list, netip.AddrPortFrom(pod.host, port))

@@ -70,8 +70,10 @@ func TestTheNodeOfAPodIsTried(t *testing.T) {
 		{"", nil, closedSeen},
 		{"", reachable{"169.254.169.254:80"}, closedNot}, // on some clouds the node answers there
 		{"fd00::7", nil, closedSeen},                     // programs have no IPv6
-		{"", reachable{"1.1.1.1:443"}, closedNot},        // a policy may close only what is private
-		{"", reachable{"udp 8.8.8.8:53"}, closedNot},     // or leave open what asks for names
+		{"", reachable{"168.63.129.16:80"}, closedNot},
+		{"", reachable{"udp 169.254.20.10:53"}, closedNot}, // a cache of the node
+		{"", reachable{"1.1.1.1:443"}, closedNot},          // a policy may close only what is private
+		{"", reachable{"udp 8.8.8.8:53"}, closedNot},       // or leave open what asks for names
 	} {
 		if got := closedFor(t, true, c.node, c.pod); got != c.want {
 			t.Errorf("a pod of the node %q that reaches %v: got %d, want %d", c.node, c.pod, got, c.want)
@@ -132,7 +134,7 @@ func TestOtherPodsOfTheNodeAreTried(t *testing.T) {
 	}
 	b, _ := newFake(t, nil, at("own", "10.0.1.1", "n1", corev1.PodRunning), at("beside", "10.0.1.2", "n1", corev1.PodRunning), at("far", "10.0.2.2", "n2", corev1.PodRunning),
 		at("ended", "10.0.1.3", "n1", corev1.PodSucceeded), at("comes", "", "n1", corev1.PodPending), at("six", "fd00::1", "n1", corev1.PodRunning))
-	usual := append([]netip.AddrPort{metadata}, netip.MustParseAddrPort("1.1.1.1:443"), netip.MustParseAddrPort("8.8.8.8:443"))
+	usual := append(slices.Clone(metadata), internet)
 	want := append(slices.Clone(usual), netip.MustParseAddrPort("10.0.1.2:8931"))
 	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

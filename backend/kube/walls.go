@@ -300,9 +300,9 @@ func (x *box) openings() string {
 	var list []string
 	for _, at := range x.reached {
 		switch {
-		case at == metadata:
+		case slices.Contains(metadata, at):
 			list = append(list, "the cloud's metadata at "+at.String())
-		case slices.Contains(internet, at.Addr()):
+		case at == internet:
 			list = append(list, "the internet")
 		case at.Port() == dnsPort:
 			list = append(list, "a DNS server")
