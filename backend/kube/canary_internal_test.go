@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -255,4 +257,24 @@ func TestWhatAPodReachesIsTold(t *testing.T) {
 	if iso := x.report(t.Context(), relay.Seen{}); !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.Contains(w, "its node at port 22") }) {
 		t.Errorf("got %v", iso.Weak)
 	}
+}
+
+// TestTheWallsAreObservedMeanwhile: while the canary waits for answers, the walls are observed. The time is that of the longer one.
+func TestTheWallsAreObservedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := []error{errors.New("one"), errors.New("other")}
+		takes := func(d time.Duration, err error) func() error {
+			return func() error {
+				time.Sleep(d)
+				return err
+			}
+		}
+		for _, d := range [][2]time.Duration{{reachLeast, 20 * time.Millisecond}, {time.Millisecond, 20 * time.Millisecond}} {
+			begun := time.Now()
+			one, other := together(takes(d[0], errs[0]), takes(d[1], errs[1]))
+			if took := time.Since(begun); took != max(d[0], d[1]) || !errors.Is(one, errs[0]) || !errors.Is(other, errs[1]) {
+				t.Errorf("%v: got %v and %v after %s", d, one, other, took)
+			}
+		}
+	})
 }

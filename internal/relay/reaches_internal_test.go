@@ -119,3 +119,24 @@ func TestRootsGroupIsNoticed(t *testing.T) {
 		}
 	}
 }
+
+// TestAQuestionThatCannotBeAskedIsNotWaitedFor: without a route no answer can come.
+func TestAQuestionThatCannotBeAskedIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := openFake(t, func(p packet) *reported {
+			if slices.Contains(p.calls, "connect") {
+				return &reported{results: []int64{7777, -int64(syscall.ENETUNREACH), -int64(syscall.EDESTADDRREQ)}}
+			}
+			return nil
+		})
+		begun := time.Now()
+		got, err := s.Resolves(t.Context(), netip.MustParseAddrPort("192.0.2.1:53"), time.Second)
+		if waited := time.Since(begun); got || err != nil || waited != 0 {
+			t.Errorf("got %v %v after %s, want no answer at once", got, err, waited)
+		}
+		synctest.Wait()
+		if !f.closed(7777) {
+			t.Error("the socket stays open")
+		}
+	})
+}

@@ -499,13 +499,16 @@ func (s *Sandbox) Resolves(ctx context.Context, by netip.AddrPort, patience time
 	l := s.c.list()
 	socket := l.do("socket", num(inet), num(datagram|sockFlags), num(0))
 	l.try("connect", result(socket), l.bytes(sockaddr(by.Addr().As4(), int(by.Port()))), num(16))
-	l.try("write", result(socket), l.bytes(rootQuestion), num(len(rootQuestion)))
+	asked := l.try("write", result(socket), l.bytes(rootQuestion), num(len(rootQuestion)))
 	r, err := s.c.run(l)
 	if err != nil {
 		return false, err
 	}
 	own := int(r.results[socket])
 	defer s.c.drop(own)
+	if _, err = r.value(asked); err != nil { // such as without a route; no answer can come
+		return false, ctx.Err()
+	}
 	short, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	one := make([]byte, 1)
