@@ -46,11 +46,15 @@ func FindInterpreters(ctx context.Context, b Opener, image string) (map[sandboxm
 	defer cancel()
 	var out Beginning
 	r, err := sb.Start(ctx, Process{Argv: []string{"/bin/sh", "-c", searchScript}, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"}, Stdout: &out})
+	var end Exit
 	if err == nil {
-		_, err = r.Wait(ctx)
+		end, err = r.Wait(ctx)
 	}
 	if err == nil {
 		err = r.Drain(ctx)
+	}
+	if err == nil && end.Lost {
+		err = sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the sandbox ended while interpreters were looked for in it").WithHint("ask again")
 	}
 	if err == nil && !strings.HasSuffix(out.String(), "done\n") {
 		err = errNoShell

@@ -62,3 +62,21 @@ func TestAttackSearchWithMuchOutput(t *testing.T) {
 		t.Errorf("the server has kept %d bytes", kept)
 	}
 }
+
+// lostSearch is a sandbox that ends under its programs.
+type lostSearch struct{ flood }
+
+func (l *lostSearch) Open(context.Context, Spec) (Sandbox, error) { return l, nil }
+
+func (l *lostSearch) Start(context.Context, Process) (Running, error) { return l, nil }
+
+func (*lostSearch) Wait(context.Context) (Exit, error) { return Exit{Signal: 9, Lost: true}, nil }
+
+// TestALostSearchDoesNotBlameTheImage: a sandbox that ends while interpreters are looked for says nothing of its image.
+func TestALostSearchDoesNotBlameTheImage(t *testing.T) {
+	var l lostSearch
+	_, err := FindInterpreters(t.Context(), &l, "")
+	if e := sandboxmcp.AsError(err); errors.Is(err, errNoShell) || e.Code != sandboxmcp.CodeBackendUnavailable || e.Hint == "" {
+		t.Errorf("got %v, want that the sandbox has ended", err)
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -39,6 +40,7 @@ type Backend struct {
 	life       context.Context //nolint:containedctx // ends with the backend
 	end        context.CancelFunc
 	background sync.WaitGroup
+	waits      map[types.UID]time.Time // since when sweep has seen pods wait; sweep alone uses it
 
 	opens sync.WaitGroup
 
@@ -206,6 +208,8 @@ func (b *Backend) judge(x *box, minimum sandboxmcp.Tier) error {
 		why, hint := "", b.remedy(lacking)
 		switch {
 		case lacking != sandboxmcp.WallNoNetwork:
+		case x.pod.opened:
+			why, hint = ": "+strings.TrimPrefix(weakPolicy, "network: "), "set networkPolicyManagement: Unmanaged in the template, and close its pods by the NetworkPolicy of deploy/kubernetes"
 		case x.closed == closedNot:
 			why = ": it reaches " + x.openings()
 		case x.closed == closedUnknown:
@@ -221,17 +225,21 @@ func (b *Backend) judge(x *box, minimum sandboxmcp.Tier) error {
 }
 
 // refused returns why no tier accepts a pod as the cluster describes it, before anything is done in it: its programs could read what lets them act for a service account, or reach those of other
-// pods of the node by the node's own namespaces.
+// pods of the node by the node's own namespaces or by a volume that they share.
 func refused(pod *claimed) error {
 	if len(pod.shared) > 0 {
 		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the pod shares namespaces: %s", strings.Join(pod.shared, ", ")).
 			WithHint("leave these fields out of the pool's template, and see which webhook of the cluster sets them")
 	}
+	if len(pod.misplaced) > 0 {
+		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the pod has no emptyDir in memory of its own at %s", strings.Join(pod.misplaced, ", ")).
+			WithHint("make the pool's template as deploy/kubernetes does, and see which webhook of the cluster changes volumes")
+	}
 	if len(pod.tokens) == 0 {
 		return nil
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs could read a token or a key of a service account at %s in the pod", strings.Join(pod.tokens, ", ")).
-		WithHint("set automountServiceAccountToken: false in the pool's template, and see which webhook of the cluster adds it")
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs could read a Secret, or a token or a key of a service account, at %s in the pod", strings.Join(pod.tokens, ", ")).
+		WithHint("set automountServiceAccountToken: false in the pool's template and mount no Secret, and see which webhook of the cluster adds it")
 }
 
 // remedy says what helps where a wall is missing.

@@ -108,20 +108,40 @@ func (o *once) Close() error {
 func (x *box) look(ctx context.Context) error {
 	x.limits = readLimits(ctx, x.sandbox.Texts)
 	kernel := make(chan string, 1)
-	go func() { kernel <- x.b.kernelOf(ctx, x.pod) }() // meanwhile, because an attempt of the canary takes its time
-	var err error
-	x.closed, x.reached, err = x.b.canary.check(ctx, x.sandbox, x.pod.node, func() []netip.AddrPort { return x.b.near(x.pod) })
-	x.nodeKernel = <-kernel
-	if err != nil {
-		return failure("try the network of a pod", err)
+	go func() { kernel <- x.b.kernelOf(ctx, x.pod) }()
+	var open closed
+	var reached []netip.AddrPort
+	tried, seen := together(func() (err error) {
+		open, reached, err = x.b.canary.check(ctx, x.sandbox, x.pod.node, func() []netip.AddrPort { return x.b.near(x.pod) })
+		return err
+	}, func() error {
+		_, err := x.sandbox.Isolation(ctx) // it keeps what it sees; what it reports of the network is not known yet
+		return err
+	})
+	x.nodeKernel, x.closed, x.reached = <-kernel, open, reached
+	if tried != nil {
+		return failure("try the network of a pod", tried)
+	}
+	if seen != nil {
+		return failure("look at a pod", seen)
 	}
 	if x.closed == closedNot {
 		x.b.cfg.Logger.Warn("a pod reaches what no pod may reach", "pod", x.pod.name, "node", x.pod.node, "addresses", x.reached)
 	}
+	var err error
 	if x.iso, err = x.sandbox.Isolation(ctx); err != nil {
 		return failure("look at a pod", err)
 	}
 	return nil
+}
+
+// together calls two functions at the same time. An attempt of the canary waits for answers that do not come, and the walls can be
+// observed meanwhile.
+func together(one, other func() error) (error, error) {
+	done := make(chan error, 1)
+	go func() { done <- one() }()
+	err := other()
+	return <-done, err
 }
 
 // kernelOf returns the kernel release of a pod's node; empty: the server may not read nodes, or needs not. It asks for each pod,

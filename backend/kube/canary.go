@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +31,8 @@ const (
 
 // canary tries whether pods reach addresses that they may not reach.
 type canary struct {
-	targets []netip.AddrPort
+	targets   []netip.AddrPort
+	resolvers []netip.AddrPort // DNS servers that no pod may reach by UDP
 
 	mu      sync.Mutex
 	checked time.Time
@@ -47,7 +49,7 @@ type target struct {
 // newCanary returns the canary of a cluster. Its addresses are those of the API server, which every pod reaches that
 // no policy holds, and those of the operator.
 func newCanary(host string, more []netip.AddrPort) *canary {
-	c := &canary{targets: more, open: map[string]time.Time{}}
+	c := &canary{targets: more, resolvers: slices.Clone(openResolvers), open: map[string]time.Time{}}
 	if u, err := url.Parse(host); err == nil {
 		port := u.Port()
 		if port == "" {
@@ -67,33 +69,50 @@ func (c *canary) add(host, port string) {
 	c.targets = append(c.targets, a)
 }
 
-// addResolvers adds the DNS servers of a resolv.conf(5). Policies often leave a cluster's own open, which lead out.
+// addResolvers adds the DNS servers of a resolv.conf(5). Policies often leave a cluster's own open, mostly by UDP alone. Questions for
+// names lead out.
 func (c *canary) addResolvers(text string) {
+	before := len(c.targets)
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
-			c.add(f[1], "53")
+			c.add(f[1], strconv.Itoa(dnsPort))
 		}
 	}
+	c.resolvers = append(c.resolvers, c.targets[before:]...)
 }
 
-// reacher tries addresses from a pod, see [relay.Sandbox.Reaches].
+// reacher tries addresses from a pod, see [relay.Sandbox.Reaches] and [relay.Sandbox.Resolves].
 type reacher interface {
 	Reaches(ctx context.Context, to netip.AddrPort, patience time.Duration) (bool, error)
+	Resolves(ctx context.Context, by netip.AddrPort, patience time.Duration) (bool, error)
 }
 
 // nodePorts are ports at which most nodes listen: those of the kubelet, of kube-proxy's health and of SSH.
 var nodePorts = []uint16{10250, 10256, 22}
 
-// metadata is where clouds answer machines, and give them the keys of their accounts. On some, the node itself answers.
-var metadata = netip.MustParseAddrPort("169.254.169.254:80")
+// metadata are where clouds answer machines, and give them the keys of their accounts. On some, the node itself answers.
+var metadata = []netip.AddrPort{
+	netip.MustParseAddrPort("169.254.169.254:80"), // most
+	netip.MustParseAddrPort("168.63.129.16:80"),   // Azure
+	netip.MustParseAddrPort("100.100.100.200:80"), // Alibaba
+}
+
+// internet is a public resolver that answers everybody, also by TLS. Policies often close only what is private.
+var internet = netip.MustParseAddrPort("1.1.1.1:443")
+
+// openResolvers are DNS servers that answer by UDP: a public one, NodeLocal DNSCache, and that of some clouds.
+var openResolvers = []netip.AddrPort{netip.MustParseAddrPort("8.8.8.8:53"), netip.MustParseAddrPort("169.254.20.10:53"), netip.MustParseAddrPort("169.254.169.254:53")}
+
+const dnsPort = 53
 
 // mostNeighbors bounds how many other pods of a node are tried from a pod.
 const mostNeighbors = 3
 
 // near returns the addresses beside a pod, which policies need not hold. Kubernetes exempts a pod's own node from them. Packets
-// between two pods of a node may pass a bridge that no policy looks at. Each sandbox listens for the others' attempts.
+// between two pods of a node may pass a bridge that no policy looks at. Each sandbox listens for the others' attempts. The public
+// internet is among them: whether the server reaches it says nothing of the pod.
 func (b *Backend) near(pod *claimed) (list []netip.AddrPort) {
-	list = append(list, metadata)
+	list = append(append(list, metadata...), internet)
 	if pod.host.Is4() {
 		for _, port := range nodePorts {
 			list = append(list, netip.AddrPortFrom(pod.host, port))
@@ -172,7 +191,7 @@ func (c *canary) check(ctx context.Context, sb reacher, node string, near func()
 	}
 	beside := map[netip.AddrPort]int{} // rounds in which the pod has reached an address near it
 	for {
-		r, err := reaches(ctx, sb, live, near())
+		r, err := reaches(ctx, sb, live, c.resolvers, near())
 		reached := slices.Concat(r.away, r.beside)
 		switch {
 		case err != nil:
@@ -237,13 +256,12 @@ func ended(beside map[netip.AddrPort]int, near []netip.AddrPort) (gone []netip.A
 	return gone
 }
 
-// reaches tries all addresses from a pod, and from the server those of the canary. If the server reaches none of them, the pod's
+// reaches tries all addresses from a pod, and from the server those of the canary, but for resolvers. If the server reaches none of them, the pod's
 // failure does not prove that its network is closed.
-func reaches(ctx context.Context, sb reacher, live []target, near []netip.AddrPort) (r round, failed error) {
+func reaches(ctx context.Context, sb reacher, live []target, resolvers, near []netip.AddrPort) (r round, failed error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	try := func(to netip.AddrPort, patience time.Duration, reached func()) {
-		ok, err := sb.Reaches(ctx, to, patience)
+	told := func(ok bool, err error, reached func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if ok {
@@ -255,7 +273,8 @@ func reaches(ctx context.Context, sb reacher, live []target, near []netip.AddrPo
 	}
 	for _, a := range live {
 		all.Go(func() {
-			try(a.at, min(max(20*a.time, reachLeast), reachLimit), func() { r.away = append(r.away, a.at) })
+			ok, err := sb.Reaches(ctx, a.at, min(max(20*a.time, reachLeast), reachLimit))
+			told(ok, err, func() { r.away = append(r.away, a.at) })
 		})
 		all.Go(func() {
 			ok := answers(ctx, a.at)
@@ -265,7 +284,16 @@ func reaches(ctx context.Context, sb reacher, live []target, near []netip.AddrPo
 		})
 	}
 	for _, at := range near {
-		all.Go(func() { try(at, reachLeast, func() { r.beside = append(r.beside, at) }) })
+		all.Go(func() {
+			ok, err := sb.Reaches(ctx, at, reachLeast)
+			told(ok, err, func() { r.beside = append(r.beside, at) })
+		})
+	}
+	for _, at := range resolvers {
+		all.Go(func() {
+			ok, err := sb.Resolves(ctx, at, reachLeast)
+			told(ok, err, func() { r.away = append(r.away, at) })
+		})
 	}
 	all.Wait()
 	return r, failed

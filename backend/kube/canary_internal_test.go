@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +25,11 @@ type reachable []string
 
 func (r reachable) Reaches(_ context.Context, to netip.AddrPort, _ time.Duration) (bool, error) {
 	return slices.Contains(r, to.String()), nil
+}
+
+// Resolves finds addresses that have "udp " before them.
+func (r reachable) Resolves(_ context.Context, by netip.AddrPort, _ time.Duration) (bool, error) {
+	return slices.Contains(r, "udp "+by.String()), nil
 }
 
 // closedFor returns the verdict of a canary with one address about a pod. The server has reached the address before. If open is
@@ -65,6 +72,10 @@ func TestTheNodeOfAPodIsTried(t *testing.T) {
 		{"", nil, closedSeen},
 		{"", reachable{"169.254.169.254:80"}, closedNot}, // on some clouds the node answers there
 		{"fd00::7", nil, closedSeen},                     // programs have no IPv6
+		{"", reachable{"168.63.129.16:80"}, closedNot},
+		{"", reachable{"udp 169.254.20.10:53"}, closedNot}, // a cache of the node
+		{"", reachable{"1.1.1.1:443"}, closedNot},          // a policy may close only what is private
+		{"", reachable{"udp 8.8.8.8:53"}, closedNot},       // or leave open what asks for names
 	} {
 		if got := closedFor(t, true, c.node, c.pod); got != c.want {
 			t.Errorf("a pod of the node %q that reaches %v: got %d, want %d", c.node, c.pod, got, c.want)
@@ -125,7 +136,8 @@ func TestOtherPodsOfTheNodeAreTried(t *testing.T) {
 	}
 	b, _ := newFake(t, nil, at("own", "10.0.1.1", "n1", corev1.PodRunning), at("beside", "10.0.1.2", "n1", corev1.PodRunning), at("far", "10.0.2.2", "n2", corev1.PodRunning),
 		at("ended", "10.0.1.3", "n1", corev1.PodSucceeded), at("comes", "", "n1", corev1.PodPending), at("six", "fd00::1", "n1", corev1.PodRunning))
-	want := []netip.AddrPort{metadata, netip.MustParseAddrPort("10.0.1.2:8931")}
+	usual := append(slices.Clone(metadata), internet)
+	want := append(slices.Clone(usual), netip.MustParseAddrPort("10.0.1.2:8931"))
 	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -134,8 +146,8 @@ func TestOtherPodsOfTheNodeAreTried(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); len(got) != 1+mostNeighbors {
-		t.Errorf("got %d addresses, want %d", len(got), 1+mostNeighbors)
+	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); len(got) != len(usual)+mostNeighbors {
+		t.Errorf("got %d addresses, want %d", len(got), len(usual)+mostNeighbors)
 	}
 }
 
@@ -155,6 +167,11 @@ func (r *rounds) Reaches(ctx context.Context, to netip.AddrPort, patience time.D
 		return false, nil
 	}
 	return r.reach[i].Reaches(ctx, to, patience)
+}
+
+// Resolves finds nothing.
+func (*rounds) Resolves(context.Context, netip.AddrPort, time.Duration) (bool, error) {
+	return false, nil
 }
 
 // TestAPodThatEndsDoesNotCloseAnother: a pod that has reached another one of its node is not closed because that one has ended. It is
@@ -224,10 +241,10 @@ func TestANodeIsNotJudgedByAnother(t *testing.T) {
 // TestWhatAPodReachesIsTold: the error and weak name what has to be closed, without addresses of the cluster.
 func TestWhatAPodReachesIsTold(t *testing.T) {
 	x := &box{b: New(Config{}), pod: &claimed{host: netip.MustParseAddr("192.0.2.7")}, closed: closedNot}
-	for _, at := range []string{"192.0.2.7:22", "10.0.1.2:8931", "10.0.1.3:8931", "10.96.0.10:53", "169.254.169.254:80"} {
+	for _, at := range []string{"192.0.2.7:22", "10.0.1.2:8931", "10.0.1.3:8931", "10.96.0.10:53", "10.96.0.1:443", "169.254.169.254:80", "1.1.1.1:443", "8.8.8.8:53"} {
 		x.reached = append(x.reached, netip.MustParseAddrPort(at))
 	}
-	const want = "it reaches its node at port 22, other pods of its node, the cloud's metadata at 169.254.169.254:80, the cluster or an address of kube_canary"
+	const want = "it reaches a DNS server, its node at port 22, other pods of its node, the cloud's metadata at 169.254.169.254:80, the cluster or an address of kube_canary, the internet"
 	x.iso.Walls = required
 	if err := x.b.judge(x, sandboxmcp.TierL1); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
@@ -240,4 +257,24 @@ func TestWhatAPodReachesIsTold(t *testing.T) {
 	if iso := x.report(t.Context(), relay.Seen{}); !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.Contains(w, "its node at port 22") }) {
 		t.Errorf("got %v", iso.Weak)
 	}
+}
+
+// TestTheWallsAreObservedMeanwhile: while the canary waits for answers, the walls are observed. The time is that of the longer one.
+func TestTheWallsAreObservedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := []error{errors.New("one"), errors.New("other")}
+		takes := func(d time.Duration, err error) func() error {
+			return func() error {
+				time.Sleep(d)
+				return err
+			}
+		}
+		for _, d := range [][2]time.Duration{{reachLeast, 20 * time.Millisecond}, {time.Millisecond, 20 * time.Millisecond}} {
+			begun := time.Now()
+			one, other := together(takes(d[0], errs[0]), takes(d[1], errs[1]))
+			if took := time.Since(begun); took != max(d[0], d[1]) || !errors.Is(one, errs[0]) || !errors.Is(other, errs[1]) {
+				t.Errorf("%v: got %v and %v after %s", d, one, other, took)
+			}
+		}
+	})
 }

@@ -138,6 +138,7 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 	defer c.refill(s)
 	labels := c.b.labels(spec.ID)
 	if pod := c.handOut(s, spec, labels); pod != nil { //nolint:contextcheck // what it begins outlives the call
+		pod.opened = s.opened
 		return pod, nil
 	}
 	c.waiting.Add(1)
@@ -150,6 +151,7 @@ func (c *claims) claim(ctx context.Context, spec backend.Spec) (*claimed, error)
 		return nil, errors.Join(unavailable("use a pod of the pool "+c.b.cfg.Pool, fmt.Errorf("%w: %s", errUnfit, why)).
 			WithHint("if the pool has pods of a former template, set its updateStrategy to Recreate, or delete them; if the cluster gives new pods other sizes, give the template sizes that it leaves as they are"), c.release(context.WithoutCancel(ctx), pod))
 	}
+	pod.opened = s.opened
 	return pod, nil
 }
 
@@ -284,6 +286,7 @@ func (c *claims) release(ctx context.Context, got *claimed) error {
 type shape struct {
 	memory, work, temp int64
 	cpu                float64
+	opened             bool // agent-sandbox has made a policy that lets the pods reach addresses; of templates only
 }
 
 // shapeAge is how long the shape of a pool is believed.
@@ -314,8 +317,21 @@ func (c *claims) shapeOf(ctx context.Context) (shape, error) {
 	if err != nil {
 		return shape{}, unavailable("use the pool "+c.b.cfg.Pool, err).WithHint("make the template as deploy/kubernetes does")
 	}
+	s.opened = opensNetwork(template.Object)
 	c.shape, c.shaped = &s, time.Now()
 	return s, nil
+}
+
+// opensNetwork reports whether agent-sandbox makes a policy for the pods of a template that lets them reach addresses. Unless the
+// template says otherwise, it lets them reach the public internet. Policies add up, so no other one closes what it opens.
+func opensNetwork(template map[string]any) bool {
+	management, _, _ := unstructured.NestedString(template, "spec", "networkPolicyManagement")
+	if management == "Unmanaged" {
+		return false
+	}
+	policy, own, err := unstructured.NestedMap(template, "spec", "networkPolicy")
+	egress, _ := policy["egress"].([]any)
+	return !own || err != nil || len(egress) > 0
 }
 
 // shapeOf returns the shape of a pod.

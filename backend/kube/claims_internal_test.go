@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/relay"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -91,6 +93,49 @@ func claimsOf(t *testing.T, objects *dynamicfake.FakeDynamicClient) []unstructur
 		t.Fatal(err)
 	}
 	return list.Items
+}
+
+// TestThePolicyOfAgentSandboxIsNoWall: unless the template says otherwise, agent-sandbox lets its pods reach the internet.
+func TestThePolicyOfAgentSandboxIsNoWall(t *testing.T) {
+	rule := []any{map[string]any{}}
+	for name, c := range map[string]struct {
+		spec   map[string]any
+		opened bool
+	}{
+		"unmanaged":                {map[string]any{"networkPolicyManagement": "Unmanaged"}, false},
+		"the usual":                {map[string]any{}, true},
+		"managed":                  {map[string]any{"networkPolicyManagement": "Managed"}, true},
+		"a kind to come":           {map[string]any{"networkPolicyManagement": "Other"}, true},
+		"a policy that closes":     {map[string]any{"networkPolicyManagement": "Managed", "networkPolicy": map[string]any{"ingress": rule}}, false},
+		"a policy that opens":      {map[string]any{"networkPolicy": map[string]any{"egress": rule}}, true},
+		"unmanaged, with a policy": {map[string]any{"networkPolicyManagement": "Unmanaged", "networkPolicy": map[string]any{"egress": rule}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, objects := newPooled(t, func(u *unstructured.Unstructured) { ready(u, "True", "Ready", "warm-1") })
+			templates := objects.Resource(templateKind).Namespace(space)
+			u, err := templates.Get(t.Context(), "template", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			maps.Copy(u.Object["spec"].(map[string]any), c.spec)
+			if _, err = templates.Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			pod, err := b.provider.claim(t.Context(), small)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := &box{b: b, pod: pod, closed: closedSeen}
+			x.iso = x.report(t.Context(), relay.Seen{Network: sandboxmcp.WallNoNetwork, NoIPv6: true})
+			if stands := slices.Contains(x.iso.Walls, sandboxmcp.WallNoNetwork); stands == c.opened || slices.Contains(x.iso.Weak, weakPolicy) != c.opened {
+				t.Errorf("got walls %v and weak %v", x.iso.Walls, x.iso.Weak)
+			}
+			x.iso.Walls = append(x.iso.Walls, required...)
+			if err := b.judge(x, sandboxmcp.TierL1); (err != nil) != c.opened || err != nil && !strings.Contains(sandboxmcp.AsError(err).Hint, "Unmanaged") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
 }
 
 // TestClaimOfAWarmPod: a claim ends by itself, its end can be put off, and its pod is taken with its UID.

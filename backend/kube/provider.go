@@ -50,8 +50,10 @@ type claimed struct {
 	host      netip.Addr // of the node; the zero address: not known
 	others    []string   // containers that share the pod's network with the sandbox
 	mounts    []string   // where the sandbox has volumes besides its own
-	tokens    []string   // those of them with a token of a service account, or with a key for it
+	tokens    []string   // those of them with a token of a service account, with a key for it, or with a Secret, which may have one
+	misplaced []string   // its places that are no emptyDir in memory
 	shared    []string   // fields of the pod by which it shares namespaces with its node, or among its containers
+	opened    bool       // agent-sandbox has made a policy that lets the pod reach addresses
 	shape     shape      // what the pod may use
 	misfit    error      // why it has no shape; nil: it has one
 	since     time.Time  // since when it runs
@@ -67,6 +69,7 @@ func claimedOf(p *corev1.Pod) *claimed {
 	c.host, _ = netip.ParseAddr(p.Status.HostIP)
 	c.others = others(p.Spec)
 	c.mounts, c.tokens = mounts(p.Spec)
+	c.misplaced = misplaced(c.mounts, p.Spec)
 	c.shape, c.misfit = shapeOf(p.Spec)
 	c.shared = shared(p.Spec)
 	c.runtime = p.Spec.RuntimeClassName != nil
@@ -126,8 +129,39 @@ func (c *claimed) unfit(spec backend.Spec) string {
 	return c.shape.exceeds(spec)
 }
 
+// misplaced returns the places of a pod that are no emptyDir in memory of its own. Other volumes may be on a disk of the node, which
+// programs could fill, or be those of other pods, too.
+func misplaced(mounts []string, spec corev1.PodSpec) (places []string) {
+	has := map[string]bool{}
+	for _, c := range spec.Containers {
+		for _, m := range c.VolumeMounts {
+			has[m.MountPath] = has[m.MountPath] || c.Name == containerName
+		}
+	}
+	for _, p := range relay.Places(backend.Spec{}) {
+		if !has[p.Path] || slices.Contains(mounts, p.Path) {
+			places = append(places, p.Path)
+		}
+	}
+	return places
+}
+
+// runsAs returns the user of a pod's container; 0: it names none, or root.
+func runsAs(spec corev1.PodSpec) (user int64) {
+	if s := spec.SecurityContext; s != nil && s.RunAsUser != nil {
+		user = *s.RunAsUser
+	}
+	for _, c := range spec.Containers {
+		if s := c.SecurityContext; c.Name == containerName && s != nil && s.RunAsUser != nil {
+			user = *s.RunAsUser
+		}
+	}
+	return user
+}
+
 // mounts returns where the container of a sandbox has volumes besides those of its places, and which of these have a token of a
-// service account, or a key that is certified for it. A webhook of the cluster can add volumes to every pod.
+// service account, a key that is certified for it, or a Secret. A Secret may be a token of the older kind; only who may read it can
+// tell. A webhook of the cluster can add volumes to every pod.
 func mounts(spec corev1.PodSpec) (all, tokens []string) {
 	volumes := map[string]corev1.Volume{}
 	for _, v := range spec.Volumes {
@@ -143,12 +177,12 @@ func mounts(spec corev1.PodSpec) (all, tokens []string) {
 		}
 		for _, m := range c.VolumeMounts {
 			v := volumes[m.Name]
-			if v.EmptyDir != nil && slices.ContainsFunc(own, func(p bounds.Place) bool { return p.Path == m.MountPath }) {
+			if v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumMemory && slices.ContainsFunc(own, func(p bounds.Place) bool { return p.Path == m.MountPath }) {
 				continue
 			}
 			all = append(all, m.MountPath)
-			if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
-				return s.ServiceAccountToken != nil || s.PodCertificate != nil
+			if v.Secret != nil || v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+				return s.ServiceAccountToken != nil || s.PodCertificate != nil || s.Secret != nil
 			}) {
 				tokens = append(tokens, m.MountPath)
 			}
@@ -172,7 +206,8 @@ func (p plain) claim(ctx context.Context, spec backend.Spec) (*claimed, error) {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "kube: no image is set for pods").WithHint("set kube_image to an image that has sandboxmcp-agent and the interpreters")
 	}
 	name := "sandboxmcp-" + strings.ToLower(rand.Text()[:16])
-	made, err := b.cluster.api.CoreV1().Pods(b.cluster.namespace).Create(ctx, b.newPod(name, spec), metav1.CreateOptions{})
+	want := b.newPod(name, spec)
+	made, err := b.cluster.api.CoreV1().Pods(b.cluster.namespace).Create(ctx, want, metav1.CreateOptions{})
 	if err != nil {
 		return nil, errors.Join(failure("make a pod", err), b.forget(ctx, err, name))
 	}
@@ -184,7 +219,8 @@ func (p plain) claim(ctx context.Context, spec backend.Spec) (*claimed, error) {
 		return nil, errors.Join(failure("start a pod", err), p.release(context.WithoutCancel(ctx), c))
 	}
 	c := claimedOf(running)
-	c.ownUser = !b.cfg.OwnUsers // with a user namespace, all pods have the same users in it
+	// With a user namespace, all pods have the same users in it. A webhook can give all pods the same user.
+	c.ownUser = !b.cfg.OwnUsers && runsAs(running.Spec) == runsAs(want.Spec)
 	return c, nil
 }
 

@@ -224,13 +224,13 @@ func TestMemoryThatRanOutIsKnownAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestSweep: pods that have ended, or that no node takes, are removed after a time. Those of a claim are not.
+// TestSweep: pods that have ended, or that no node takes, are removed after a time. Those of a claim are not. How long a pod waits is
+// what this server has seen: one whose clock is fast removes no pod of another server.
 func TestSweep(t *testing.T) {
 	now := time.Now()
-	old := metav1.NewTime(now.Add(-time.Hour))
 	make := func(name string, change func(*corev1.Pod)) *corev1.Pod {
 		p := podOf("uid of "+name, change)
-		p.Name, p.Namespace, p.CreationTimestamp, p.Labels = name, space, old, map[string]string{labelManaged: managed, labelServer: "another"}
+		p.Name, p.Namespace, p.CreationTimestamp, p.Labels = name, space, metav1.NewTime(now.Add(-time.Hour)), map[string]string{labelManaged: managed, labelServer: "another"}
 		if name == "young" {
 			p.CreationTimestamp = metav1.NewTime(now)
 		}
@@ -242,8 +242,13 @@ func TestSweep(t *testing.T) {
 			ended(p)
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Sandbox", Name: "x"}}
 		}))
+	b.end() // its own sweep
+	b.background.Wait()
+	b.life = t.Context()
 	b.sweepOnce(now)
-	testkit.UntilEqual(t, "pods that are left", "claimed runs young", func() string { return strings.Join(pods(t, api), " ") })
+	testkit.UntilEqual(t, "pods that are left", "claimed runs waits young", func() string { return strings.Join(pods(t, api), " ") })
+	b.sweepOnce(now.Add(pendingAge + time.Minute))
+	testkit.UntilEqual(t, "pods that are left later", "claimed runs", func() string { return strings.Join(pods(t, api), " ") })
 }
 
 // TestSpecsThatAPoolExceeds: a pod of a pool is taken only if it may use no more than was asked for.
@@ -482,76 +487,6 @@ func TestAPodWithoutAUserNamespaceHasNoUserOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestMountsOfAPodAreTold: a webhook may add volumes to a pod. weak names where programs see them, and a pod with a token of a service
-// account is refused.
-func TestMountsOfAPodAreTold(t *testing.T) {
-	b, _ := newFake(t, nil)
-	token := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}
-	for name, c := range map[string]struct {
-		source *corev1.VolumeSource
-		at     string // of a device, if it is in /dev
-		tokens bool
-	}{
-		"none":              {nil, "", false},
-		"a token":           {&token, "/var/run/secrets/eks.amazonaws.com/serviceaccount", true},
-		"a certificate":     {&corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{}}}}}, "/run/certificate", true},
-		"a device":          {&corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, "/dev/disk", false},
-		"a secret":          {&corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, "/etc/secret", false},
-		"a place on a disk": {&corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, backend.WorkDir, false},
-		"memory":            {&corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}, "/vault/secrets", false},
-	} {
-		pod := b.newPod("p", small)
-		var want []string
-		if c.source != nil {
-			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: *c.source})
-			k := &pod.Spec.Containers[0]
-			if strings.HasPrefix(c.at, "/dev/") {
-				k.VolumeDevices = []corev1.VolumeDevice{{Name: "more", DevicePath: c.at}}
-			} else {
-				k.VolumeMounts = append(k.VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: c.at})
-			}
-			want = []string{c.at}
-		}
-		x := &box{b: b, pod: claimedOf(pod)}
-		iso := x.report(t.Context(), relay.Seen{})
-		told := slices.Contains(iso.Weak, weakMounts+c.at)
-		if !slices.Equal(x.pod.mounts, want) || told != (want != nil) || (refused(x.pod) != nil) != c.tokens {
-			t.Errorf("%s: got %v, %v and %v", name, x.pod.mounts, refused(x.pod), iso.Weak)
-		}
-	}
-}
-
-// TestPodsThatShareNamespacesAreRefused: programs of two pods that have their node's IPC namespace share memory (shmget).
-func TestPodsThatShareNamespacesAreRefused(t *testing.T) {
-	b, _ := newFake(t, nil)
-	for name, change := range map[string]func(s *corev1.PodSpec){
-		"": func(*corev1.PodSpec) {}, "hostIPC": func(s *corev1.PodSpec) { s.HostIPC = true }, "hostPID": func(s *corev1.PodSpec) { s.HostPID = true },
-		"hostNetwork": func(s *corev1.PodSpec) { s.HostNetwork = true }, "shareProcessNamespace": func(s *corev1.PodSpec) { s.ShareProcessNamespace = new(true) },
-	} {
-		pod := b.newPod("p", small)
-		change(&pod.Spec)
-		if err := refused(claimedOf(pod)); (err != nil) != (name != "") || err != nil && !strings.Contains(err.Error(), name) {
-			t.Errorf("%q: got %v", name, err)
-		}
-	}
-}
-
-// TestPodsAreRefusedBeforeTheyAreEntered: in a pod that shares namespaces nothing is done. The error says why, and the pod is removed.
-func TestPodsAreRefusedBeforeTheyAreEntered(t *testing.T) {
-	b, api := newFake(t, func(p *corev1.Pod) {
-		runs(p)
-		p.Spec.HostPID = true
-	})
-	_, err := b.Open(t.Context(), small)
-	if e := sandboxmcp.AsError(err); e.Code != sandboxmcp.CodeIsolationUnavailable || !strings.Contains(e.Message, "hostPID") || !strings.Contains(e.Hint, "webhook") {
-		t.Errorf("got %v, want that hostPID is refused", err)
-	}
-	list, err := api.CoreV1().Pods(space).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) != 0 {
-		t.Errorf("got %d pods and %v, want none", len(list.Items), err)
-	}
-}
-
 // TestTheNetworkIsClosedWithoutIPv6: the canary tries IPv4, so the wall also needs that programs have no IPv6.
 func TestTheNetworkIsClosedWithoutIPv6(t *testing.T) {
 	for _, six := range []bool{true, false} {
@@ -570,6 +505,9 @@ func TestTheClusterResolverIsTried(t *testing.T) {
 	want := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:6443"), netip.MustParseAddrPort("10.96.0.10:53")}
 	if !slices.Equal(c.targets, want) {
 		t.Errorf("got %v, want %v", c.targets, want)
+	}
+	if !slices.Contains(c.resolvers, want[1]) || slices.Contains(c.resolvers, want[0]) {
+		t.Errorf("got the resolvers %v, want %v among them", c.resolvers, want[1])
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
@@ -53,13 +54,25 @@ func (b *Backend) renew() {
 	}
 }
 
+// sweepOnce removes what is left now. How long a pod waits is counted from when this server has first seen it wait: its clock need not
+// be that of the API server, by which pods have their times, and a server that is fast would remove pods that others wait for.
 func (b *Backend) sweepOnce(now time.Time) {
 	pods, err := corelisters.NewPodLister(b.watch.list.GetIndexer()).Pods(b.cluster.namespace).List(labels.Everything())
 	if err != nil {
 		return
 	}
+	before := b.waits
+	b.waits = map[types.UID]time.Time{}
 	for _, p := range pods {
-		if !left(p, now) {
+		since := p.CreationTimestamp.Time
+		if p.Status.Phase == corev1.PodPending {
+			var seen bool
+			if since, seen = before[p.UID]; !seen {
+				since = now
+			}
+			b.waits[p.UID] = since
+		}
+		if !left(p, now.Sub(since)) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(b.life, callLimit)
@@ -69,12 +82,11 @@ func (b *Backend) sweepOnce(now time.Time) {
 	}
 }
 
-// left reports whether a server has left a pod behind. Pods of a claim are agent-sandbox's.
-func left(p *corev1.Pod, now time.Time) bool {
+// left reports whether a server has left a pod of some age behind. Pods of a claim are agent-sandbox's.
+func left(p *corev1.Pod, age time.Duration) bool {
 	if p.DeletionTimestamp != nil || len(p.OwnerReferences) > 0 {
 		return false
 	}
-	age := now.Sub(p.CreationTimestamp.Time)
 	switch p.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed:
 		return age > sweepAge

@@ -29,6 +29,7 @@ var required = []string{relay.WallNoCaps, relay.WallUnpriv, relay.WallNNP, relay
 
 const (
 	weakOpen     = "network: no NetworkPolicy closes it; the pod reaches "
+	weakPolicy   = "network: the policy that agent-sandbox makes for the pool's template lets programs reach addresses"
 	weakOthers   = "network: programs reach what other containers of the pod offer at 127.0.0.1: "
 	weakMounts   = "files: programs see what else is mounted in the pod: "
 	weakSix      = "network: programs can make sockets of IPv6, which was not tried"
@@ -212,7 +213,8 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	add(fmt.Sprintf("%s (ABI %d)", relay.WallLandlock, seen.Landlock), seen.Landlock > 0)
 	bytes, files := seen.Bounded(spec)
 	add(relay.WallQuota, bytes)
-	add(seen.Network, x.closed == closedSeen && seen.NoIPv6 && len(x.pod.others) == 0) // the canary tries IPv4
+	others := x.others()
+	add(seen.Network, x.closed == closedSeen && seen.NoIPv6 && len(others) == 0 && !x.pod.opened) // the canary tries IPv4
 	held, lacking := x.limits.walls(spec)
 	iso.Walls = append(iso.Walls, held...)
 	iso.Weak = append(iso.Weak, lacking...)
@@ -220,7 +222,8 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 	add(wallRlimit, limited)
 	weak(weakTasks, !limited)
 	weak(weakOpen+x.openings(), x.closed == closedNot)
-	weak(weakOthers+strings.Join(x.pod.others, ", "), len(x.pod.others) > 0)
+	weak(weakPolicy, x.pod.opened)
+	weak(weakOthers+strings.Join(others, ", "), len(others) > 0)
 	weak(weakMounts+strings.Join(x.pod.mounts, ", "), len(x.pod.mounts) > 0)
 	weak(weakSix, x.closed == closedSeen && !seen.NoIPv6)
 	weak(weakUnproven, x.closed == closedUnknown)
@@ -243,6 +246,16 @@ func (x *box) report(ctx context.Context, seen relay.Seen) sandboxmcp.Isolation 
 		weak(weakCompare, x.pod.runtime)
 	}
 	return iso
+}
+
+// others returns the names of the containers that run beside that of the sandbox now. A debugger can add one to a running pod.
+func (x *box) others() []string {
+	if x.loss != nil {
+		if now := x.loss.now(); now != nil {
+			return others(now.Spec)
+		}
+	}
+	return x.pod.others
 }
 
 const (
@@ -287,8 +300,12 @@ func (x *box) openings() string {
 	var list []string
 	for _, at := range x.reached {
 		switch {
-		case at == metadata:
+		case slices.Contains(metadata, at):
 			list = append(list, "the cloud's metadata at "+at.String())
+		case at == internet:
+			list = append(list, "the internet")
+		case at.Port() == dnsPort:
+			list = append(list, "a DNS server")
 		case at.Addr() == x.pod.host:
 			list = append(list, fmt.Sprintf("its node at port %d", at.Port()))
 		case at.Port() == agent.Port:

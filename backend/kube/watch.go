@@ -307,6 +307,13 @@ func (l *loss) judge(p *corev1.Pod) string {
 	return ""
 }
 
+// now returns the present state of the pod; nil: the cluster has told none.
+func (l *loss) now() *corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
 // final returns the last state of the pod, for which it waits a limited time.
 func (l *loss) final(limit time.Duration) *corev1.Pod {
 	t := time.NewTimer(limit)
@@ -315,7 +322,5 @@ func (l *loss) final(limit time.Duration) *corev1.Pod {
 	case <-l.ended:
 	case <-t.C:
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last
+	return l.now()
 }

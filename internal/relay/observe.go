@@ -267,10 +267,10 @@ func (s Seen) NoRights() bool {
 	return true
 }
 
-// Unprivileged reports whether a program has the user and group that it should have.
+// Unprivileged reports whether a program has the user and group that it should have, and not root's group besides.
 func (s Seen) Unprivileged(uid int) bool {
 	want := strings.Repeat(strconv.Itoa(uid)+" ", 4)
-	return strings.Join(strings.Fields(s.Status["Uid"]), " ")+" " == want && strings.Join(strings.Fields(s.Status["Gid"]), " ")+" " == want
+	return !slices.Contains(strings.Fields(s.Status["Groups"]), "0") && strings.Join(strings.Fields(s.Status["Uid"]), " ")+" " == want && strings.Join(strings.Fields(s.Status["Gid"]), " ")+" " == want
 }
 
 // Size is the size of a file system. 0 means that it was not observed, or has no bound.

@@ -71,3 +71,72 @@ func TestAnEndedAttemptSaysNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestADNSServerThatAnswersIsNoticed: an answer counts that is there when the time is over. A refusal and silence do not.
+func TestADNSServerThatAnswersIsNoticed(t *testing.T) {
+	const silent, refused, nothing = 1 << 20, -int64(syscall.ECONNREFUSED), -int64(syscall.EAGAIN)
+	for name, c := range map[string]struct {
+		waited, last int64 // results of the reads
+		want         bool
+	}{
+		"an answer":            {1, nothing, true},
+		"an answer, late told": {silent, 1, true},
+		"packets are dropped":  {silent, nothing, false},
+		"packets are rejected": {refused, nothing, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, f := openFake(t, func(p packet) *reported {
+					switch {
+					case slices.Contains(p.calls, "connect"):
+						return &reported{results: []int64{7777, 0, 17}}
+					case p.fd == 7777 && c.waited != silent:
+						return &reported{results: []int64{c.waited}, bytes: make([]byte, max(c.waited, 0))}
+					case p.fd < 0 && slices.Contains(p.calls, "read") && p.first[0] == 7777:
+						return &reported{results: []int64{c.last}, bytes: make([]byte, 1)}
+					}
+					return nil
+				})
+				got, err := s.Resolves(t.Context(), netip.MustParseAddrPort("192.0.2.1:53"), time.Second)
+				if err != nil || got != c.want {
+					t.Errorf("got %v %v, want %v", got, err, c.want)
+				}
+				synctest.Wait()
+				if !f.closed(7777) {
+					t.Error("the socket stays open")
+				}
+			})
+		})
+	}
+}
+
+// TestRootsGroupIsNoticed: a program that has root's group besides its own is no ordinary user.
+func TestRootsGroupIsNoticed(t *testing.T) {
+	for groups, want := range map[string]bool{"": true, "1000": true, "6 1000": true, "0": false, "0 6 1000": false} {
+		s := Seen{Status: map[string]string{"Uid": "1000\t1000\t1000\t1000", "Gid": "1000\t1000\t1000\t1000", "Groups": groups}}
+		if got := s.Unprivileged(1000); got != want {
+			t.Errorf("groups %q: got %v, want %v", groups, got, want)
+		}
+	}
+}
+
+// TestAQuestionThatCannotBeAskedIsNotWaitedFor: without a route no answer can come.
+func TestAQuestionThatCannotBeAskedIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := openFake(t, func(p packet) *reported {
+			if slices.Contains(p.calls, "connect") {
+				return &reported{results: []int64{7777, -int64(syscall.ENETUNREACH), -int64(syscall.EDESTADDRREQ)}}
+			}
+			return nil
+		})
+		begun := time.Now()
+		got, err := s.Resolves(t.Context(), netip.MustParseAddrPort("192.0.2.1:53"), time.Second)
+		if waited := time.Since(begun); got || err != nil || waited != 0 {
+			t.Errorf("got %v %v after %s, want no answer at once", got, err, waited)
+		}
+		synctest.Wait()
+		if !f.closed(7777) {
+			t.Error("the socket stays open")
+		}
+	})
+}

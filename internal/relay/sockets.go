@@ -486,3 +486,43 @@ func (s *Sandbox) Reaches(ctx context.Context, to netip.AddrPort, patience time.
 	}
 	return err == nil, ctx.Err()
 }
+
+// rootQuestion asks a DNS server for the name servers of the root, which each one knows. RFC 1035, section 4.1.
+var rootQuestion = []byte{0x5a, 0x5a, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
+
+// Resolves reports whether the container gets an answer from a DNS server at an address of IPv4, by UDP over its own network. As
+// with Reaches, the container has patience once it has asked.
+func (s *Sandbox) Resolves(ctx context.Context, by netip.AddrPort, patience time.Duration) (bool, error) {
+	if err := s.live(); err != nil {
+		return false, errGone
+	}
+	l := s.c.list()
+	socket := l.do("socket", num(inet), num(datagram|sockFlags), num(0))
+	l.try("connect", result(socket), l.bytes(sockaddr(by.Addr().As4(), int(by.Port()))), num(16))
+	asked := l.try("write", result(socket), l.bytes(rootQuestion), num(len(rootQuestion)))
+	r, err := s.c.run(l)
+	if err != nil {
+		return false, err
+	}
+	own := int(r.results[socket])
+	defer s.c.drop(own)
+	if _, err = r.value(asked); err != nil { // such as without a route; no answer can come
+		return false, ctx.Err()
+	}
+	short, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	one := make([]byte, 1)
+	n, err := s.c.readSome(short.Done(), own, one)
+	if errors.Is(err, errStopped) { // the answer may be there, and the relay has not said so
+		l = s.c.list()
+		l.size = len(one)
+		got := l.try("read", num(own), answer(0), num(len(one)))
+		if r, err = s.c.run(l); err == nil {
+			n, _ = r.value(got)
+		}
+	}
+	if errors.Is(err, errGone) {
+		return false, err
+	}
+	return n > 0, ctx.Err()
+}

@@ -282,6 +282,12 @@ agent_sandbox() {
 	poll 30 agent-sandbox curl -sf "http://$server:18089/readyz"
 }
 
+# confine keeps the packets of nodes and pods, which also try addresses of the internet, on a machine that forwards others' packets.
+confine() {
+	local file=/proc/sys/net/ipv4/conf/$bridge/forwarding
+	[ "$(cat "$file")" = 0 ] || echo 0 >"$file"
+}
+
 up() {
 	local started=$SECONDS i
 	[ ! -e "$dir" ] || { say "$dir is there; take it down first"; exit 1; }
@@ -295,6 +301,7 @@ up() {
 	ip link add "$bridge" type bridge
 	ip addr add "$server/24" dev "$bridge"
 	ip link set "$bridge" up
+	confine
 	for i in $(seq $nodes); do ip route add "$two.$i.0/24" via "$net.$((10 + i))"; done
 	certificates
 	control_plane
