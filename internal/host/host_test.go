@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -388,6 +389,36 @@ func TestEveryActIsRecorded(t *testing.T) {
 	}
 }
 
+// TestTheRecordNamesWhatWasDone: padding that means nothing does not keep the rest of a command or a path out of the record.
+func TestTheRecordNamesWhatWasDone(t *testing.T) {
+	b := open(t)
+	a := b.file("a.txt", "x")
+	if _, err := b.exec("cat " + strings.Repeat("/", 600) + a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Files.Read(t.Context(), caller, sandboxmcp.HostRead{Path: b.root + strings.Repeat("/.", 600) + "/a.txt"}, noMasks{}); err != nil {
+		t.Fatal(err)
+	}
+	long := b.file(strings.Repeat("long/", 60)+"name.txt", "x")
+	if _, err := b.read(long); err != nil {
+		t.Fatal(err)
+	}
+	page, err := b.audit.List(t.Context(), "default", sandboxmcp.AuditQuery{OldestFirst: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []any
+	for _, e := range page.Entries {
+		if e.Phase == sandboxmcp.PhaseIntent {
+			got = append(got, e.Metadata["command"], e.Metadata["path"])
+		}
+	}
+	want := []any{"cat " + strings.Repeat("/", 600) + a, nil, nil, a, nil, long}
+	if !slices.Equal(got, want) {
+		t.Errorf("record: got %q, want %q", got, want)
+	}
+}
+
 // starMasks masks one secret.
 type starMasks struct{ secret string }
 
@@ -472,6 +503,73 @@ func TestAProgramThatWasReplacedIsNotExecutedByTheNextServer(t *testing.T) {
 	b.wantOutput(listed, "good\n")
 }
 
+// TestGitComparesOnlyWhatIsInARepository: elsewhere git diff would print every file of a directory, also those that no command may
+// name.
+func TestGitComparesOnlyWhatIsInARepository(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	b := open(t)
+	for _, dir := range []string{"repo", "other", "bare"} {
+		git := exec.CommandContext(t.Context(), "git", "init", "-q", filepath.Join(b.root, dir))
+		git.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git init: %v: %s", err, out)
+		}
+	}
+	repo := filepath.Join(b.root, "repo")
+	bare := filepath.Join(repo, "bare") // names of a bare repository, which git uses none of
+	if err := os.Rename(filepath.Join(b.root, "bare/.git"), bare); err != nil {
+		t.Fatal(err)
+	}
+	b.file("repo/.env", "CANARY\n")
+	b.file("repo/none/a", "x\n")
+	b.file("free/.env", "CANARY\n")
+	b.file("free/none/a", "x\n")
+	for _, c := range []struct {
+		dir, line string
+		want      sandboxmcp.Code
+	}{
+		{repo, "git diff", ""},
+		{repo, "git diff -- none .", ""},
+		{repo, "git diff none .", ""},
+		{repo, "git diff " + repo + "/none " + repo, ""},
+		{bare, "git diff " + repo + "/none " + repo, ""},
+		{repo + "/.git", "git diff " + repo + "/none " + repo, ""},
+		{repo + "/none", "git diff . ..", ""},
+		{repo, "git diff ../free/none ../free", sandboxmcp.CodeHostPathDenied},
+		{repo, "git diff -- ../free/none ../free", sandboxmcp.CodeHostPathDenied},
+		{filepath.Join(b.root, "other"), "git diff " + repo + "/none " + repo, sandboxmcp.CodeHostPathDenied},
+		{"/", "git diff " + repo + "/none " + repo, sandboxmcp.CodeHostPathDenied},
+		{filepath.Join(b.root, "free"), "git diff none .", sandboxmcp.CodeHostPathDenied},
+	} {
+		out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: c.line, Dir: c.dir}, noMasks{})
+		wantCode(t, c.line+" in "+c.dir, err, c.want)
+		if strings.Contains(out.Stdout, "CANARY") {
+			t.Errorf("%s in %s: got %q, want no file that git does not track", c.line, c.dir, out.Stdout)
+		}
+	}
+}
+
+// TestAPersonIsWarnedOfLookAlikes: a word of several scripts may name another file than it seems to.
+func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
+	b := open(t)
+	for pattern, want := range map[string]bool{"wc -c /srv/b\u0443ild": true, "wc -c /srv/build": false, "wc -c /srv/\u0441\u0431\u043e\u0440\u043a\u0430-1": false, "wc -c /srv/Übersicht": false} {
+		got, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: pattern}, noMasks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := b.Host.List(t.Context(), caller.Namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range l.Pending {
+			if p.ID == got.ApprovalID && (p.Warning != "") != want {
+				t.Errorf("%q: got the warning %q, want one: %t", pattern, p.Warning, want)
+			}
+		}
+	}
+}
+
 // TestAnApprovedProgramObeysOnlyRoots: a person who allows a program that executes others is not asked about its directory, so
 // a caller cannot name one outside of host_roots.
 func TestAnApprovedProgramObeysOnlyRoots(t *testing.T) {
@@ -481,7 +579,11 @@ func TestAnApprovedProgramObeysOnlyRoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	person := sandboxmcp.Caller{Namespace: caller.Namespace, Actor: "cli"}
-	for _, pattern := range []string{"bash -c id", "wc -c"} {
+	tests := b.file("pytest", "#!/bin/sh\n") // a program that executes code of its directory, in its own process
+	if err := os.Chmod(tests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"bash -c id", "wc -c", tests} {
 		if _, err := b.Decide(t.Context(), person, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: pattern}}); err != nil {
 			t.Fatal(err)
 		}
@@ -492,8 +594,9 @@ func TestAnApprovedProgramObeysOnlyRoots(t *testing.T) {
 	}
 	for _, dir := range []string{outside, "/", filepath.Join(b.root, "out"), filepath.Dir(b.root)} {
 		wantCode(t, dir, run("bash -c id", dir), sandboxmcp.CodeHostPathDenied)
+		wantCode(t, dir, run(tests, dir), sandboxmcp.CodeHostPathDenied)
 	}
-	for command, dir := range map[string]string{"bash -c id": sub, "wc -c": outside} {
+	for command, dir := range map[string]string{"bash -c id": sub, "wc -c": outside, tests: sub} {
 		if err := run(command, dir); err != nil {
 			t.Errorf("%s in %s: got %v, want no error", command, dir, err)
 		}

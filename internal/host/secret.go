@@ -2,6 +2,7 @@ package host
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -194,6 +195,9 @@ func homes() []string {
 	all := []string{"/root"}
 	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
 		all = append(all, h)
+	}
+	if u, err := user.Current(); err == nil && filepath.IsAbs(u.HomeDir) && u.HomeDir != "/" { // HOME may name another
+		all = append(all, u.HomeDir)
 	}
 	for _, dir := range []string{"/home", "/Users"} {
 		entries, _ := os.ReadDir(dir)
