@@ -131,6 +131,8 @@ func TestSecretsAreWalledOffInTheirSpelling(t *testing.T) {
 	b.file(".config/BraveSoftware/Cookies", "CANARY\n")
 	b.file(".config/Code/settings", "OPEN\n")
 	b.file(".mozilla/x", "CANARY\n")
+	b.file("snap/firefox/common/.mozilla/x", "CANARY\n") // what packages of applications keep for them
+	b.file(".var/app/org.mozilla.firefox/.mozilla/x", "CANARY\n")
 	out, err := b.exec("grep -rhE 'CANARY|OPEN' " + b.root)
 	if err != nil || out.Stdout != "OPEN\n" {
 		t.Errorf("got %+v, %v, want only what is open", out, err)

@@ -16,7 +16,7 @@ var (
 		.password-store .terraform.d .oci .ibmcloud .bluemix .minikube .helm .vault .vault-token .netrc _netrc .npmrc .yarnrc .yarnrc.yml .pypirc .pgpass .my.cnf .mylogin.cnf .dockercfg .s3cfg .boto
 		.git-credentials .config/git/credentials .git/config .gem/credentials .cargo/credentials .cargo/credentials.toml .m2/settings.xml .gradle/gradle.properties .htpasswd .envrc
 		credentials credentials.json credentials.db credentials.csv application_default_credentials.json access_tokens.db client_secret.json kubeconfig terraform.tfstate terraform.tfstate.backup
-		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .config/google-chrome .config/chromium
+		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .var/app .config/google-chrome .config/chromium
 		.config/bravesoftware .config/microsoft-edge library/keychains library/cookies shadow gshadow shadow- gshadow- sudoers sudoers.d .bash_history .zsh_history .python_history .node_repl_history .psql_history
 		.mysql_history .lesshst .viminfo .config/sandboxmcp .claude .claude.json .codex .cursor .gemini .continue .windsurf .codeium .aider.conf.yml .config/github-copilot .config/claude .config/opencode .openai .anthropic
 		.mcp.json mcp.json claude_desktop_config.json mcp_config.json .config/zed .jupyter .ipython .databrickscfg .snowflake .dbt .kaggle .huggingface .cache/huggingface/token .config/wandb
@@ -179,7 +179,7 @@ func closedPlaces(own []string) []string {
 				}
 			}
 		}
-		for _, n := range []string{".env", "id_rsa", "id_ed25519"} {
+		for _, n := range []string{".env", "id_rsa", "id_ed25519", "snap"} {
 			add(filepath.Join(home, n))
 		}
 	}
