@@ -197,6 +197,9 @@ func closedPlaces(own []string) []string {
 	return slices.Compact(all)
 }
 
+// maxEntries bounds the entries of a directory that are looked at, and allowed one by one.
+const maxEntries = 20000
+
 // namesIn are the names in directories that were read.
 type namesIn map[string][]string
 
