@@ -2,7 +2,9 @@ package host
 
 import (
 	"context"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
@@ -113,9 +115,27 @@ func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Ho
 		if words, err := Words(a.Pattern); err == nil {
 			p.Warning = Warning(words)
 		}
+		if p.Warning == "" {
+			p.Warning = foreignLetters(a.Pattern)
+		}
 		l.Pending = append(l.Pending, p)
 	}
 	return l, nil
+}
+
+// foreignLetters warns of a word that has letters of the Latin script and others, or "". Some of them look the same, so that the
+// word may name another file than a person reads.
+func foreignLetters(text string) string {
+	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) && r != '_' && r != '-' }) {
+		latin := strings.ContainsFunc(w, func(r rune) bool { return unicode.Is(unicode.Latin, r) })
+		other := strings.ContainsFunc(w, func(r rune) bool {
+			return unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian, unicode.Cherokee, unicode.Lisu)
+		})
+		if latin && other {
+			return strconv.QuoteToASCII(w) + " has letters of several scripts, and may name something else than it seems to"
+		}
+	}
+	return ""
 }
 
 // Find returns a question. An empty namespace means all. It fails with request_not_found.

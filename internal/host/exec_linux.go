@@ -257,9 +257,6 @@ func writable(j job) []string {
 	return all
 }
 
-// maxEntries bounds the entries of a directory that are allowed one by one.
-const maxEntries = 20000
-
 // besides returns paths that together are all of a directory but the closed ones: the entries
 // of each directory above a closed path. An entry that is made later is closed.
 func besides(dir string, closed []string) []string {

@@ -67,13 +67,17 @@ func (f *Files) act(ctx context.Context, a fileAct, work func(more map[string]an
 	if !f.host.cfg.Enabled {
 		return disabled()
 	}
-	e := entry{c: a.c, action: "host_file", detail: a.what + " " + sandboxmcp.Quote(cut(a.path))}
+	path := a.path
+	if len(path) <= maxPath { // without what says nothing, such as /././, which could leave no room for the rest
+		path = filepath.Clean(path)
+	}
+	e := entry{c: a.c, action: "host_file", detail: a.what + " " + sandboxmcp.Quote(path)}
 	more := map[string]any{"operation": a.what}
 	if err := a.masks.Plain("the path", a.path); err != nil {
 		e.detail = a.what + " of a path with a secret"
 		return f.host.outcome(ctx, e, more, err, false)
 	}
-	if err := f.host.intent(ctx, e, map[string]any{"operation": a.what}); err != nil {
+	if err := f.host.intent(ctx, e, map[string]any{"operation": a.what, "path": strings.ToValidUTF8(path[:min(len(path), maxPath)], "\uFFFD")}); err != nil {
 		return err
 	}
 	err := work(more)
@@ -246,7 +250,7 @@ func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.Hos
 			return err
 		}
 		out.Size, out.SHA256 = int64(len(content)), sum(content)
-		more["bytes"], more["sha256"], more["session_id"] = out.Size, out.SHA256, cp.SessionID
+		more["bytes"], more["sha256"], more["session_id"], more["destination"] = out.Size, out.SHA256, cp.SessionID, masks.Text(out.Path)
 		return nil
 	})
 	if err != nil {

@@ -44,6 +44,9 @@ func pathDenied(path, why string) *sandboxmcp.Error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeHostPathDenied, "%s is refused: %s", sandboxmcp.Quote(path), why)
 }
 
+// maxPath bounds a path, in bytes.
+const maxPath = 4096
+
 // locate returns the place of a path, judged by its text alone. closed are paths that are
 // never used.
 func locate(path string, trees []tree, closed []string) (place, error) {
@@ -52,8 +55,8 @@ func locate(path string, trees []tree, closed []string) (place, error) {
 		return place{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "path is empty")
 	case strings.IndexFunc(path, control) >= 0:
 		return place{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the path contains a control character")
-	case len(path) > 4096:
-		return place{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the path has %d bytes; at most 4096 are allowed", len(path))
+	case len(path) > maxPath:
+		return place{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the path has %d bytes; at most %d are allowed", len(path), maxPath)
 	case !filepath.IsAbs(path):
 		return place{}, pathDenied(path, "it is not absolute")
 	}
@@ -131,14 +134,21 @@ func (p place) writable(path string) error {
 }
 
 // hiddenAtHome returns why a place is not written that has a hidden name in a home directory, or is below it, or "". Programs keep their
-// settings there, and many settings name what a program executes. It may be written if the tree itself is there.
+// settings there, and many settings name what a program executes. The same holds for bin, which shells have in their PATH. It may be written if the tree itself is there.
 func (p place) hiddenAtHome() string {
 	abs := p.abs()
 	for _, home := range homes() {
 		for _, dir := range []string{home, newTree(home).real} {
 			rest, below := strings.CutPrefix(abs, dir+string(filepath.Separator))
 			name, _, _ := strings.Cut(rest, string(filepath.Separator))
-			if read := parts(rest); below && len(read) > 0 && strings.HasPrefix(read[0], ".") && !under(p.tree.real, filepath.Join(dir, name)) {
+			read := parts(rest)
+			if !below || len(read) == 0 || under(p.tree.real, filepath.Join(dir, name)) {
+				continue
+			}
+			if read[0] == "bin" {
+				return "a user's programs are in bin of a home directory"
+			}
+			if strings.HasPrefix(read[0], ".") {
 				return "programs keep their settings in " + name + " of a home directory"
 			}
 		}

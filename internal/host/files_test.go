@@ -213,7 +213,7 @@ func TestSettingsInAHomeAreNotWritten(t *testing.T) {
 	b.root = home
 	t.Setenv("HOME", home)
 	for name, denied := range map[string]bool{
-		".psqlrc": true, ".config/tmux/tmux.conf": true, ".new": true, "..x": true, "\u200d.psqlrc": true, "notes": false, "project/.gitignore": false, "project/.config/x": false, "project/.pdbrc": true,
+		".psqlrc": true, ".config/tmux/tmux.conf": true, ".new": true, "..x": true, "\u200d.psqlrc": true, "notes": false, "project/.gitignore": false, "project/.config/x": false, "project/.pdbrc": true, "bin/x": true, "project/bin/x": false,
 	} {
 		b.file(filepath.Dir(name)+"/beside", "x")
 		err := b.write(filepath.Join(home, name), "x")

@@ -121,8 +121,8 @@ func (h *Host) ParseRules(allowed, blocked []string) (Rules, error) {
 		if err != nil {
 			return Rules{}, inSetting("host_allowed_commands", err)
 		}
-		if r.Any {
-			h.cfg.warn("a rule of host_allowed_commands is dangerous", "rule", text, "why", Warning(append([]string{r.Name}, r.Words...)))
+		if why := Warning(append([]string{r.Name}, r.Words...)); why != "" {
+			h.cfg.warn("a rule of host_allowed_commands is dangerous", "rule", text, "why", why)
 		}
 		s.rules = append(s.rules, r)
 	}
@@ -173,7 +173,11 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 		return sandboxmcp.HostOutput{}, h.refused(ctx, c, "host_exec", act.detail, err)
 	}
 	defer func() { _ = j.file.Close() }()
-	if err = h.intent(ctx, act, map[string]any{"rule": rule, "program": j.path, "cwd": j.dir, "timeout_seconds": j.timeout.Seconds()}); err != nil {
+	more := map[string]any{"rule": rule, "program": j.path, "cwd": j.dir, "timeout_seconds": j.timeout.Seconds()}
+	if line := Line(words); act.detail != line {
+		more["command"] = line // whole: what is left out of the detail may be all that matters
+	}
+	if err = h.intent(ctx, act, more); err != nil {
 		return sandboxmcp.HostOutput{}, err
 	}
 	began := h.cfg.Now()
@@ -228,11 +232,17 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 			return j, "", err
 		}
 	}
+	var git []string
+	if r.Flags != nil && r.Flags.tracked {
+		if git, err = tracked(j.dir, words[1+len(r.Words):]); err != nil {
+			return j, "", err
+		}
+	}
 	if j.file, err = r.program.open(); err != nil {
 		return j, "", sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: %s", sandboxmcp.Quote(words[0]), notExecuted(err)).
 			WithHint("a person checks the program and restarts the server").With("success", false).With("denied", true)
 	}
-	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), environment(), defaultTime
+	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), append(environment(), git...), defaultTime
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
@@ -286,7 +296,7 @@ func (h *Host) ruleFor(ctx context.Context, c sandboxmcp.Caller, words []string,
 	if !ok {
 		named = "host_auto_approve"
 	}
-	r := &Rule{Text: named, Name: words[0], Words: words[1:], Exact: &p, Any: Warning(words) != "", program: prog}
+	r := &Rule{Text: named, Name: words[0], Words: words[1:], Exact: &p, Any: runs(words[0], words[1:]), program: prog}
 	if h.pins.changed(r.program) {
 		return nil, "", denied(words).WithHint("the program file was replaced after its rule was made; a person checks it and restarts the server")
 	}

@@ -121,6 +121,24 @@ func TestSecretsAreWalledOff(t *testing.T) {
 	}
 }
 
+// TestSecretsAreWalledOffInTheirSpelling: the list of names is in lower case, and some programs have others.
+func TestSecretsAreWalledOffInTheirSpelling(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	b := open(t, func(c *host.Config) { c.Allowed = []string{"grep"} })
+	t.Setenv("HOME", b.root)
+	b.file(".config/BraveSoftware/Cookies", "CANARY\n")
+	b.file(".config/Code/settings", "OPEN\n")
+	b.file(".mozilla/x", "CANARY\n")
+	b.file("snap/firefox/common/.mozilla/x", "CANARY\n") // what packages of applications keep for them
+	b.file(".var/app/org.mozilla.firefox/.mozilla/x", "CANARY\n")
+	out, err := b.exec("grep -rhE 'CANARY|OPEN' " + b.root)
+	if err != nil || out.Stdout != "OPEN\n" {
+		t.Errorf("got %+v, %v, want only what is open", out, err)
+	}
+}
+
 // TestSecretsThatAreMadeLaterAreWalledOff: the places of keys are looked for when a command begins,
 // not when the server does.
 func TestSecretsThatAreMadeLaterAreWalledOff(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -388,6 +389,36 @@ func TestEveryActIsRecorded(t *testing.T) {
 	}
 }
 
+// TestTheRecordNamesWhatWasDone: padding that means nothing does not keep the rest of a command or a path out of the record.
+func TestTheRecordNamesWhatWasDone(t *testing.T) {
+	b := open(t)
+	a := b.file("a.txt", "x")
+	if _, err := b.exec("cat " + strings.Repeat("/", 600) + a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Files.Read(t.Context(), caller, sandboxmcp.HostRead{Path: b.root + strings.Repeat("/.", 600) + "/a.txt"}, noMasks{}); err != nil {
+		t.Fatal(err)
+	}
+	long := b.file(strings.Repeat("long/", 60)+"name.txt", "x")
+	if _, err := b.read(long); err != nil {
+		t.Fatal(err)
+	}
+	page, err := b.audit.List(t.Context(), "default", sandboxmcp.AuditQuery{OldestFirst: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []any
+	for _, e := range page.Entries {
+		if e.Phase == sandboxmcp.PhaseIntent {
+			got = append(got, e.Metadata["command"], e.Metadata["path"])
+		}
+	}
+	want := []any{"cat " + strings.Repeat("/", 600) + a, nil, nil, a, nil, long}
+	if !slices.Equal(got, want) {
+		t.Errorf("record: got %q, want %q", got, want)
+	}
+}
+
 // starMasks masks one secret.
 type starMasks struct{ secret string }
 
@@ -481,7 +512,11 @@ func TestAnApprovedProgramObeysOnlyRoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	person := sandboxmcp.Caller{Namespace: caller.Namespace, Actor: "cli"}
-	for _, pattern := range []string{"bash -c id", "wc -c"} {
+	tests := b.file("pytest", "#!/bin/sh\n") // a program that executes code of its directory, in its own process
+	if err := os.Chmod(tests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"bash -c id", "wc -c", tests} {
 		if _, err := b.Decide(t.Context(), person, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: pattern}}); err != nil {
 			t.Fatal(err)
 		}
@@ -492,8 +527,9 @@ func TestAnApprovedProgramObeysOnlyRoots(t *testing.T) {
 	}
 	for _, dir := range []string{outside, "/", filepath.Join(b.root, "out"), filepath.Dir(b.root)} {
 		wantCode(t, dir, run("bash -c id", dir), sandboxmcp.CodeHostPathDenied)
+		wantCode(t, dir, run(tests, dir), sandboxmcp.CodeHostPathDenied)
 	}
-	for command, dir := range map[string]string{"bash -c id": sub, "wc -c": outside} {
+	for command, dir := range map[string]string{"bash -c id": sub, "wc -c": outside, tests: sub} {
 		if err := run(command, dir); err != nil {
 			t.Errorf("%s in %s: got %v, want no error", command, dir, err)
 		}

@@ -12,7 +12,7 @@ import (
 type Pattern struct{ text string }
 
 // ParsePattern parses a pattern. Its first word is the name of a program. A program that can
-// execute others has no free words. ParsePattern fails with invalid_argument.
+// execute others, or code of its directory, has no free words. ParsePattern fails with invalid_argument.
 func ParsePattern(text string) (Pattern, error) {
 	words, free, err := parse(strings.TrimSpace(text), true)
 	if err != nil {
@@ -24,7 +24,7 @@ func ParsePattern(text string) (Pattern, error) {
 	var b []string
 	for i, w := range words {
 		if free[i] && Warning(words) != "" {
-			return Pattern{}, refusedLine("a program that can execute others needs every word")
+			return Pattern{}, refusedLine("a program that can execute others, or code of its directory, needs every word")
 		}
 		if free[i] {
 			b = append(b, "*")

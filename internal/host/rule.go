@@ -27,7 +27,7 @@ func newRule(text string) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rule{Text: text, Name: words[0], Words: words[1:], Flags: known()[strings.Join(words, " ")], Any: Warning(words) != ""}
+	r := &Rule{Text: text, Name: words[0], Words: words[1:], Flags: known()[strings.Join(words, " ")], Any: runs(words[0], words[1:])}
 	r.program, err = find(r.Name)
 	return r, err
 }
@@ -43,9 +43,11 @@ func (r *Rule) fits(words []string) bool {
 	return r.Flags.allow(words[1+len(r.Words):]) == ""
 }
 
-// obeys reports whether the command executes files of its directory, as make does, and a person has allowed the command without
-// being asked about the directory.
-func (r *Rule) obeys() bool { return r.Any && r.Exact != nil && *r.Exact != (Pattern{}) }
+// obeys reports whether the command executes files of its directory, as make and pytest do, and a person has allowed the command
+// without being asked about the directory.
+func (r *Rule) obeys() bool {
+	return r.Exact != nil && *r.Exact != (Pattern{}) && (r.Any || loads(r.program.path) || loads(r.Name))
+}
 
 // flags lists the flags that may follow the words of a rule. A flag that takes a value in the
 // next word ends with a colon.
@@ -56,6 +58,7 @@ type flags struct {
 	operands bool     // words that are no flags are allowed
 	plus     bool     // only operands that begin with + are allowed
 	with     []string // flags that each command gets behind the words of its rule
+	tracked  bool     // only what is in a git repository may be named; see tracked
 }
 
 // words returns the words of a command of the rule as they are executed.
@@ -145,7 +148,7 @@ var known = sync.OnceValue(func() map[string]*flags {
 		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true, with: list("--ignore-submodules=dirty")},
 		"git log": {short: "n:pqSGLizwb", number: true, operands: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after all author before committer date decorate first-parent follow format graph grep " +
 			"max-count merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since skip stat summary tags until")},
-		"git diff":   {short: "pubwzU", number: true, operands: true, with: list("--no-ext-diff --no-textconv --ignore-submodules=dirty"), long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
+		"git diff":   {short: "pubwzU", number: true, operands: true, tracked: true, with: list("--no-ext-diff --no-textconv --ignore-submodules=dirty"), long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
 		"git branch": {short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
 	}
 })
@@ -160,16 +163,38 @@ var runners = sync.OnceValue(func() []string {
 	rg ag curl wget nc ncat socat openssl sqlite3 psql mysql zip unzip flock ld.so start-stop-daemon ionice taskset choom prlimit setarch`)
 })
 
+// loaders are programs that execute code which they find in their directory, in their own process: tests, configurations, plug-ins.
+// A rule for one lets it execute no other program.
+var loaders = sync.OnceValue(func() []string {
+	return list(`pytest py.test nose2 tox nox coverage pylint mypy flake8 sphinx-build mkdocs django-admin alembic flask celery gunicorn uvicorn scons invoke fab ansible ansible-playbook
+		jest mocha vitest ava eslint prettier tsc ts-node tsx webpack vite rollup esbuild babel gulp grunt nx turbo rake rspec rubocop phpunit R Rscript julia`)
+})
+
+// loads reports whether a program is one of loaders, perhaps with a version in its name, such as pytest-3.
+func loads(path string) bool {
+	name := programName(path)
+	return slices.Contains(loaders(), name) || slices.Contains(loaders(), strings.TrimRight(name, "-0123456789."))
+}
+
+// runs reports whether a command may execute other programs.
+func runs(program string, words []string) bool {
+	name := programName(program)
+	if !slices.Contains(runners(), name) && !strings.HasPrefix(name, "ld-linux") && !versioned(name) {
+		return false
+	}
+	return len(words) == 0 || known()[name+" "+words[0]] == nil
+}
+
 // Warning says why a rule for a command is dangerous, or "".
 func Warning(words []string) string {
 	name := programName(words[0])
-	if !slices.Contains(runners(), name) && !strings.HasPrefix(name, "ld-linux") && !versioned(name) {
-		return ""
+	switch {
+	case runs(name, words[1:]):
+		return name + " can execute other programs, so a rule for it allows more than its words say"
+	case loads(name):
+		return name + " executes code of the directory that it is started in, which a model may have written"
 	}
-	if len(words) > 1 && known()[name+" "+words[1]] != nil {
-		return ""
-	}
-	return name + " can execute other programs, so a rule for it allows more than its words say"
+	return ""
 }
 
 // versioned reports whether a name is that of an interpreter with a version, such as

@@ -2,6 +2,7 @@ package host
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,10 +16,14 @@ var (
 		.password-store .terraform.d .oci .ibmcloud .bluemix .minikube .helm .vault .vault-token .netrc _netrc .npmrc .yarnrc .yarnrc.yml .pypirc .pgpass .my.cnf .mylogin.cnf .dockercfg .s3cfg .boto
 		.git-credentials .config/git/credentials .git/config .gem/credentials .cargo/credentials .cargo/credentials.toml .m2/settings.xml .gradle/gradle.properties .htpasswd .envrc
 		credentials credentials.json credentials.db credentials.csv application_default_credentials.json access_tokens.db client_secret.json kubeconfig terraform.tfstate terraform.tfstate.backup
-		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .config/google-chrome .config/chromium
+		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .var/app .config/google-chrome .config/chromium
 		.config/bravesoftware .config/microsoft-edge library/keychains library/cookies shadow gshadow shadow- gshadow- sudoers sudoers.d .bash_history .zsh_history .python_history .node_repl_history .psql_history
 		.mysql_history .lesshst .viminfo .config/sandboxmcp .claude .claude.json .codex .cursor .gemini .continue .windsurf .codeium .aider.conf.yml .config/github-copilot .config/claude .config/opencode .openai .anthropic
 		.mcp.json mcp.json claude_desktop_config.json mcp_config.json .config/zed .jupyter .ipython .databrickscfg .snowflake .dbt .kaggle .huggingface .cache/huggingface/token .config/wandb
+		.config/hcloud .config/scw .config/linode-cli .config/netlify .config/stripe .config/ngrok .ngrok2 .fly .aliyun .cloudflared .wrangler .config/.wrangler .config/containers/auth.json .config/composer/auth.json
+		.composer/auth.json .pulumi .terraformrc .config/glab-cli .config/tea .config/vercel .local/share/com.vercel.cli .config/solana .bitcoin .electrum .android/adbkey .local/share/kwalletd .pki
+		.local/share/fish/fish_history .sqlite_history .irb_history .rediscli_history .config/signal .config/slack .config/discord .local/share/telegramdesktop .config/vivaldi .config/opera .authinfo .msmtprc .mbsyncrc
+		.smbcredentials .config/bitwarden .config/rbw .lpass .local/share/lpass .vault_pass .vault-pass .vault_pass.txt .git/modules .git/config.worktree
 		.kiro .amazonq .junie .augment .opencode opencode.json opencode.jsonc .trae .qwen .crush .crush.json crush.json .config/crush .factory .config/goose .copilot .kilocode .openhands`)
 
 	// obeyedNames are what another program executes or obeys. They are not written.
@@ -165,13 +170,16 @@ func closedPlaces(own []string) []string {
 			add(p)
 		}
 	}
+	seen := namesIn{}
 	for _, home := range homes() {
 		for _, n := range secretNames {
 			if n[0] == '.' || strings.HasPrefix(n, "_") {
-				add(filepath.Join(home, n))
+				for _, path := range append(seen.spelled(home, n), filepath.Join(home, n)) { // the last also where names cannot be listed
+					add(path)
+				}
 			}
 		}
-		for _, n := range []string{".env", "id_rsa", "id_ed25519"} {
+		for _, n := range []string{".env", "id_rsa", "id_ed25519", "snap"} {
 			add(filepath.Join(home, n))
 		}
 	}
@@ -189,11 +197,47 @@ func closedPlaces(own []string) []string {
 	return slices.Compact(all)
 }
 
+// maxEntries bounds the entries of a directory that are looked at, and allowed one by one.
+const maxEntries = 20000
+
+// namesIn are the names in directories that were read.
+type namesIn map[string][]string
+
+// spelled returns the paths below a directory that a name of secretNames stands for, in the spelling that they have there, such as
+// .config/BraveSoftware.
+func (e namesIn) spelled(dir, name string) []string {
+	first, rest, deeper := strings.Cut(name, "/")
+	all, known := e[dir]
+	if !known {
+		if f, err := os.Open(dir); err == nil {
+			all, _ = f.Readdirnames(maxEntries)
+			_ = f.Close()
+		}
+		e[dir] = all
+	}
+	var paths []string
+	for _, have := range all {
+		if !strings.EqualFold(have, first) {
+			continue
+		}
+		path := filepath.Join(dir, have)
+		if deeper {
+			paths = append(paths, e.spelled(path, rest)...)
+		} else {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // homes returns the home directories of this machine.
 func homes() []string {
 	all := []string{"/root"}
 	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
 		all = append(all, h)
+	}
+	if u, err := user.Current(); err == nil && filepath.IsAbs(u.HomeDir) && u.HomeDir != "/" { // HOME may name another
+		all = append(all, u.HomeDir)
 	}
 	for _, dir := range []string{"/home", "/Users"} {
 		entries, _ := os.ReadDir(dir)

@@ -81,7 +81,7 @@ func TestAPersonSeesAllOfACommand(t *testing.T) {
 }
 
 func TestPatterns(t *testing.T) {
-	for text, want := range map[string]string{"echo  kit-hello": "echo kit-hello", "git show *": "git show 'x'", "cat '*'": "cat '*'", "ls /srv/*": "", "*": "", "": "", "* x": "", "echo a; b": "", "bash -c *": "", "uname *": "uname *"} {
+	for text, want := range map[string]string{"echo  kit-hello": "echo kit-hello", "git show *": "git show 'x'", "cat '*'": "cat '*'", "ls /srv/*": "", "*": "", "": "", "* x": "", "echo a; b": "", "bash -c *": "", "pytest *": "", "uname *": "uname *"} {
 		p, err := host.ParsePattern(text)
 		if text == "git show *" { // git can execute others
 			want = ""
@@ -130,7 +130,7 @@ func TestPatternsCover(t *testing.T) {
 }
 
 func TestWarningsOfDangerousPrograms(t *testing.T) {
-	for _, line := range []string{"bash x", "/bin/sh x", "python3.11 x", "find . -name x", "git push", "tar xf a", "awk x", "ssh a", "docker run x", "env ls", "xargs ls", "make", "pip install x", "npm run x", "sudo ls", "perl5.36 x", "busybox ls", "/lib64/ld-linux-x86-64.so.2 x"} {
+	for _, line := range []string{"bash x", "/bin/sh x", "python3.11 x", "find . -name x", "git push", "tar xf a", "awk x", "ssh a", "docker run x", "env ls", "xargs ls", "make", "pip install x", "npm run x", "sudo ls", "perl5.36 x", "busybox ls", "/lib64/ld-linux-x86-64.so.2 x", "pytest", "pytest-3 x", "/opt/x/pytest", "jest"} {
 		words, err := host.Words(line)
 		if err != nil {
 			t.Fatal(err)
