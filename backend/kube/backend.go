@@ -245,7 +245,7 @@ func refused(pod *claimed) error {
 // remedy says what helps where a wall is missing.
 func (*Backend) remedy(wall string) string {
 	if wall == sandboxmcp.WallNoNetwork {
-		return "apply the NetworkPolicy of deploy/kubernetes, and see whether the cluster's network plugin enforces policies, also to the pod's own node and between pods of a node (br_netfilter), and whether pods have other containers"
+		return "apply the NetworkPolicy of deploy/kubernetes, and see whether the cluster's network plugin enforces policies, also to the pod's own node and between pods of a node (br_netfilter), whether another policy lets pods reach one another, and whether pods have other containers"
 	}
 	return "see docs/kubernetes.md for what a pod needs"
 }

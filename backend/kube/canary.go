@@ -105,12 +105,13 @@ var openResolvers = []netip.AddrPort{netip.MustParseAddrPort("8.8.8.8:53"), neti
 
 const dnsPort = 53
 
-// mostNeighbors bounds how many other pods of a node are tried from a pod.
+// mostNeighbors bounds how many other pods of a node are tried from a pod, and how many of all other nodes.
 const mostNeighbors = 3
 
 // near returns the addresses beside a pod, which policies need not hold. Kubernetes exempts a pod's own node from them. Packets
-// between two pods of a node may pass a bridge that no policy looks at. Each sandbox listens for the others' attempts. The public
-// internet is among them: whether the server reaches it says nothing of the pod.
+// between two pods of a node may pass a bridge that no policy looks at. Pods of other nodes are tried because a second policy of the
+// namespace may let its pods reach one another. Each sandbox listens for the others' attempts. The public internet is among them: whether
+// the server reaches it says nothing of the pod.
 func (b *Backend) near(pod *claimed) (list []netip.AddrPort) {
 	list = append(append(list, metadata...), internet)
 	if pod.host.Is4() {
@@ -122,14 +123,15 @@ func (b *Backend) near(pod *claimed) (list []netip.AddrPort) {
 	if err != nil {
 		return list
 	}
-	own, most := pod.ip, len(list)+mostNeighbors
 	slices.SortFunc(others, func(a, b *corev1.Pod) int { // so that a new one takes no other's place
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
+	tried := map[bool]int{} // by whether they are of the same node
 	for _, p := range others {
 		at, err := netip.ParseAddr(p.Status.PodIP)
-		beside := p.Spec.NodeName == pod.node && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
-		if err == nil && at.Is4() && beside && p.Status.PodIP != own && len(list) < most {
+		runs, beside := p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil, p.Spec.NodeName == pod.node
+		if err == nil && at.Is4() && runs && p.Status.PodIP != pod.ip && tried[beside] < mostNeighbors {
+			tried[beside]++
 			list = append(list, netip.AddrPortFrom(at, agent.Port))
 		}
 	}

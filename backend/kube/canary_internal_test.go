@@ -126,9 +126,9 @@ func TestOtherContainersOfAPodAreTold(t *testing.T) {
 	}
 }
 
-// TestOtherPodsOfTheNodeAreTried: a bridge may pass packets between pods of a node that no policy looks at. Pods of other nodes,
-// pods that do not run and the pod itself are not tried.
-func TestOtherPodsOfTheNodeAreTried(t *testing.T) {
+// TestOtherPodsAreTried: a bridge may pass packets between pods of a node that no policy looks at, and a policy may let the pods of a
+// namespace reach one another, also those of other nodes. Pods that do not run and the pod itself are not tried.
+func TestOtherPodsAreTried(t *testing.T) {
 	at := func(name, ip, node string, phase corev1.PodPhase) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: space, Labels: map[string]string{labelManaged: managed}}, Spec: corev1.PodSpec{NodeName: node}}
 		p.Status.Phase, p.Status.PodIP = phase, ip
@@ -137,17 +137,19 @@ func TestOtherPodsOfTheNodeAreTried(t *testing.T) {
 	b, _ := newFake(t, nil, at("own", "10.0.1.1", "n1", corev1.PodRunning), at("beside", "10.0.1.2", "n1", corev1.PodRunning), at("far", "10.0.2.2", "n2", corev1.PodRunning),
 		at("ended", "10.0.1.3", "n1", corev1.PodSucceeded), at("comes", "", "n1", corev1.PodPending), at("six", "fd00::1", "n1", corev1.PodRunning))
 	usual := append(slices.Clone(metadata), internet)
-	want := append(slices.Clone(usual), netip.MustParseAddrPort("10.0.1.2:8931"))
+	want := append(slices.Clone(usual), netip.MustParseAddrPort("10.0.1.2:8931"), netip.MustParseAddrPort("10.0.2.2:8931"))
 	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	for i := range 10 {
-		if err := b.watch.list.GetStore().Add(at(strconv.Itoa(i), "10.0.1.9", "n1", corev1.PodRunning)); err != nil {
-			t.Fatal(err)
+		for _, node := range []string{"n1", "n2"} {
+			if err := b.watch.list.GetStore().Add(at(node+strconv.Itoa(i), "10.0.1.9", node, corev1.PodRunning)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); len(got) != len(usual)+mostNeighbors {
-		t.Errorf("got %d addresses, want %d", len(got), len(usual)+mostNeighbors)
+	if got := b.near(&claimed{ip: "10.0.1.1", node: "n1"}); len(got) != len(usual)+2*mostNeighbors {
+		t.Errorf("got %d addresses, want %d", len(got), len(usual)+2*mostNeighbors)
 	}
 }
 
@@ -244,7 +246,7 @@ func TestWhatAPodReachesIsTold(t *testing.T) {
 	for _, at := range []string{"192.0.2.7:22", "10.0.1.2:8931", "10.0.1.3:8931", "10.96.0.10:53", "10.96.0.1:443", "169.254.169.254:80", "1.1.1.1:443", "8.8.8.8:53"} {
 		x.reached = append(x.reached, netip.MustParseAddrPort(at))
 	}
-	const want = "it reaches a DNS server, its node at port 22, other pods of its node, the cloud's metadata at 169.254.169.254:80, the cluster or an address of kube_canary, the internet"
+	const want = "it reaches a DNS server, its node at port 22, other pods of sandboxes, the cloud's metadata at 169.254.169.254:80, the cluster or an address of kube_canary, the internet"
 	x.iso.Walls = required
 	if err := x.b.judge(x, sandboxmcp.TierL1); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)

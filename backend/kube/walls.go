@@ -309,7 +309,7 @@ func (x *box) openings() string {
 		case at.Addr() == x.pod.host:
 			list = append(list, fmt.Sprintf("its node at port %d", at.Port()))
 		case at.Port() == agent.Port:
-			list = append(list, "other pods of its node")
+			list = append(list, "other pods of sandboxes")
 		default:
 			list = append(list, "the cluster or an address of kube_canary")
 		}
