@@ -288,12 +288,22 @@ confine() {
 	[ "$(cat "$file")" = 0 ] || echo 0 >"$file"
 }
 
+# record keeps the machine's parameters for down. If there is another cluster, its kubelets have changed them already, and its
+# record is the right one.
+record() {
+	local other
+	for other in "${dir%.*}"*/parameters; do
+		[ ! -O "$other" ] || { cp "$other" "$dir/parameters"; return; }
+	done
+	sysctl "${parameters[@]}" >"$dir/parameters" 2>/dev/null || true
+}
+
 up() {
 	local started=$SECONDS i
 	[ ! -e "$dir" ] || { say "$dir is there; take it down first"; exit 1; }
 	[ ! -e "/sys/class/net/$bridge" ] || { say "$net is taken"; exit 1; }
 	mkdir -m 755 "$dir"
-	sysctl "${parameters[@]}" >"$dir/parameters" 2>/dev/null || true
+	record
 	trap 'status=$?; [ $status = 0 ] || [ -n "${KUBE_KEEP-}" ] || { tail -n 3 "$dir"/*.log >&2; down; }' EXIT
 	trap 'exit 143' TERM INT HUP
 	ln -s "$bin" "$dir/bin"
