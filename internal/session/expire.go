@@ -5,10 +5,14 @@ import (
 	"time"
 )
 
-// touchLocked restarts the lifetime of a session.
+// touchLocked restarts the lifetime of a session. It wakes the watch only if that would look too late: a session that is in use
+// all the time would wake it with each run.
 func (t *Table) touchLocked(s *Session) {
 	now := t.cfg.Now().UTC().Round(0)
 	s.info.LastActivity, s.info.ExpiresAt = now, now.Add(s.ttl)
+	if s.busy || !s.info.ExpiresAt.Before(t.next) {
+		return
+	}
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -62,5 +66,7 @@ func (t *Table) sweep() time.Duration {
 			next = min(next, s.info.ExpiresAt.Sub(t.cfg.Now())+time.Millisecond)
 		}
 	}
-	return max(next, time.Millisecond)
+	next = max(next, time.Millisecond)
+	t.next = t.cfg.Now().Add(next)
+	return next
 }

@@ -68,7 +68,8 @@ type Table struct {
 	ending  map[key]int            // sessions that have left live while their row still says live
 	lookups map[key]*look          // keys whose rows are being read
 	closed  bool
-	wake    chan struct{} // the next expiry may have come nearer
+	next    time.Time     // when the watch looks next
+	wake    chan struct{} // it has to look sooner
 	work    sync.WaitGroup
 	life    context.Context //nolint:containedctx // for expiry, which has no caller
 	stop    context.CancelFunc
