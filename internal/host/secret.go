@@ -232,7 +232,7 @@ func (e namesIn) spelled(dir, name string) []string {
 	return paths
 }
 
-// homes returns the home directories of this machine.
+// homes returns the home directories of this machine, each once.
 func homes() []string {
 	all := []string{"/root"}
 	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
@@ -247,5 +247,6 @@ func homes() []string {
 			all = append(all, filepath.Join(dir, e.Name()))
 		}
 	}
-	return all
+	slices.Sort(all)
+	return slices.Compact(all) // most often the first ones are the same
 }
