@@ -115,8 +115,10 @@ func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Ho
 		if words, err := Words(a.Pattern); err == nil {
 			p.Warning = Warning(words)
 		}
-		if p.Warning == "" {
-			p.Warning = foreignLetters(a.Pattern)
+		if letters := foreignLetters(a.Pattern); letters != "" && p.Warning != "" {
+			p.Warning += "; " + letters
+		} else if letters != "" {
+			p.Warning = letters
 		}
 		l.Pending = append(l.Pending, p)
 	}

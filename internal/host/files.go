@@ -134,7 +134,8 @@ func (p place) writable(path string) error {
 }
 
 // hiddenAtHome returns why a place is not written that has a hidden name in a home directory, or is below it, or "". Programs keep their
-// settings there, and many settings name what a program executes. The same holds for bin, which shells have in their PATH. It may be written if the tree itself is there.
+// settings there, and many settings name what a program executes. The same holds for bin, which shells have in their PATH. It may be
+// written if the tree itself is there.
 func (p place) hiddenAtHome() string {
 	abs := p.abs()
 	for _, home := range homes() {

@@ -9,7 +9,11 @@ import (
 // repository returns the directory of the git repository that a directory belongs to, or "".
 func repository(dir string) string {
 	for {
-		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+		info, err := os.Stat(filepath.Join(dir, ".git"))
+		if err == nil && info.IsDir() { // git passes over directories that are no repository
+			_, err = os.Lstat(filepath.Join(dir, ".git", "HEAD"))
+		}
+		if err == nil {
 			return dir
 		}
 		if dir == filepath.Dir(dir) {

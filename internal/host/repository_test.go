@@ -33,6 +33,12 @@ func TestGitComparesOnlyWhatIsInARepository(t *testing.T) {
 	b.file("repo/none/a", "x\n")
 	b.file("free/.env", "CANARY\n")
 	b.file("free/none/a", "x\n")
+	for _, name := range []string{"broken/.git/HEAD", "empty/.git/objects/x"} { // git takes neither for a repository
+		b.file(name, "x\n")
+		dir, _, _ := strings.Cut(name, "/")
+		b.file(dir+"/.env", "CANARY\n")
+		b.file(dir+"/none/a", "x\n")
+	}
 	for _, c := range []struct {
 		dir, line string
 		want      sandboxmcp.Code
@@ -49,6 +55,9 @@ func TestGitComparesOnlyWhatIsInARepository(t *testing.T) {
 		{filepath.Join(b.root, "other"), "git diff " + repo + "/none " + repo, sandboxmcp.CodeHostPathDenied},
 		{"/", "git diff " + repo + "/none " + repo, sandboxmcp.CodeHostPathDenied},
 		{filepath.Join(b.root, "free"), "git diff none .", sandboxmcp.CodeHostPathDenied},
+		{filepath.Join(b.root, "empty"), "git diff none .", sandboxmcp.CodeHostPathDenied},
+		{filepath.Join(b.root, "broken"), "git diff none .", ""}, // git itself fails
+		{filepath.Join(b.root, "broken"), "git diff -- none .", ""},
 	} {
 		out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: c.line, Dir: c.dir}, noMasks{})
 		wantCode(t, c.line+" in "+c.dir, err, c.want)
@@ -58,10 +67,39 @@ func TestGitComparesOnlyWhatIsInARepository(t *testing.T) {
 	}
 }
 
+// TestGitComparesInEveryRepository: .git is a file in linked worktrees, also in those of a bare repository, and in submodules.
+func TestGitComparesInEveryRepository(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	b := open(t)
+	b.file("repo/sub/a", "x\n")
+	repo := filepath.Join(b.root, "repo")
+	for _, line := range []string{
+		"init -q", "add .", "commit -qm one", "worktree add -q ../linked", "clone -q --bare . ../bare", "--git-dir=../bare worktree add -q ../fromBare", "clone -q . ../all",
+		"-C ../all submodule --quiet add " + repo + " module", "clone -q . ../outer",
+	} {
+		git := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=x", "-c", "user.email=x", "-c", "protocol.file.allow=always"}, strings.Fields(line)...)...)
+		git.Dir, git.Env = repo, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v: %s", line, err, out)
+		}
+	}
+	b.file("outer/sub/.git/none", "") // git passes over it
+	for _, dir := range []string{"repo", "linked", "fromBare", "all/module", "outer"} {
+		b.file(dir+"/sub/a", "CHANGED\n")
+		for _, line := range []string{"git diff", "git diff HEAD -- a", "git diff -- ../sub", "git diff --unified=0 HEAD -- :/", "git diff HEAD:sub/a a"} {
+			out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, dir, "sub")}, noMasks{})
+			if err != nil || !strings.Contains(out.Stdout, "+CHANGED") {
+				t.Errorf("%s in %s: got %+v, %v, want the change", line, dir, out, err)
+			}
+		}
+	}
+}
+
 // TestAPersonIsWarnedOfLookAlikes: a word of several scripts may name another file than it seems to.
 func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
 	b := open(t)
-	for pattern, want := range map[string]bool{"wc -c /srv/b\u0443ild": true, "wc -c /srv/build": false, "wc -c /srv/\u0441\u0431\u043e\u0440\u043a\u0430-1": false, "wc -c /srv/Übersicht": false} {
+	for pattern, want := range map[string]bool{"wc -c /srv/b\u0443ild": true, "bash /srv/b\u0443ild": true, "wc -c /srv/build": false, "wc -c /srv/\u0441\u0431\u043e\u0440\u043a\u0430-1": false, "wc -c /srv/Übersicht": false} {
 		got, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: pattern}, noMasks{})
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +109,7 @@ func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range l.Pending {
-			if p.ID == got.ApprovalID && (p.Warning != "") != want {
+			if p.ID == got.ApprovalID && strings.Contains(p.Warning, "scripts") != want {
 				t.Errorf("%q: got the warning %q, want one: %t", pattern, p.Warning, want)
 			}
 		}

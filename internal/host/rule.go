@@ -126,6 +126,8 @@ func list(names string) []string { return strings.Fields(names) }
 // known are the flags of the rules that the settings have by default. A rule that is not in
 // it allows any flag.
 var known = sync.OnceValue(func() map[string]*flags {
+	// --no-merges changes nothing in git diff. But if git finds no repository, because .git is damaged, and would compare any files,
+	// it fails: then it does not know that flag.
 	return map[string]*flags{
 		"uptime":   {short: "ps", long: list("pretty since version help")},
 		"whoami":   {long: list("version help")},
@@ -148,7 +150,7 @@ var known = sync.OnceValue(func() map[string]*flags {
 		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true, with: list("--ignore-submodules=dirty")},
 		"git log": {short: "n:pqSGLizwb", number: true, operands: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after all author before committer date decorate first-parent follow format graph grep " +
 			"max-count merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since skip stat summary tags until")},
-		"git diff":   {short: "pubwzU", number: true, operands: true, tracked: true, with: list("--no-ext-diff --no-textconv --ignore-submodules=dirty"), long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
+		"git diff":   {short: "pubwzU", number: true, operands: true, tracked: true, with: list("--no-merges --no-ext-diff --no-textconv --ignore-submodules=dirty"), long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
 		"git branch": {short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
 	}
 })

@@ -200,8 +200,8 @@ func closedPlaces(own []string) []string {
 // maxEntries bounds the entries of a directory that are looked at, and allowed one by one.
 const maxEntries = 20000
 
-// namesIn are the names in directories that were read.
-type namesIn map[string][]string
+// namesIn are the names in directories that were read, by their form in lower case.
+type namesIn map[string]map[string][]string
 
 // spelled returns the paths below a directory that a name of secretNames stands for, in the spelling that they have there, such as
 // .config/BraveSoftware.
@@ -209,17 +209,19 @@ func (e namesIn) spelled(dir, name string) []string {
 	first, rest, deeper := strings.Cut(name, "/")
 	all, known := e[dir]
 	if !known {
+		all = map[string][]string{}
 		if f, err := os.Open(dir); err == nil {
-			all, _ = f.Readdirnames(maxEntries)
+			names, _ := f.Readdirnames(maxEntries)
 			_ = f.Close()
+			for _, n := range names {
+				lower := strings.ToLower(n)
+				all[lower] = append(all[lower], n)
+			}
 		}
 		e[dir] = all
 	}
 	var paths []string
-	for _, have := range all {
-		if !strings.EqualFold(have, first) {
-			continue
-		}
+	for _, have := range all[first] {
 		path := filepath.Join(dir, have)
 		if deeper {
 			paths = append(paths, e.spelled(path, rest)...)
@@ -230,7 +232,7 @@ func (e namesIn) spelled(dir, name string) []string {
 	return paths
 }
 
-// homes returns the home directories of this machine.
+// homes returns the home directories of this machine, each once.
 func homes() []string {
 	all := []string{"/root"}
 	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
@@ -245,5 +247,6 @@ func homes() []string {
 			all = append(all, filepath.Join(dir, e.Name()))
 		}
 	}
-	return all
+	slices.Sort(all)
+	return slices.Compact(all) // most often the first ones are the same
 }
