@@ -100,6 +100,30 @@ func TestSettingsOfConnections(t *testing.T) {
 	}
 }
 
+// PostgreSQL takes the text of bytes for one that never changes, although it depends on a setting. So a constraint can hold for each row where it
+// is made, and contradict a row to another connection. That reads the row nevertheless, and the constraint is told.
+func TestAConstraintHidesNoRow(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir := t.TempDir()
+	s, err := store.Open(t.Context(), store.Config{Dir: dir, Postgres: storetest.URL(dir) + "&constraint_exclusion=on"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	storetest.Run(t, dir, `INSERT INTO limits VALUES ('hidden', '', ''); SET bytea_output = escape;
+		ALTER TABLE limits ADD CONSTRAINT lies CHECK (namespace <> 'hidden' OR CAST('\x61'::bytea AS TEXT) = 'a'); RESET bytea_output`)
+	var count int
+	if err = s.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM limits WHERE namespace = ?`, "hidden").Scan(&count); err != nil || count != 1 {
+		t.Errorf("got %d rows and %v, want 1", count, err)
+	}
+	all, err := s.Changed(t.Context())
+	if err != nil || len(all) != 1 || !strings.Contains(all[0].Reason, `the table "limits" has an index, a constraint`) {
+		t.Errorf("got %+v and %v, want the constraint", all, err)
+	}
+}
+
 // The server's own synchronous_commit may be changed while there are connections, which take the new one.
 func TestCommitsWaitAfterTheServersSettingHasChanged(t *testing.T) {
 	if !storetest.Postgres() {
