@@ -150,6 +150,7 @@ var postgresChanges = map[string]struct{ change, reason string }{
 	"an index of an expression":                       {`CREATE FUNCTION same(n bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT n'; CREATE INDEX more ON grants (same(octet_length(id)))`, `the table "grants" has an index`},
 	"a column of another type":                        {`CREATE DOMAIN word AS TEXT COLLATE "C"; DROP INDEX audit_action; ALTER TABLE audit ALTER COLUMN action TYPE word; CREATE INDEX audit_action ON audit (namespace, action, seq) WHERE action <> 'execute'`, `the column action of table audit`},
 	"a column of bytes":                               {`DROP INDEX audit_action; ALTER TABLE audit ALTER COLUMN action TYPE BYTEA USING convert_to(action, 'UTF8')`, `the column action of table audit`},
+	"many columns":                                    {`DO $$ BEGIN EXECUTE 'ALTER TABLE limits ' || (SELECT string_agg('ADD COLUMN more' || n || ' TEXT', ', ') FROM generate_series(1, 1100) AS n); END $$`, "the tables have more than 1000 columns"},
 	"a table that is not logged":                      {`ALTER TABLE executions SET UNLOGGED`, `the table "executions" is not logged`},
 	"a column of another collation":                   {`ALTER TABLE grants ALTER COLUMN id TYPE TEXT COLLATE "default"`, `the column id of table grants`},
 	"a constraint":                                    {`CREATE FUNCTION fits(n bigint) RETURNS bool LANGUAGE sql AS 'SELECT true'; ALTER TABLE audit ADD CHECK (fits(seq))`, `the table "audit" has an index, a constraint`},

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +122,22 @@ func TestAConstraintHidesNoRow(t *testing.T) {
 	all, err := s.Changed(t.Context())
 	if err != nil || len(all) != 1 || !strings.Contains(all[0].Reason, `the table "limits" has an index, a constraint`) {
 		t.Errorf("got %+v and %v, want the constraint", all, err)
+	}
+}
+
+// However much there is to tell of other tables of the schema, a table of the record that is none is told, so that nothing reads it.
+func TestAViewIsToldBesideManyRules(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir := t.TempDir()
+	s := open(t, storetest.On(store.Config{Dir: dir}))
+	storetest.Run(t, dir, `DO $$ BEGIN FOR n IN 1..1100 LOOP EXECUTE format('CREATE TABLE a%s (x TEXT)', n); EXECUTE format('CREATE RULE r AS ON DELETE TO a%s DO INSTEAD NOTHING', n); END LOOP; END $$;
+		ALTER TABLE audit_dropped RENAME TO other; CREATE VIEW audit_dropped AS SELECT * FROM other`)
+	defer storetest.Run(t, dir, `DO $$ BEGIN FOR n IN 1..1100 LOOP EXECUTE format('DROP TABLE a%s', n); COMMIT; END LOOP; END $$`) // the server cannot lock all of them at once
+	all, err := s.Changed(t.Context())
+	if err != nil || !slices.ContainsFunc(all, func(d store.Difference) bool { return d.Table }) {
+		t.Errorf("got %d differences and %v, want one of a table", len(all), err)
 	}
 }
 

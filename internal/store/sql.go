@@ -133,7 +133,7 @@ const (
 		FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
 		WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind = 'r' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND c.relname IN ` + postgresTables + ` LIMIT ?`
 
-	// most
+	// most. Those that make a table unreadable are first: other tables in the schema can have any number of rules.
 	selectPostgresRelations = `WITH mine AS (SELECT * FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind NOT IN ('i', 'I', 'S'))
 		SELECT CAST(relname AS TEXT), 'has a rule', false FROM mine WHERE relkind = 'r' AND oid IN (SELECT ev_class FROM pg_rewrite)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
@@ -145,7 +145,7 @@ const (
 		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column with an expression that this program has not made', false FROM mine
 			WHERE relname IN ` + postgresTables + ` AND oid IN (SELECT of FROM (` + postgresExpressions + `) AS all_of (of, text)
 				WHERE of = mine.oid AND coalesce(CAST(mine.relname AS TEXT) || ' ' || text, '') NOT IN ` + postgresMade + `)
-		LIMIT ?`
+		ORDER BY 3 DESC LIMIT ?`
 )
 
 // Used in look.go.
