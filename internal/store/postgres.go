@@ -89,6 +89,7 @@ func newPostgres(ctx context.Context, url string, busy time.Duration, log *slog.
 	c.RuntimeParams["client_encoding"] = "UTF8"      // with the one of a role, servers would read each other's texts as others
 	c.RuntimeParams["quote_all_identifiers"] = "off" // definitions of triggers are compared
 	c.RuntimeParams["row_security"] = "off"          // policies that hide rows make statements fail
+	c.RuntimeParams["constraint_exclusion"] = "off"  // a constraint that lies would hide the rows of a table from a statement
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(deadWriter.Milliseconds(), 10)
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectTimeout

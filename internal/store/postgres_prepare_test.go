@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +98,46 @@ func TestSettingsOfConnections(t *testing.T) {
 		if err = s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// PostgreSQL takes the text of bytes for one that never changes, although it depends on a setting. So a constraint can hold for each row where it
+// is made, and contradict a row to another connection. That reads the row nevertheless, and the constraint is told.
+func TestAConstraintHidesNoRow(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir := t.TempDir()
+	s, err := store.Open(t.Context(), store.Config{Dir: dir, Postgres: storetest.URL(dir) + "&constraint_exclusion=on"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	storetest.Run(t, dir, `INSERT INTO limits VALUES ('hidden', '', ''); SET bytea_output = escape;
+		ALTER TABLE limits ADD CONSTRAINT lies CHECK (namespace <> 'hidden' OR CAST('\x61'::bytea AS TEXT) = 'a'); RESET bytea_output`)
+	var count int
+	if err = s.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM limits WHERE namespace = ?`, "hidden").Scan(&count); err != nil || count != 1 {
+		t.Errorf("got %d rows and %v, want 1", count, err)
+	}
+	all, err := s.Changed(t.Context())
+	if err != nil || len(all) != 1 || !strings.Contains(all[0].Reason, `the table "limits" has an index, a constraint`) {
+		t.Errorf("got %+v and %v, want the constraint", all, err)
+	}
+}
+
+// However much there is to tell of other tables of the schema, a table of the record that is none is told, so that nothing reads it.
+func TestAViewIsToldBesideManyRules(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir := t.TempDir()
+	s := open(t, storetest.On(store.Config{Dir: dir}))
+	storetest.Run(t, dir, `DO $$ BEGIN FOR n IN 1..1100 LOOP EXECUTE format('CREATE TABLE a%s (x TEXT)', n); EXECUTE format('CREATE RULE r AS ON DELETE TO a%s DO INSTEAD NOTHING', n); END LOOP; END $$;
+		ALTER TABLE audit_dropped RENAME TO other; CREATE VIEW audit_dropped AS SELECT * FROM other`)
+	defer storetest.Run(t, dir, `DO $$ BEGIN FOR n IN 1..1100 LOOP EXECUTE format('DROP TABLE a%s', n); COMMIT; END LOOP; END $$`) // the server cannot lock all of them at once
+	all, err := s.Changed(t.Context())
+	if err != nil || !slices.ContainsFunc(all, func(d store.Difference) bool { return d.Table }) {
+		t.Errorf("got %d differences and %v, want one of a table", len(all), err)
 	}
 }
 

@@ -69,7 +69,7 @@ func (o postgresObjects) read(file string) error {
 
 // changedPostgres compares the triggers of all tables in the schema, and the functions that they call, with those that the
 // migrations make, and the types of columns. It also looks for rules, for row security, for tables that are none, and for functions,
-// operators and types that statements on the tables would use. It does not compare indexes.
+// operators, types and expressions that statements on the tables would use. Of indexes it compares only their expressions.
 func changedPostgres(ctx context.Context, db Querier) (all []Difference, err error) {
 	want, err := madePostgres()
 	if err != nil {
@@ -147,14 +147,19 @@ func otherNames(ctx context.Context, db Querier) (all []Difference, err error) {
 	return all, rows.Err()
 }
 
+// maxColumns bounds the columns that are read. A writer of the database can add some in front of those of this program, up to 1600 in each
+// table, and says with its settings in which order they come.
+const maxColumns = maxObjects
+
 // otherColumns compares columns. A comparison with one of another type can say anything, although its values are read as before.
 func (o postgresObjects) otherColumns(ctx context.Context, db Querier) (all []Difference, err error) {
-	rows, err := db.QueryContext(ctx, selectPostgresColumns, maxObjects)
+	rows, err := db.QueryContext(ctx, selectPostgresColumns, maxColumns+1)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	for rows.Next() {
+	n := 0
+	for ; rows.Next(); n++ {
 		var c column
 		var kind, collation string
 		var computed bool
@@ -165,6 +170,9 @@ func (o postgresObjects) otherColumns(ctx context.Context, db Querier) (all []Di
 		if known && (kind != want || computed || kind == "text" && collation != "C") {
 			all = append(all, Difference{fmt.Sprintf("the column %s of table %s is not of the type that this program has given it", c.name, c.table), false})
 		}
+	}
+	if n > maxColumns {
+		all = append(all, Difference{fmt.Sprintf("the tables have more than %d columns, so not all were compared", maxColumns), false})
 	}
 	return all, rows.Err()
 }

@@ -96,9 +96,23 @@ const (
 		FROM pg_depend AS d JOIN pg_class AS of ON of.oid = d.classid JOIN pg_class AS what ON what.oid = d.refclassid
 		WHERE of.relname IN ('pg_class', 'pg_constraint', 'pg_attrdef') AND what.relname NOT IN ('pg_class', 'pg_constraint', 'pg_namespace', 'pg_extension', 'pg_am')`
 
+	// Expressions that the migrations make, each after its table: constraints, and conditions of indexes.
+	postgresMade = `('audit CHECK ((seq > 0))', 'audit (action <> ''execute''::text)', 'audit_checkpoints CHECK ((size > 0))', 'audit_rotations CHECK ((size > 0))', 'vault_recipient CHECK ((id = 1))',
+		'executions (stdout_blob IS NOT NULL)', 'executions (stderr_blob IS NOT NULL)', 'sessions CHECK ((state = ANY (ARRAY[''live''::text, ''expired''::text])))',
+		'approvals CHECK ((state = ANY (ARRAY[''pending''::text, ''approved''::text, ''denied''::text, ''expired''::text])))', 'approvals (state = ''pending''::text)',
+		'grants CHECK ((scope = ANY (ARRAY[''once''::text, ''session''::text, ''duration''::text, ''always''::text])))')`
+
+	// tables and expressions of their constraints, indexes and columns; '' is an expression that no migration makes. Also one of functions
+	// that PostgreSQL itself has made can lie: some count as immutable although their results depend on settings of the connection,
+	// such as CAST(bytea AS TEXT). Others, such as set_config, change the connection that inserts a row. Constraints of the types that are
+	// left out have no expression.
+	postgresExpressions = `SELECT conrelid, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype NOT IN ('p', 'u', 'n', 't')
+		UNION ALL SELECT indrelid, CASE WHEN indexprs IS NULL THEN pg_get_expr(indpred, indrelid) END FROM pg_index WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
+		UNION ALL SELECT adrelid, '' FROM pg_attrdef`
+
 	// The functions that statements and triggers call. Other programs may have functions in the same schema.
 	postgresCalled = `('clock_timestamp', 'count', 'current_schema', 'current_setting', 'format', 'format_type', 'hashtextextended', 'left', 'length', 'lower', 'max', 'md5', 'min', 'now',
-		'octet_length', 'pg_advisory_lock', 'pg_advisory_unlock', 'pg_advisory_xact_lock', 'pg_get_triggerdef', 'pg_is_in_recovery', 'pg_notify', 'pg_try_advisory_lock', 'quote_ident', 'random',
+		'octet_length', 'pg_advisory_lock', 'pg_advisory_unlock', 'pg_advisory_xact_lock', 'pg_get_constraintdef', 'pg_get_expr', 'pg_get_triggerdef', 'pg_is_in_recovery', 'pg_notify', 'pg_try_advisory_lock', 'quote_ident', 'random',
 		'set_config', 'string_agg', 'substr', 'sum', 'to_regclass', 'unnest')`
 
 	// functions and operators in the schema that PostgreSQL could take for its own ones of the same name, because their arguments
@@ -119,7 +133,7 @@ const (
 		FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
 		WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind = 'r' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND c.relname IN ` + postgresTables + ` LIMIT ?`
 
-	// most
+	// most. Those that make a table unreadable are first: other tables in the schema can have any number of rules.
 	selectPostgresRelations = `WITH mine AS (SELECT * FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind NOT IN ('i', 'I', 'S'))
 		SELECT CAST(relname AS TEXT), 'has a rule', false FROM mine WHERE relkind = 'r' AND oid IN (SELECT ev_class FROM pg_rewrite)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
@@ -128,7 +142,10 @@ const (
 		UNION ALL SELECT CAST(relname AS TEXT), 'is not logged, so it loses all rows when the server crashes', false FROM mine WHERE relpersistence <> 'p' AND relname IN ` + postgresTables + `
 		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column that uses what others have made', false FROM mine
 			WHERE relname IN ` + postgresTables + ` AND oid IN (` + postgresUses + `)
-		LIMIT ?`
+		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column with an expression that this program has not made', false FROM mine
+			WHERE relname IN ` + postgresTables + ` AND oid IN (SELECT of FROM (` + postgresExpressions + `) AS all_of (of, text)
+				WHERE of = mine.oid AND coalesce(CAST(mine.relname AS TEXT) || ' ' || text, '') NOT IN ` + postgresMade + `)
+		ORDER BY 3 DESC LIMIT ?`
 )
 
 // Used in look.go.
