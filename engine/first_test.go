@@ -1,7 +1,9 @@
 package engine_test
 
 import (
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,25 +29,50 @@ func openFor(t *testing.T, r sandboxmcp.Request) *engine.Engine {
 	return e
 }
 
-// ages are programs that print 1 if their interpreter was started long before them.
-var ages = map[sandboxmcp.Language]string{
-	sandboxmcp.Python: "import os, time\nstart = int(open('/proc/self/stat').read().rsplit(')', 1)[1].split()[19]) / os.sysconf('SC_CLK_TCK')\nprint(+(time.clock_gettime(time.CLOCK_BOOTTIME) - start > .3))",
-	sandboxmcp.Node:   "console.log(+(process.uptime() > .3))",
-	sandboxmcp.Shell:  "grep -c BASH_ENV /proc/$$/environ",
+// starts are programs that print when their interpreter was started: its field 22 of /proc/PID/stat, in ticks since the machine's start.
+var starts = map[sandboxmcp.Language]string{
+	sandboxmcp.Python: "print(open('/proc/self/stat').read().rsplit(')', 1)[1].split()[19])",
+	sandboxmcp.Node:   "console.log(require('fs').readFileSync('/proc/self/stat', 'utf8').split(') ').pop().split(' ')[19])",
+	sandboxmcp.Shell:  "text=$(</proc/$$/stat) && set -- ${text##*) } && echo ${20}",
+}
+
+// ticks returns the time since the machine's start in ticks, of which Linux shows a hundred a second.
+func ticks(t *testing.T) int64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/uptime")
+	var seconds, hundredths int64
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "%d.%d", &seconds, &hundredths)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return 100*seconds + hundredths
 }
 
 // TestFirstRequestFindsItsInterpreter: the interpreter of Config.First starts while the engine opens.
 func TestFirstRequestFindsItsInterpreter(t *testing.T) {
-	for l, code := range ages {
+	for l, code := range starts {
 		t.Run(string(l), func(t *testing.T) {
 			r := sandboxmcp.Request{Code: code, Language: l}
 			e := openFor(t, r)
-			time.Sleep(400 * time.Millisecond) // it is known by its age
-			if got := execute(t, e, r); got.Stdout != "1\n" {
-				t.Errorf("got %q %q, want 1: the interpreter that waited", got.Stdout, got.Stderr)
+			started := func() int64 {
+				got := execute(t, e, r)
+				at, err := strconv.ParseInt(strings.TrimSpace(got.Stdout), 10, 64)
+				if err != nil {
+					t.Fatalf("got %q %q: %v", got.Stdout, got.Stderr, err)
+				}
+				return at
 			}
-			if got := execute(t, e, sandboxmcp.Request{Code: code, Language: l}); got.Stdout != "0\n" {
-				t.Errorf("the second request: got %q %q, want 0: an interpreter of its own", got.Stdout, got.Stderr)
+			time.Sleep(50 * time.Millisecond) // some ticks
+			asked := ticks(t)
+			if at := started(); at >= asked {
+				t.Errorf("the interpreter was started at %d, want before the request at %d", at, asked)
+			}
+			time.Sleep(50 * time.Millisecond)
+			asked = ticks(t)
+			if at := started(); at < asked-1 {
+				t.Errorf("the second request: its interpreter was started at %d, want after the request at %d", at, asked)
 			}
 		})
 	}
