@@ -3,7 +3,9 @@ package watch
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,64 +16,74 @@ import (
 )
 
 // piped makes a pipe with n bytes.
-func piped(t *testing.T, n int) (read, write int) {
+func piped(t *testing.T, n int) (read, write *os.File) {
 	t.Helper()
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+	read, write, err := os.Pipe()
+	if err == nil {
+		t.Cleanup(func() { _, _ = read.Close(), write.Close() })
+		_, err = write.Write(make([]byte, n))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Close(p[0]) })
-	if _, err := unix.Write(p[1], make([]byte, n)); err != nil {
+	return read, write
+}
+
+// holding starts a process that has these files and no other pipes, and returns its id. The pipes of this process are no measure:
+// what it has written to its output may have been read or not.
+func holding(t *testing.T, files ...*os.File) string {
+	t.Helper()
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // descriptors that the tests were started with
 		t.Fatal(err)
 	}
-	return p[0], p[1]
+	cmd := exec.CommandContext(t.Context(), "sleep", "60")
+	cmd.ExtraFiles = files
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	return strconv.Itoa(cmd.Process.Pid)
 }
 
 // TestPipesCountWithWhatTheyMayHold: a pipe counts once, however many descriptors it has. It counts with its whole size if a
 // byte waits in it, and with smallPipe if it is empty. The same holds for a named pipe.
 func TestPipesCountWithWhatTheyMayHold(t *testing.T) {
-	self := strconv.Itoa(os.Getpid())
-	before := newPipes().of(self)
-	more := func(what string, want int64) {
-		t.Helper()
-		now := newPipes().of(self)
-		if got := now - before; got != want {
-			t.Errorf("%s: got %d bytes more, want %d", what, got, want)
-		}
-		before = now
-	}
-	_, empty := piped(t, 0)
-	more("an empty pipe", smallPipe)
-	_ = unix.Close(empty)
-	more("no writer", 0)
-	read, write := piped(t, 1)
-	more("a pipe with a byte", pipeBytes)
-	another, err := unix.Dup(read)
-	if err != nil {
-		t.Fatal(err)
-	}
-	more("another descriptor", 0)
-	_, _ = unix.Close(another), unix.Close(write)
-	more("one descriptor", 0)
+	empty, toEmpty := piped(t, 0)
+	full, toFull := piped(t, 1)
 	name := filepath.Join(t.TempDir(), "p")
-	if err = unix.Mkfifo(name, 0o600); err != nil {
+	if err := unix.Mkfifo(name, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.Open(name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	named, err := os.OpenFile(name, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	more("a pipe with a name", smallPipe)
-	_ = unix.Close(fd)
-	more("closed", -smallPipe)
+	defer func() { _ = named.Close() }()
+	for what, c := range map[string]struct {
+		files []*os.File
+		want  int64
+	}{
+		"nothing":                 {nil, 0},
+		"an empty pipe":           {[]*os.File{empty, toEmpty}, smallPipe},
+		"no writer":               {[]*os.File{empty}, smallPipe},
+		"a pipe with a byte":      {[]*os.File{full, toFull}, pipeBytes},
+		"another descriptor":      {[]*os.File{full, toFull, full}, pipeBytes},
+		"one descriptor":          {[]*os.File{full}, pipeBytes},
+		"a pipe with a name":      {[]*os.File{named}, smallPipe},
+		"all pipes of this table": {[]*os.File{empty, full, named}, pipeBytes + 2*smallPipe},
+	} {
+		if got := newPipes().of(holding(t, c.files...)); got != c.want {
+			t.Errorf("%s: got %d bytes, want %d", what, got, c.want)
+		}
+	}
 	known := newPipes()
-	if first, second := known.of(self), known.of(self); first == 0 || second != 0 {
-		t.Errorf("of two processes that share all pipes: got %d and %d bytes, want none for the second", first, second)
+	if first, second := known.of(holding(t, empty, full)), known.of(holding(t, full, empty)); first != pipeBytes+smallPipe || second != 0 {
+		t.Errorf("of two processes that share all pipes: got %d and %d bytes, want %d, and none for the second", first, second, pipeBytes+smallPipe)
 	}
 	if got := newPipes().of("0"); got != 0 {
 		t.Errorf("of no process: got %d bytes, want none", got)
 	}
-	if isZombie(self) || !isZombie("0") {
+	if self := strconv.Itoa(os.Getpid()); isZombie(self) || !isZombie("0") {
 		t.Error("got this process as ended, or a process 0, want neither")
 	}
 	if got := inPipe(-1, "0"); got != pipeBytes {
