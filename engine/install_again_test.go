@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
@@ -15,12 +14,7 @@ import (
 func TestTheRecordNamesManyPackagesOnce(t *testing.T) {
 	t.Parallel()
 	x := newIndex(t)
-	ask := sandboxmcp.InstallAsk{Language: sandboxmcp.Python}
-	for i := range 21 {
-		name := fmt.Sprintf("many%d", i)
-		x.files[name+"-1.0-py3-none-any.whl"] = wheel(t, name, "1.0", "", "says = 1\n")
-		ask.Packages = append(ask.Packages, name)
-	}
+	ask := twentyOne(t, x)
 	e := x.open(t)
 	needs(t, e, sandboxmcp.Python)
 	one, two := of("one"), of("two")
@@ -38,6 +32,18 @@ func TestTheRecordNamesManyPackagesOnce(t *testing.T) {
 	if m := first[1]; m["packages"] != nil || fmt.Sprint(m["packages_total"]) != "21" || m["tree"] == nil || m["tree"] != first[0]["tree"] {
 		t.Errorf("got %v in the second entry, want the tree and the number of its packages", m)
 	}
+}
+
+// twentyOne adds so many packages to an index that not each entry of the record names them, and returns the request for all of them.
+func twentyOne(t *testing.T, x *index) sandboxmcp.InstallAsk {
+	t.Helper()
+	ask := sandboxmcp.InstallAsk{Language: sandboxmcp.Python}
+	for i := range 21 {
+		name := fmt.Sprintf("many%d", i)
+		x.files[name+"-1.0-py3-none-any.whl"] = wheel(t, name, "1.0", "", "says = 1\n")
+		ask.Packages = append(ask.Packages, name)
+	}
+	return ask
 }
 
 // outcomes returns what the record has of the installations that have ended, the oldest first.
@@ -61,19 +67,8 @@ func outcomes(t *testing.T, e *engine.Engine, who sandboxmcp.Caller) (all []map[
 func TestFailedInstallationsNameNoPackagesAgain(t *testing.T) {
 	t.Parallel()
 	x := newIndex(t)
-	ask := sandboxmcp.InstallAsk{Language: sandboxmcp.Python}
-	for i := range 21 {
-		name := fmt.Sprintf("many%d", i)
-		x.files[name+"-1.0-py3-none-any.whl"] = wheel(t, name, "1.0", "", "says = 1\n")
-		ask.Packages = append(ask.Packages, name)
-	}
-	e := x.open(t, func(c *engine.Config) {
-		b, ok := c.Backends[0].(*process.Backend)
-		if !ok {
-			t.Fatalf("got backend %T, want that of this host", c.Backends[0])
-		}
-		c.Backends[0] = fixed{b}
-	})
+	ask := twentyOne(t, x)
+	e := x.open(t, fixedBackend(t))
 	needs(t, e, sandboxmcp.Python)
 	into := ask
 	into.SessionID = create(t, e, sandboxmcp.SessionSpec{})

@@ -27,18 +27,24 @@ func (fixedSandbox) Attach(context.Context, backend.Tree) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "nothing can be shown in this sandbox")
 }
 
-// TestInstallIntoALiveSessionThatShowsNothingMore: it is refused, and nothing is recorded as installed. What
-// is installed for the namespace is seen by new sandboxes, and by the session that lives it is not.
-func TestInstallIntoALiveSessionThatShowsNothingMore(t *testing.T) {
-	t.Parallel()
-	x := newIndex(t)
-	e := x.open(t, func(c *engine.Config) {
+// fixedBackend configures an engine whose sessions show nothing more once they live.
+func fixedBackend(t *testing.T) func(*engine.Config) {
+	t.Helper()
+	return func(c *engine.Config) {
 		b, ok := c.Backends[0].(*process.Backend)
 		if !ok {
 			t.Fatalf("got backend %T, want that of this host", c.Backends[0])
 		}
 		c.Backends[0] = fixed{b}
-	})
+	}
+}
+
+// TestInstallIntoALiveSessionThatShowsNothingMore: it is refused, and nothing is recorded as installed. What
+// is installed for the namespace is seen by new sandboxes, and by the session that lives it is not.
+func TestInstallIntoALiveSessionThatShowsNothingMore(t *testing.T) {
+	t.Parallel()
+	x := newIndex(t)
+	e := x.open(t, fixedBackend(t))
 	needs(t, e, sandboxmcp.Python)
 	live := create(t, e, sandboxmcp.SessionSpec{})
 	ask := python("demo==1.0")

@@ -97,7 +97,8 @@ var metadata = []netip.AddrPort{
 	netip.MustParseAddrPort("100.100.100.200:80"), // Alibaba
 }
 
-// internet is a public resolver that answers everybody, also by TLS. Policies often close only what is private.
+// internet is a public DNS server that accepts TLS connections from everybody. Many policies forbid private addresses only, so a
+// pod also tries a public one.
 var internet = netip.MustParseAddrPort("1.1.1.1:443")
 
 // openResolvers are DNS servers that answer by UDP: a public one, NodeLocal DNSCache, and that of some clouds.

@@ -74,7 +74,7 @@ func TestTheNodeOfAPodIsTried(t *testing.T) {
 		{"fd00::7", nil, closedSeen},                     // programs have no IPv6
 		{"", reachable{"168.63.129.16:80"}, closedNot},
 		{"", reachable{"udp 169.254.20.10:53"}, closedNot}, // a cache of the node
-		{"", reachable{"1.1.1.1:443"}, closedNot},          // a policy may close only what is private
+		{"", reachable{"1.1.1.1:443"}, closedNot},          // the policy forbids private addresses only
 		{"", reachable{"udp 8.8.8.8:53"}, closedNot},       // or leave open what asks for names
 	} {
 		if got := closedFor(t, true, c.node, c.pod); got != c.want {

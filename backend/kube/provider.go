@@ -160,8 +160,8 @@ func runsAs(spec corev1.PodSpec) (user int64) {
 }
 
 // mounts returns where the container of a sandbox has volumes besides those of its places, and which of these have a token of a
-// service account, a key that is certified for it, or a Secret. A Secret may be a token of the older kind; only who may read it can
-// tell. A webhook of the cluster can add volumes to every pod.
+// service account, a key that is certified for it, or a Secret. A Secret may hold a token of the older kind: the
+// server cannot tell, because it has no right to read Secrets. A webhook of the cluster can add volumes to every pod.
 func mounts(spec corev1.PodSpec) (all, tokens []string) {
 	volumes := map[string]corev1.Volume{}
 	for _, v := range spec.Volumes {

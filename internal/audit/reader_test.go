@@ -101,6 +101,21 @@ func TestDroppedEntriesAreNotInDoubt(t *testing.T) {
 	read(true)
 }
 
+// readOne returns a record with four signed entries, and a reader that has read the first.
+func readOne(t *testing.T, dir string) (*sealed, *audit.Reader) {
+	t.Helper()
+	r := openSealed(t, dir)
+	reader := r.l.Reader()
+	reader.Want("approval", true, func(string, string, bool) {})
+	r.append(t, "a", 1)
+	if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil {
+		t.Fatal(err)
+	}
+	r.append(t, "a", 3)
+	testkit.Until(t, "the entries are signed", func() bool { return r.l.Signed() == 4 })
+	return r, reader
+}
+
 // TestHiddenEntriesAreTold: an entry that a server cannot read may be a revocation. A writer of the database may hide it from
 // connections that read, so that the server which signs finds it, and put it back before somebody verifies the record.
 func TestHiddenEntriesAreTold(t *testing.T) {
@@ -112,16 +127,8 @@ func TestHiddenEntriesAreTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			r := openSealed(t, dir)
+			r, reader := readOne(t, dir)
 			defer r.close(t)
-			reader := r.l.Reader()
-			reader.Want("approval", true, func(string, string, bool) {})
-			r.append(t, "a", 1)
-			if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil {
-				t.Fatal(err)
-			}
-			r.append(t, "a", 3)
-			testkit.Until(t, "the entries are signed", func() bool { return r.l.Signed() == 4 })
 			alter(t, dir, `CREATE TABLE kept AS SELECT * FROM audit; `+c.hide)
 			if err := reader.Follow(t.Context(), r.s.DB()); err != nil {
 				t.Fatal(err)
@@ -187,16 +194,8 @@ func (f ahead) QueryContext(ctx context.Context, query string, args ...any) (*sq
 // TestFollowKeepsDoubtsAboutTheEnd: an entry that was missing is there again while the server looks for it, and a later one is changed.
 func TestFollowKeepsDoubtsAboutTheEnd(t *testing.T) {
 	dir := t.TempDir()
-	r := openSealed(t, dir)
+	r, reader := readOne(t, dir)
 	defer r.close(t)
-	reader := r.l.Reader()
-	reader.Want("approval", true, func(string, string, bool) {})
-	r.append(t, "a", 1)
-	if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil {
-		t.Fatal(err)
-	}
-	r.append(t, "a", 3)
-	testkit.Until(t, "the entries are signed", func() bool { return r.l.Signed() == 4 })
 	alter(t, dir, `CREATE TABLE kept AS SELECT * FROM audit; DELETE FROM audit WHERE position = 2; UPDATE audit SET detail = 'changed' WHERE position = 4`)
 	restore := func() { alter(t, dir, `INSERT INTO audit SELECT * FROM kept WHERE position = 2`) }
 	if err := reader.Follow(t.Context(), ahead{r.s.DB(), restore}); err != nil {
