@@ -219,6 +219,10 @@ func TestManyMappingsAreFound(t *testing.T) {
 	if got := s.overMappings(o, self, maxMappings+1); got != "" || s.mappingsFrom.IsZero() {
 		t.Errorf("with much address space: got %q, want a count that finds few mappings", got)
 	}
+	s.mappingsFrom, s.counted = time.Now().Add(time.Hour), time.Second
+	if got := s.overMappings(o, self, maxMappings+1); got != "" || !s.hasUsed(time.Second, true, time.Now()) {
+		t.Errorf("during the rest: got %q, want no count, and one after the rest although the sandbox does not run until then", got)
+	}
 	if got := countMappings([]string{self[0], self[0]}, 10, 1<<16); got <= 10 {
 		t.Errorf("got %d mappings, want more than 10", got)
 	}

@@ -269,8 +269,14 @@ func (s *Target) mostMappings(pages int64) int64 {
 // possible, the most that they could have, is too many. A count can take longer than one look, because programs can delay it.
 // A later look then gets the result.
 func (s *Target) overMappings(o *Objects, processes []string, possible int64) string {
-	if s.mappings.idle() && (possible <= maxMappings || time.Now().Before(s.mappingsFrom)) {
-		return ""
+	if s.mappings.idle() {
+		if possible <= maxMappings {
+			return ""
+		}
+		if time.Now().Before(s.mappingsFrom) {
+			s.counted = -idleCPU // count it then, although its programs may not run until then
+			return ""
+		}
 	}
 	each := s.mostMappings(math.MaxInt64)
 	count, done := ask(o, s, &s.mappings, "mappings", func() int64 { return countMappings(processes, maxMappings, each) })
