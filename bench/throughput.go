@@ -57,8 +57,7 @@ func (c cell) cost() float64 { return 1000 * c.CPU / float64(c.Done) }
 func (c cell) has() bool { return c.Done > 0 && c.Seconds > 0 }
 
 const (
-	pieces    = 3                      // number of parts in which a cell is measured, spread over the whole run
-	clearing  = 200 * time.Millisecond // pause after each part, for work that is done after answers
+	pieces    = 3 // number of parts in which a cell is measured, spread over the whole run
 	rowEmpty  = "an empty sandbox made and ended"
 	rowEmpty0 = rowEmpty + ", nothing kept"
 )
@@ -93,8 +92,7 @@ func (b *bed) throughput(ctx context.Context) []cell {
 			if err == nil {
 				err = together(ctx, p.load, p.cell.Workers, b.o.cell/pieces, p.cell)
 			}
-			pause(ctx, clearing)
-			after, err2 := b.meter.read()
+			after, err2 := b.meter.settled(ctx)
 			if err == nil {
 				err = err2
 			}
