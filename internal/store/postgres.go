@@ -123,7 +123,8 @@ func (p *postgres) pool(size int, params map[string]string) *sql.DB {
 
 func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *sql.DB {
 	maps.Copy(c.RuntimeParams, params)
-	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(p.prepare)), &p.failed})
+	asked := stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false }) // prepareAgain asks anyway
+	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(p.prepare), stdlib.OptionResetSession(p.prepareAgain), asked), &p.failed})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
