@@ -107,7 +107,7 @@ func TestServerTellsOfChangedTables(t *testing.T) {
 			filled(t, dir)
 			r := openSealed(t, dir)
 			storetest.Run(t, dir, c.change)
-			if err := r.l.CheckSchema(t.Context()); err != nil {
+			if err := r.l.CheckSchema(t.Context()); (err != nil) != (name == "newer") {
 				t.Fatal(err)
 			}
 			if s := r.l.Signing(); s.Signed != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
@@ -126,6 +126,54 @@ func TestServerTellsOfChangedTables(t *testing.T) {
 			if rep := check(t, dir); rep.Head.Size != 31 {
 				t.Errorf("the newest checkpoint is over %d entries, want 31", rep.Head.Size)
 			}
+		})
+	}
+}
+
+// A writer of the database says that its tables have another version, with which this release does not compare them, or none, as if there
+// were no record. That is told, and nobody reads a record that there seems not to be.
+func TestAnotherVersionIsTold(t *testing.T) {
+	const told = "the database says that its tables have version"
+	cases := map[string]struct {
+		change, reason string
+		fails, read    bool
+	}{
+		"older": {`PRAGMA user_version = 5`, told + " 5", false, true},
+		"none":  {`PRAGMA user_version = 0; PRAGMA application_id = 0`, told + " 0", false, false},
+		"newer": {`PRAGMA user_version = 1000`, "", true, false},
+	}
+	if storetest.Postgres() {
+		for name, change := range map[string]string{
+			"older": `DELETE FROM goose_db_version WHERE version_id > 5`,
+			"none":  `DELETE FROM goose_db_version`,
+			"newer": `INSERT INTO goose_db_version (version_id, is_applied) VALUES (1000, true)`,
+		} {
+			c := cases[name]
+			c.change = change
+			cases[name] = c
+		}
+		cases["no table"] = cases["none"]
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			filled(t, dir)
+			r := openSealed(t, dir)
+			if storetest.Run(t, dir, c.change); name == "no table" {
+				storetest.Run(t, dir, `DROP TABLE goose_db_version`)
+			}
+			err := r.l.CheckSchema(t.Context())
+			if s := r.l.Signing(); (err != nil) != c.fails || s.Signed != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+				t.Errorf("got %+v and %v, want %q", s, err, c.reason)
+			}
+			v, err := store.Look(t.Context(), storetest.On(store.Config{Dir: dir}))
+			if v != nil {
+				_ = v.Close()
+			}
+			if (v != nil) != c.read || (err == nil) != c.read {
+				t.Errorf("got a view: %v and %v, want %v", v != nil, err, c.read)
+			}
+			r.close(t)
 		})
 	}
 }

@@ -153,21 +153,26 @@ func (p *postgres) begin(ctx context.Context, db *sql.DB, timeout time.Duration)
 	return tx, nil
 }
 
+// errNoVersion means that there are tables, but their version is gone. For servers and `audit verify` there would be no record.
+var errNoVersion = &databaseError{reason: "its table audit has no version in the table goose_db_version", hint: "restore the database from a dump that you trust, or use another schema"}
+
 // version returns the version of the schema, or 0 if there are no tables of this program.
 func (p *postgres) version(ctx context.Context, db *sql.DB) (version int, err error) {
 	var schema sql.NullString
-	var made bool
-	if err = db.QueryRowContext(ctx, selectGoose).Scan(&schema, &made); err != nil {
+	var kept, made bool
+	if err = db.QueryRowContext(ctx, selectGoose).Scan(&schema, &kept, &made); err != nil {
 		return 0, err
 	}
 	if !schema.Valid {
 		return 0, &databaseError{reason: "the schema of its search path does not exist", hint: "make it with CREATE SCHEMA, or leave search_path out of SANDBOXMCP_DATABASE_URL"}
 	}
-	if !made {
-		return 0, nil
+	if made {
+		if err = db.QueryRowContext(ctx, selectGooseVersion).Scan(&version); err != nil {
+			return 0, err
+		}
 	}
-	if err = db.QueryRowContext(ctx, selectGooseVersion).Scan(&version); err != nil {
-		return 0, err
+	if version == 0 && kept {
+		return 0, errNoVersion
 	}
 	if version > postgresVersion {
 		return version, &newerError{path: p.name, version: version, known: postgresVersion}

@@ -194,7 +194,8 @@ const (
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
 		pg_advisory_xact_lock(hashtextextended('sandboxmcp write ' || ` + ownSchema + `, CAST(0 AS BIGINT)))`
 
-	selectGoose        = `SELECT current_schema(), to_regclass(quote_ident(` + ownSchema + `) || '.goose_db_version') IS NOT NULL`
+	// Tables are made after the one of the versions, so the question for one of them is first.
+	selectGoose        = `SELECT current_schema(), to_regclass(quote_ident(` + ownSchema + `) || '.audit') IS NOT NULL, to_regclass(quote_ident(` + ownSchema + `) || '.goose_db_version') IS NOT NULL`
 	selectGooseVersion = `SELECT coalesce(max(version_id), 0) FROM goose_db_version`
 
 	selectDatabaseID = `SELECT id FROM database_id`
