@@ -107,7 +107,7 @@ func TestServerTellsOfChangedTables(t *testing.T) {
 			filled(t, dir)
 			r := openSealed(t, dir)
 			storetest.Run(t, dir, c.change)
-			if err := r.l.CheckSchema(t.Context()); err != nil {
+			if err := r.l.CheckSchema(t.Context()); (err != nil) != (name == "newer") {
 				t.Fatal(err)
 			}
 			if s := r.l.Signing(); s.Signed != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
@@ -126,6 +126,54 @@ func TestServerTellsOfChangedTables(t *testing.T) {
 			if rep := check(t, dir); rep.Head.Size != 31 {
 				t.Errorf("the newest checkpoint is over %d entries, want 31", rep.Head.Size)
 			}
+		})
+	}
+}
+
+// A writer of the database says that its tables have another version, with which this release does not compare them, or none, as if there
+// were no record. That is told, and nobody reads a record that there seems not to be.
+func TestAnotherVersionIsTold(t *testing.T) {
+	const told = "the database says that its tables have version"
+	cases := map[string]struct {
+		change, reason string
+		fails, read    bool
+	}{
+		"older": {`PRAGMA user_version = 5`, told + " 5", false, true},
+		"none":  {`PRAGMA user_version = 0; PRAGMA application_id = 0`, told + " 0", false, false},
+		"newer": {`PRAGMA user_version = 1000`, "", true, false},
+	}
+	if storetest.Postgres() {
+		for name, change := range map[string]string{
+			"older": `DELETE FROM goose_db_version WHERE version_id > 5`,
+			"none":  `DELETE FROM goose_db_version`,
+			"newer": `INSERT INTO goose_db_version (version_id, is_applied) VALUES (1000, true)`,
+		} {
+			c := cases[name]
+			c.change = change
+			cases[name] = c
+		}
+		cases["no table"] = cases["none"]
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			filled(t, dir)
+			r := openSealed(t, dir)
+			if storetest.Run(t, dir, c.change); name == "no table" {
+				storetest.Run(t, dir, `DROP TABLE goose_db_version`)
+			}
+			err := r.l.CheckSchema(t.Context())
+			if s := r.l.Signing(); (err != nil) != c.fails || s.Signed != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+				t.Errorf("got %+v and %v, want %q", s, err, c.reason)
+			}
+			v, err := store.Look(t.Context(), storetest.On(store.Config{Dir: dir}))
+			if v != nil {
+				_ = v.Close()
+			}
+			if (v != nil) != c.read || (err == nil) != c.read {
+				t.Errorf("got a view: %v and %v, want %v", v != nil, err, c.read)
+			}
+			r.close(t)
 		})
 	}
 }
@@ -162,6 +210,11 @@ var postgresChanges = map[string]struct{ change, reason string }{
 	"an index of lengths":                             {`CREATE INDEX more ON audit (length(action))`, `the table "audit" has an index, a constraint, a default or a column with an expression`},
 	"another constraint":                              {`ALTER TABLE audit ADD CHECK (action <> 'x' OR CAST('\x61'::bytea AS TEXT) = '\x61')`, `the table "audit" has an index, a constraint, a default or a column with an expression`},
 	"a reference":                                     {`CREATE TABLE names (name TEXT PRIMARY KEY); ALTER TABLE grants ADD FOREIGN KEY (id) REFERENCES names ON DELETE CASCADE`, `the table "grants" has an index, a constraint, a default or a column with an expression`},
+	"a reference to it":                               {`CREATE TABLE names (name TEXT REFERENCES grants ON DELETE CASCADE)`, `the table "grants" is referred to by another table`},
+	"statistics of an expression":                     {`CREATE FUNCTION more() RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT NULL'; CREATE STATISTICS more ON (more() || action) FROM audit`, `the table "audit" has an index, a constraint, a default, a column or statistics that use`},
+	"statistics of columns":                           {`CREATE STATISTICS more ON action, namespace FROM audit; CREATE STATISTICS lengths ON (length(action)) FROM audit`, ""},
+	"a partition":                                     {`CREATE TABLE more (LIKE limits) PARTITION BY LIST (length(kept)); ALTER TABLE more ATTACH PARTITION limits DEFAULT`, `the table "limits" is a partition or a child`},
+	"an index of the versions":                        {`CREATE INDEX more ON goose_db_version (id) WHERE version_id > 5`, `the table "goose_db_version" has an index, a constraint, a default or a column with an expression`},
 	"a default":                                       {`ALTER TABLE executions ADD COLUMN more TEXT DEFAULT set_config('synchronous_commit', 'off', true)`, `the table "executions" has an index, a constraint, a default or a column with an expression`},
 	"functions and operators of another program":      {`CREATE FUNCTION round(double precision, int) RETURNS numeric LANGUAGE sql AS 'SELECT 1.0'; CREATE FUNCTION sum(int[]) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE FUNCTION more(int[], int) RETURNS int[] LANGUAGE sql AS 'SELECT $1'; CREATE OPERATOR + (leftarg = int[], rightarg = int, procedure = more)`, ""},
 	"a view of grants":                                {`ALTER TABLE grants RENAME TO other; CREATE VIEW grants AS SELECT * FROM other`, `the table "grants" is not a table`},

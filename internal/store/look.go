@@ -51,7 +51,10 @@ func Look(ctx context.Context, cfg Config) (*View, error) {
 		return nil, s.explain("read", errors.Join(err, s.shutDatabase()))
 	}
 	if v.version == 0 { // another process is creating it
-		return nil, v.Close()
+		if err = errors.Join(v.unversioned(ctx), v.Close()); err != nil {
+			return nil, s.explain("read", err)
+		}
+		return nil, nil
 	}
 	if err = v.settle(ctx, cfg); err != nil {
 		return nil, errors.Join(err, v.Close())
@@ -110,6 +113,16 @@ func (v *View) open(ctx context.Context) error {
 		err = errors.Join(err, conn.Close())
 	}
 	v.version = version
+	return err
+}
+
+// unversioned fails if there are tables in a database without a version. For readers there would be no record.
+func (v *View) unversioned(ctx context.Context) error {
+	var version, tables int
+	err := v.s.reader.QueryRowContext(ctx, selectSchema).Scan(&version, &tables)
+	if err == nil && version == 0 && tables > 0 {
+		err = fmt.Errorf("%s has tables and no version, so it is the database of another program or was changed", v.s.path)
+	}
 	return err
 }
 

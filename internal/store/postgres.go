@@ -123,7 +123,8 @@ func (p *postgres) pool(size int, params map[string]string) *sql.DB {
 
 func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *sql.DB {
 	maps.Copy(c.RuntimeParams, params)
-	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(p.prepare)), &p.failed})
+	asked := stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false }) // prepareAgain asks anyway
+	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(p.prepare), stdlib.OptionResetSession(p.prepareAgain), asked), &p.failed})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
@@ -152,21 +153,26 @@ func (p *postgres) begin(ctx context.Context, db *sql.DB, timeout time.Duration)
 	return tx, nil
 }
 
+// errNoVersion means that there are tables, but their version is gone. For servers and `audit verify` there would be no record.
+var errNoVersion = &databaseError{reason: "its table audit has no version in the table goose_db_version", hint: "restore the database from a dump that you trust, or use another schema"}
+
 // version returns the version of the schema, or 0 if there are no tables of this program.
 func (p *postgres) version(ctx context.Context, db *sql.DB) (version int, err error) {
 	var schema sql.NullString
-	var made bool
-	if err = db.QueryRowContext(ctx, selectGoose).Scan(&schema, &made); err != nil {
+	var kept, made bool
+	if err = db.QueryRowContext(ctx, selectGoose).Scan(&schema, &kept, &made); err != nil {
 		return 0, err
 	}
 	if !schema.Valid {
 		return 0, &databaseError{reason: "the schema of its search path does not exist", hint: "make it with CREATE SCHEMA, or leave search_path out of SANDBOXMCP_DATABASE_URL"}
 	}
-	if !made {
-		return 0, nil
+	if made {
+		if err = db.QueryRowContext(ctx, selectGooseVersion).Scan(&version); err != nil {
+			return 0, err
+		}
 	}
-	if err = db.QueryRowContext(ctx, selectGooseVersion).Scan(&version); err != nil {
-		return 0, err
+	if version == 0 && kept {
+		return 0, errNoVersion
 	}
 	if version > postgresVersion {
 		return version, &newerError{path: p.name, version: version, known: postgresVersion}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 
 	"github.com/jackc/pgx/v5"
@@ -52,4 +53,26 @@ func (p *postgres) setPath(ctx context.Context, c *pgx.Conn) error {
 	}
 	_, err := c.Exec(ctx, setPath, *path)
 	return err
+}
+
+// prepareAgain makes a connection that was used before like a new one. Statements call functions of a writer of the database, such as in a
+// trigger or in the condition of an index. One of these can change the search path of the connection for good, or put another statement in
+// the place of one that the driver has prepared. Without this, that would last after the function is gone, and the tables of another schema
+// would be read, and compared, in place of those of the record.
+//
+// It prepares no statement. A connection for which it fails is not used, and the pool makes another.
+func (p *postgres) prepareAgain(ctx context.Context, c *pgx.Conn) error {
+	path := p.path.Load()
+	if path == nil { // the schema did not exist
+		return driver.ErrBadConn
+	}
+	b := &pgconn.Batch{}
+	b.ExecParams(resetAll, nil, nil, nil, nil)
+	b.ExecParams(resetRole, nil, nil, nil, nil)
+	b.ExecParams(setPathAgain, [][]byte{[]byte(*path)}, nil, nil, nil)
+	results, err := c.PgConn().ExecBatch(ctx, b).ReadAll()
+	if err != nil || len(results) != 3 || len(results[2].Rows) != 1 || string(results[2].Rows[0][1]) != "f" {
+		return driver.ErrBadConn
+	}
+	return nil
 }

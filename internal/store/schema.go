@@ -90,8 +90,9 @@ func (s *Store) Differences(ctx context.Context, db Querier) ([]Difference, erro
 	return unindexed(ctx, db)
 }
 
-// Changed is Differences without the check of the indexes, which reads the whole audit. If a newer release has migrated
-// the database meanwhile, or it is in memory, nothing is compared.
+// Changed is Differences without the check of the indexes, which reads the whole audit. Of a database in memory nothing is compared.
+// If a newer release has migrated the database meanwhile, or a writer of the database says so, Changed fails. An older version is a
+// difference: no release migrates back.
 func (s *Store) Changed(ctx context.Context) ([]Difference, error) {
 	if s.path == MemoryPath {
 		return nil, nil
@@ -105,11 +106,13 @@ func (s *Store) Changed(ctx context.Context) ([]Difference, error) {
 	} else {
 		err = s.reader.QueryRowContext(ctx, selectUserVersion).Scan(&version)
 	}
-	if _, ok := errors.AsType[*newerError](err); ok || err == nil && version != want {
-		return nil, nil
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoVersion) || err == nil && version < want:
+		return []Difference{{fmt.Sprintf("the database says that its tables have version %d, and this program has given them %d", version, want), false}}, nil
+	case err != nil:
 		return nil, err
+	case version > want:
+		return nil, &newerError{path: s.path, version: version, known: want}
 	}
 	return s.changed(ctx, s.reader)
 }

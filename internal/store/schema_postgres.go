@@ -69,7 +69,8 @@ func (o postgresObjects) read(file string) error {
 
 // changedPostgres compares the triggers of all tables in the schema, and the functions that they call, with those that the
 // migrations make, and the types of columns. It also looks for rules, for row security, for tables that are none, and for functions,
-// operators, types and expressions that statements on the tables would use. Of indexes it compares only their expressions.
+// operators, types and expressions that statements on the tables would use, also by references and statistics. Of indexes it compares only
+// their expressions.
 func changedPostgres(ctx context.Context, db Querier) (all []Difference, err error) {
 	want, err := madePostgres()
 	if err != nil {

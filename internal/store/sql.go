@@ -86,21 +86,22 @@ const (
 
 	// Tables of this program. Others may be in the same schema.
 	postgresTables = `('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped', 'approvals', 'grants', 'packages', 'secrets', 'vault_recipient',
-		'executions', 'artifacts', 'limits', 'sessions', 'servers', 'peers', 'signals', 'kept_bytes', 'database_id')`
+		'executions', 'artifacts', 'limits', 'sessions', 'servers', 'peers', 'signals', 'kept_bytes', 'database_id', 'goose_db_version')`
 
-	// tables with an index, a constraint, a default or a column that uses a function, an operator, a type or the like which PostgreSQL
-	// itself has not made: what that has made is no dependency
+	// tables with an index, a constraint, a default, a column or statistics that use a function, an operator, a type or the like which
+	// PostgreSQL itself has not made: what that has made is no dependency. Expressions of statistics are evaluated for each statement.
 	postgresUses = `SELECT CASE of.relname WHEN 'pg_class' THEN coalesce((SELECT indrelid FROM pg_index WHERE indexrelid = d.objid), d.objid)
 			WHEN 'pg_constraint' THEN (SELECT conrelid FROM pg_constraint WHERE oid = d.objid)
-			WHEN 'pg_attrdef' THEN (SELECT adrelid FROM pg_attrdef WHERE oid = d.objid) END
+			WHEN 'pg_attrdef' THEN (SELECT adrelid FROM pg_attrdef WHERE oid = d.objid)
+			WHEN 'pg_statistic_ext' THEN (SELECT stxrelid FROM pg_statistic_ext WHERE oid = d.objid) END
 		FROM pg_depend AS d JOIN pg_class AS of ON of.oid = d.classid JOIN pg_class AS what ON what.oid = d.refclassid
-		WHERE of.relname IN ('pg_class', 'pg_constraint', 'pg_attrdef') AND what.relname NOT IN ('pg_class', 'pg_constraint', 'pg_namespace', 'pg_extension', 'pg_am')`
+		WHERE of.relname IN ('pg_class', 'pg_constraint', 'pg_attrdef', 'pg_statistic_ext') AND what.relname NOT IN ('pg_class', 'pg_constraint', 'pg_namespace', 'pg_extension', 'pg_am')`
 
-	// Expressions that the migrations make, each after its table: constraints, and conditions of indexes.
+	// Expressions that the migrations make, each after its table: constraints, conditions of indexes, and a default.
 	postgresMade = `('audit CHECK ((seq > 0))', 'audit (action <> ''execute''::text)', 'audit_checkpoints CHECK ((size > 0))', 'audit_rotations CHECK ((size > 0))', 'vault_recipient CHECK ((id = 1))',
 		'executions (stdout_blob IS NOT NULL)', 'executions (stderr_blob IS NOT NULL)', 'sessions CHECK ((state = ANY (ARRAY[''live''::text, ''expired''::text])))',
 		'approvals CHECK ((state = ANY (ARRAY[''pending''::text, ''approved''::text, ''denied''::text, ''expired''::text])))', 'approvals (state = ''pending''::text)',
-		'grants CHECK ((scope = ANY (ARRAY[''once''::text, ''session''::text, ''duration''::text, ''always''::text])))')`
+		'grants CHECK ((scope = ANY (ARRAY[''once''::text, ''session''::text, ''duration''::text, ''always''::text])))', 'goose_db_version now()')`
 
 	// tables and expressions of their constraints, indexes and columns; '' is an expression that no migration makes. Also one of functions
 	// that PostgreSQL itself has made can lie: some count as immutable although their results depend on settings of the connection,
@@ -108,7 +109,7 @@ const (
 	// left out have no expression.
 	postgresExpressions = `SELECT conrelid, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype NOT IN ('p', 'u', 'n', 't')
 		UNION ALL SELECT indrelid, CASE WHEN indexprs IS NULL THEN pg_get_expr(indpred, indrelid) END FROM pg_index WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
-		UNION ALL SELECT adrelid, '' FROM pg_attrdef`
+		UNION ALL SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef`
 
 	// The functions that statements and triggers call. Other programs may have functions in the same schema.
 	postgresCalled = `('clock_timestamp', 'count', 'current_schema', 'current_setting', 'format', 'format_type', 'hashtextextended', 'left', 'length', 'lower', 'max', 'md5', 'min', 'now',
@@ -138,9 +139,13 @@ const (
 		SELECT CAST(relname AS TEXT), 'has a rule', false FROM mine WHERE relkind = 'r' AND oid IN (SELECT ev_class FROM pg_rewrite)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
 		UNION ALL SELECT CAST(relname AS TEXT), 'has child tables', false FROM mine WHERE oid IN (SELECT inhparent FROM pg_inherits)
+		UNION ALL SELECT CAST(relname AS TEXT), 'is referred to by another table, whose triggers it calls', false FROM mine
+			WHERE relname IN ` + postgresTables + ` AND oid IN (SELECT confrelid FROM pg_constraint WHERE contype = 'f')
+		UNION ALL SELECT CAST(relname AS TEXT), 'is a partition or a child of another table, whose expressions it uses', false FROM mine
+			WHERE relname IN ` + postgresTables + ` AND oid IN (SELECT inhrelid FROM pg_inherits)
 		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped') FROM mine WHERE relkind <> 'r' AND relname IN ` + postgresTables + `
 		UNION ALL SELECT CAST(relname AS TEXT), 'is not logged, so it loses all rows when the server crashes', false FROM mine WHERE relpersistence <> 'p' AND relname IN ` + postgresTables + `
-		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column that uses what others have made', false FROM mine
+		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default, a column or statistics that use what others have made', false FROM mine
 			WHERE relname IN ` + postgresTables + ` AND oid IN (` + postgresUses + `)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column with an expression that this program has not made', false FROM mine
 			WHERE relname IN ` + postgresTables + ` AND oid IN (SELECT of FROM (` + postgresExpressions + `) AS all_of (of, text)
@@ -167,6 +172,13 @@ const (
 
 	// path
 	setPath = `SELECT pg_catalog.set_config('search_path', $1, false)`
+
+	// These make a connection like a new one. A setting of the role, of the database and of the URL stays.
+	resetAll  = `RESET ALL`
+	resetRole = `RESET ROLE`
+
+	// path. Also whether a statement was prepared by another one: it may have the name of one of the driver.
+	setPathAgain = `SELECT pg_catalog.set_config('search_path', $1, false), EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql)`
 )
 
 // Used in postgres.go and postgres_lease.go. The keys of the locks are hashes of texts that
@@ -182,7 +194,8 @@ const (
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
 		pg_advisory_xact_lock(hashtextextended('sandboxmcp write ' || ` + ownSchema + `, CAST(0 AS BIGINT)))`
 
-	selectGoose        = `SELECT current_schema(), to_regclass(quote_ident(` + ownSchema + `) || '.goose_db_version') IS NOT NULL`
+	// Tables are made after the one of the versions, so the question for one of them is first.
+	selectGoose        = `SELECT current_schema(), to_regclass(quote_ident(` + ownSchema + `) || '.audit') IS NOT NULL, to_regclass(quote_ident(` + ownSchema + `) || '.goose_db_version') IS NOT NULL`
 	selectGooseVersion = `SELECT coalesce(max(version_id), 0) FROM goose_db_version`
 
 	selectDatabaseID = `SELECT id FROM database_id`
