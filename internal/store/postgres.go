@@ -124,7 +124,7 @@ func (p *postgres) pool(size int, params map[string]string) *sql.DB {
 func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *sql.DB {
 	maps.Copy(c.RuntimeParams, params)
 	asked := stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false }) // prepareAgain asks anyway
-	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(p.prepare), stdlib.OptionResetSession(p.prepareAgain), asked), &p.failed})
+	db := sql.OpenDB(numberedConnector{stdlib.GetConnector(*c, stdlib.OptionAfterConnect(p.prepare), stdlib.OptionResetSession(p.prepareAgain), asked), p})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
@@ -342,18 +342,18 @@ func (e briefError) Error() string {
 // parameters are written ? or ?1, as SQLite takes them.
 type numberedConnector struct {
 	driver.Connector
-	failed *failure
+	p *postgres
 }
 
 // Connect makes a connection.
 func (c numberedConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	if err := c.failed.last(); err != nil {
+	if err := c.p.failed.last(); err != nil {
 		return nil, err
 	}
 	inner, err := c.Connector.Connect(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			err = c.failed.note(err)
+			err = c.p.failed.note(err)
 		}
 		return nil, err
 	}
@@ -361,10 +361,42 @@ func (c numberedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("the driver's connection is %T", inner), inner.Close())
 	}
-	return &numberedConn{Conn: conn}, nil
+	return &numberedConn{Conn: conn, p: c.p}, nil
 }
 
-type numberedConn struct{ *stdlib.Conn }
+type numberedConn struct {
+	*stdlib.Conn
+	p     *postgres
+	reads bool // in a transaction that only reads
+}
+
+// BeginTx begins a transaction.
+func (c *numberedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := c.Conn.BeginTx(ctx, opts)
+	if err != nil || !opts.ReadOnly {
+		return tx, err
+	}
+	c.reads = true
+	return readingTx{tx, c}, nil
+}
+
+// readingTx is a transaction that only reads.
+type readingTx struct {
+	driver.Tx
+	c *numberedConn
+}
+
+// Commit ends the transaction.
+func (t readingTx) Commit() error {
+	t.c.reads = false
+	return t.Tx.Commit()
+}
+
+// Rollback ends the transaction.
+func (t readingTx) Rollback() error {
+	t.c.reads = false
+	return t.Tx.Rollback()
+}
 
 // PrepareContext compiles a statement.
 func (c *numberedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
@@ -378,6 +410,11 @@ func (c *numberedConn) ExecContext(ctx context.Context, query string, args []dri
 
 // QueryContext runs a query.
 func (c *numberedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if c.reads {
+		if err := c.p.ownNames(ctx, c.Conn.Conn().PgConn()); err != nil {
+			return nil, err
+		}
+	}
 	return c.Conn.QueryContext(ctx, numbered(query), args)
 }
 

@@ -72,3 +72,30 @@ func TestNothingOfOthersStaysInAConnection(t *testing.T) {
 		})
 	}
 }
+
+// One statement of a transaction that reads can change the connection for the next ones.
+func TestNothingOfOthersStaysInATransaction(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir, other := t.TempDir(), t.TempDir()
+	s := open(t, storetest.On(store.Config{Dir: dir}))
+	open(t, storetest.On(store.Config{Dir: other}))
+	u, err := url.Parse(storetest.URL(other))
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Run(t, dir, `INSERT INTO limits VALUES ('own', '', ''); CREATE FUNCTION f() RETURNS bool IMMUTABLE LANGUAGE sql AS $$ SELECT set_config('search_path', '`+u.Query().Get("search_path")+
+		`, pg_temp', false) IS NOT NULL $$; CREATE INDEX i ON limits (namespace) WHERE f()`)
+	tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	for range 2 {
+		n := 0
+		if err = tx.QueryRowContext(t.Context(), `SELECT count(*) FROM limits`).Scan(&n); err != nil || n != 1 {
+			t.Errorf("got %d rows and %v, want 1", n, err)
+		}
+	}
+}

@@ -62,17 +62,37 @@ func (p *postgres) setPath(ctx context.Context, c *pgx.Conn) error {
 //
 // It prepares no statement. A connection for which it fails is not used, and the pool makes another.
 func (p *postgres) prepareAgain(ctx context.Context, c *pgx.Conn) error {
-	path := p.path.Load()
-	if path == nil { // the schema did not exist
-		return driver.ErrBadConn
-	}
 	b := &pgconn.Batch{}
 	b.ExecParams(resetAll, nil, nil, nil, nil)
 	b.ExecParams(resetRole, nil, nil, nil, nil)
-	b.ExecParams(setPathAgain, [][]byte{[]byte(*path)}, nil, nil, nil)
-	results, err := c.PgConn().ExecBatch(ctx, b).ReadAll()
-	if err != nil || len(results) != 3 || len(results[2].Rows) != 1 || string(results[2].Rows[0][1]) != "f" {
+	if p.setPathAgain(ctx, c.PgConn(), b) != nil {
 		return driver.ErrBadConn
+	}
+	return nil
+}
+
+// errOthers means that code of others has run in a connection.
+var errOthers = errors.New("a function of others has changed the connection to the database; run `sandboxmcp audit verify` again, and look for what it calls")
+
+// ownNames is prepareAgain before each statement of a transaction that only reads, such as that of `audit verify`: a function that one of its
+// statements has called may be gone before the tables are compared.
+func (p *postgres) ownNames(ctx context.Context, c *pgconn.PgConn) error {
+	return p.setPathAgain(ctx, c, &pgconn.Batch{})
+}
+
+// setPathAgain carries out a batch of statements and sets the search path. It fails if a statement was prepared by another one.
+func (p *postgres) setPathAgain(ctx context.Context, c *pgconn.PgConn, b *pgconn.Batch) error {
+	path := p.path.Load()
+	if path == nil { // the schema did not exist
+		return errOthers
+	}
+	b.ExecParams(setPathAgain, [][]byte{[]byte(*path)}, nil, nil, nil)
+	results, err := c.ExecBatch(ctx, b).ReadAll()
+	if err != nil {
+		return err
+	}
+	if last := results[len(results)-1]; len(last.Rows) != 1 || string(last.Rows[0][1]) != "f" {
+		return errOthers
 	}
 	return nil
 }
