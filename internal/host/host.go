@@ -234,7 +234,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	}
 	var git []string
 	if r.Flags != nil && r.Flags.tracked {
-		if git, err = tracked(j.dir, words[1+len(r.Words):]); err != nil {
+		if git, j.only, err = tracked(j.dir, words[1+len(r.Words):]); err != nil {
 			return j, "", err
 		}
 	}

@@ -55,7 +55,7 @@ func open(t *testing.T, change ...func(*host.Config)) *bed {
 		t.Fatal(err)
 	}
 	c := host.Config{
-		Enabled: true, Allowed: []string{"ls", "cat", "echo ok", "sleep", "git log", "git diff", "git branch", "hostname", "date"}, Blocked: []string{"rm", "sudo", "chown -R"},
+		Enabled: true, Allowed: []string{"ls", "cat", "echo ok", "sleep", "git log", "git diff", "git status", "git branch", "hostname", "date"}, Blocked: []string{"rm", "sudo", "chown -R"},
 		Roots: []string{b.root}, Own: []string{s.Dir()}, Store: s, Audit: b.audit, Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil },
 	}
 	for _, f := range change {

@@ -58,7 +58,7 @@ type flags struct {
 	operands bool     // words that are no flags are allowed
 	plus     bool     // only operands that begin with + are allowed
 	with     []string // flags that each command gets behind the words of its rule
-	tracked  bool     // only what is in a git repository may be named; see tracked
+	tracked  bool     // only what is in a git repository may be named and read; see tracked
 }
 
 // words returns the words of a command of the rule as they are executed.
@@ -147,8 +147,8 @@ var known = sync.OnceValue(func() map[string]*flags {
 		"pip show": {short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true},
 		"npm list": {short: "aglp", long: list("all depth global include json long omit parseable"), operands: true},
 
-		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true, with: list("--ignore-submodules=dirty")},
-		"git log": {short: "n:pqSGLizwb", number: true, operands: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after all author before committer date decorate first-parent follow format graph grep " +
+		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true, tracked: true, with: list("--ignore-submodules=dirty")},
+		"git log": {short: "n:pqSGLizwb", number: true, operands: true, tracked: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after all author before committer date decorate first-parent follow format graph grep " +
 			"max-count merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since skip stat summary tags until")},
 		"git diff":   {short: "pubwzU", number: true, operands: true, tracked: true, with: list("--no-merges --no-ext-diff --no-textconv --ignore-submodules=dirty"), long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
 		"git branch": {short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
