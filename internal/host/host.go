@@ -237,7 +237,8 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	}
 	var git []string
 	if r.Flags != nil && r.Flags.tracked {
-		if git, j.only, err = tracked(j.dir, words[1+len(r.Words):]); err != nil {
+		operands, _ := r.Flags.parse(words[1+len(r.Words):])
+		if git, j.only, err = tracked(j.dir, operands); err != nil {
 			return j, "", err
 		}
 	}

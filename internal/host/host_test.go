@@ -143,7 +143,8 @@ func TestRulesAllowPrograms(t *testing.T) {
 		"rm --help": sandboxmcp.CodeHostAccessBlocked, "/bin/rm --help": sandboxmcp.CodeHostAccessBlocked, "sudo ls": sandboxmcp.CodeHostAccessBlocked, "chown -vR a b": sandboxmcp.CodeHostAccessBlocked,
 		"chown a b": sandboxmcp.CodeHostAccessDenied, "env ls": sandboxmcp.CodeHostAccessDenied, "bash -c ls": sandboxmcp.CodeHostAccessDenied, "ls; id": sandboxmcp.CodeInvalidArgument, "ls $(id)": sandboxmcp.CodeInvalidArgument,
 		"git log --output=x": sandboxmcp.CodeHostAccessDenied, "git diff --no-index --output=x a b": sandboxmcp.CodeHostAccessDenied, "git -c a=b log": sandboxmcp.CodeHostAccessDenied, "git log --ext-diff": sandboxmcp.CodeHostAccessDenied,
-		"git log -O x": sandboxmcp.CodeHostAccessDenied, "git branch new": sandboxmcp.CodeHostAccessDenied, "git branch -D x": sandboxmcp.CodeHostAccessDenied, "hostname evil": sandboxmcp.CodeHostAccessDenied, "hostname -F x": sandboxmcp.CodeHostAccessDenied,
+		"git log -O x": sandboxmcp.CodeHostAccessDenied, "git log -L -- --output=x": sandboxmcp.CodeHostAccessDenied, "git log -S -- -Ox": sandboxmcp.CodeHostAccessDenied, "git log --grep -- --output=x": sandboxmcp.CodeHostAccessDenied,
+		"git branch new": sandboxmcp.CodeHostAccessDenied, "git branch -D x": sandboxmcp.CodeHostAccessDenied, "hostname evil": sandboxmcp.CodeHostAccessDenied, "hostname -F x": sandboxmcp.CodeHostAccessDenied,
 		"date -s 1": sandboxmcp.CodeHostAccessDenied, "date 01010101": sandboxmcp.CodeHostAccessDenied, "date --set=1": sandboxmcp.CodeHostAccessDenied, "date -us 1": sandboxmcp.CodeHostAccessDenied,
 	} {
 		b.wantRefused(line, code)

@@ -31,17 +31,12 @@ func repository(dir string) string {
 // it prints all files of one of them, also those that may hold secrets and that no word names. The files of a repository, which a
 // program in a sandbox may have written, can name any file as well: the index as one of its own, and the configuration as attributes,
 // whose mistakes git prints. tracked fails with host_path_denied for such a command.
-func tracked(dir string, words []string) (env, only []string, err error) {
+func tracked(dir string, operands []string) (env, only []string, err error) {
 	top := repository(dir)
 	if top == "" {
 		return nil, nil, pathDenied(dir, "it is in no git repository, and git would use any files").WithHint("name a directory of a repository as cwd")
 	}
-	noFlag := false // what follows -- is no flag
-	for _, w := range words {
-		if strings.HasPrefix(w, "-") && !noFlag {
-			noFlag = w == "--"
-			continue
-		}
+	for _, w := range operands {
 		path := filepath.Clean(w)
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
