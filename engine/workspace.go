@@ -201,7 +201,8 @@ func checkOutside(c *config.Config, refuse func(why string) error) error {
 	return nil
 }
 
-// isIn reports whether a path, or what it links to, is in a directory. The directory has no links.
+// isIn reports whether a path, or what it links to, is in a directory, also where a mount shows one of them once more. The directory
+// has no links.
 func isIn(dir, path string) bool {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -214,10 +215,8 @@ func isIn(dir, path string) bool {
 			real = filepath.Join(parent, filepath.Base(path))
 		}
 	}
-	for _, p := range []string{path, real} {
-		if rel, err := filepath.Rel(dir, p); err == nil && filepath.IsLocal(rel) {
-			return true
-		}
+	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
+		return true
 	}
-	return false
+	return plainfile.ReadMounts().Shows(dir, real)
 }

@@ -62,7 +62,8 @@ type Backend struct {
 	shown      []jail.Tree // the trees that show that file
 	forkBounds forkBounds
 	objects    *watch.Objects
-	versions   sync.Map // of the interpreters of cfg.Root, by path
+	shared     jail.Shared // the directory Config.Shown, as it was at first
+	versions   sync.Map    // of the interpreters of cfg.Root, by path
 }
 
 // New returns the backend. It starts nothing before it is used.
@@ -84,6 +85,7 @@ func New(cfg Config) *Backend {
 	}
 	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, hostRoot: sync.OnceValue(isHostRoot), live: map[*sandbox]struct{}{}}
 	b.objects = watch.NewObjects(cfg.testOnlyEpollWatches)
+	b.shared = jail.Shared{Host: cfg.Shown, Inside: WorkspaceDir, Writable: cfg.Writable}.Fixed()
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle, cfg.Eager && (cfg.Containers == nil || b.hostRoot())) // each limit of a container makes a kind of its own
 	}
@@ -434,7 +436,7 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	contained := mode == jail.ModeContainer
 	cfg := jail.Config{Mode: mode, ReadOnly: trees, Root: b.cfg.Root}
 	if b.cfg.Shown != "" && !contained {
-		cfg.Shared = jail.Shared{Host: b.cfg.Shown, Inside: WorkspaceDir, Writable: b.cfg.Writable}
+		cfg.Shared = b.shared
 	}
 	if !b.cfg.NoPool {
 		cfg.Keep = keepMost
@@ -503,10 +505,10 @@ func (b *Backend) firstUIDLocked() (int, error) {
 	return b.lease.First(), nil
 }
 
-// sharedError returns the error for a directory that programs cannot write.
+// sharedError returns the error for a directory that programs cannot use.
 func sharedError(dir string, err error) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs cannot write to workspace_path %s: %s", sandboxmcp.Quote(dir), err).
-		WithHint("set workspace_mode: ro, or choose a directory of an ordinary user on a file system such as ext4, XFS or Btrfs").WithCause(err)
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs cannot use workspace_path %s: %s", sandboxmcp.Quote(dir), err).
+		WithHint("set workspace_mode: ro, or choose a directory of an ordinary user on a file system such as ext4, XFS or Btrfs; restart the server after the directory was moved").WithCause(err)
 }
 
 // judge returns an error if a wall that the mode requires is missing.

@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -308,6 +309,43 @@ func TestTheWorkspaceOfRootIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			refusesToShare(t, newBackend(func(c *process.Config) { c.Shown, c.Writable = dir, true })(t), "belongs to root")
+		})
+	}
+}
+
+// TestNothingTakesThePlaceOfTheWorkspace: another user who may change a directory above it can put a link in its way, or move another
+// directory there. Programs would then have the rights of that one's owner.
+func TestNothingTakesThePlaceOfTheWorkspace(t *testing.T) {
+	for name, ids := range map[string][2]int{"User": {ordinary + 1, ordinary}, "Group": {ordinary, ordinary + 1}} {
+		t.Run(name, func(t *testing.T) {
+			testkit.Root(t)
+			dir, other := workspace(t), workspace(t)
+			if err := os.Chown(other, ids[0], ids[1]); err != nil {
+				t.Fatal(err)
+			}
+			b := newBackend(func(c *process.Config) { c.Shown, c.Writable = dir, true })(t)
+			if err := errors.Join(os.Rename(dir, dir+"-old"), os.Rename(other, dir)); err != nil {
+				t.Fatal(err)
+			}
+			refusesToShare(t, b, "another user or group")
+		})
+	}
+	for name, writable := range map[string]bool{"Link": true, "LinkReadOnly": false} {
+		t.Run(name, func(t *testing.T) {
+			if !writable && os.Geteuid() == 0 {
+				t.Skip("programs of root's sandboxes are nobody there")
+			}
+			dir, other := workspace(t), workspace(t)
+			b := newBackend(func(c *process.Config) { c.Shown, c.Writable = dir, writable })(t)
+			top := filepath.Dir(dir)
+			if err := errors.Join(os.Rename(top, top+"-old"), os.Symlink(filepath.Dir(other), top)); err != nil {
+				t.Fatal(err)
+			}
+			if sb, err := b.Open(t.Context(), spec("shares")); err == nil {
+				_ = sb.Close(t.Context())
+				t.Error("a sandbox with what a link leads to: got no error")
+			}
+			_ = b.Close(t.Context())
 		})
 	}
 }

@@ -28,6 +28,7 @@ type job struct {
 	dir     string
 	env     []string
 	reads   []string // places whose files may not be read
+	only    []string // the only places that may be read besides those of programs; nil: all but reads
 	writes  []string // places that may be written
 	execs   []string // files that may be executed; nil: any
 	after   []string // binary that executes the program, which is a script, and words for it; nil: the kernel finds it

@@ -226,10 +226,22 @@ func waitDead(pid int) {
 // landlockRules returns what a job may use.
 func landlockRules(j job) []jail.ThreadRule {
 	var rules []jail.ThreadRule
-	rules = append(rules, jail.ThreadRule{Path: "/", List: true, Exec: j.execs == nil})
-	for _, p := range besides("/", j.reads) {
-		if p != "/dev" {
-			rules = append(rules, jail.ThreadRule{Path: p, Read: true})
+	if j.execs == nil {
+		rules = append(rules, jail.ThreadRule{Path: "/", Exec: true})
+	}
+	places := []string{"/"}
+	if j.only != nil {
+		places = slices.Concat(ofPrograms(), j.only)
+	}
+	for _, place := range places {
+		if slices.ContainsFunc(j.reads, func(c string) bool { return under(place, c) }) {
+			continue
+		}
+		rules = append(rules, jail.ThreadRule{Path: place, List: true})
+		for _, p := range besides(place, j.reads) {
+			if p != "/dev" {
+				rules = append(rules, jail.ThreadRule{Path: p, Read: true})
+			}
 		}
 	}
 	for _, dev := range []string{"null", "zero", "full", "random", "urandom"} {
@@ -242,6 +254,12 @@ func landlockRules(j job) []jail.ThreadRule {
 		rules = append(rules, jail.ThreadRule{Path: p, Read: true, Write: true})
 	}
 	return rules
+}
+
+// ofPrograms returns the places of the system that every program reads: libraries, texts, and what says where they are.
+func ofPrograms() []string {
+	return list(`/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/libexec /usr/share /usr/local/lib /usr/local/lib64 /usr/local/libexec /usr/local/share /nix/store /gnu/store
+		/etc/ld.so.cache /etc/ld.so.preload /etc/localtime /etc/passwd /etc/nsswitch.conf`)
 }
 
 // writable returns the places that a job may write, without those that it may not read: what Landlock allows for a

@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -88,8 +89,10 @@ func New(c Config) (*Host, error) {
 		w := h.Files.newTree(c.Workspace)
 		h.Files.workspace = &w
 	}
+	mounts := plainfile.ReadMounts()
 	for _, own := range slices.Concat(c.Own, c.Obeyed) {
-		h.Files.closed = append(h.Files.closed, newTree(own).real)
+		paths, parts := mounts.Paths(newTree(own).real)
+		h.Files.closed = slices.Concat(h.Files.closed, paths, parts)
 	}
 	return h, nil
 }
@@ -234,7 +237,8 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	}
 	var git []string
 	if r.Flags != nil && r.Flags.tracked {
-		if git, err = tracked(j.dir, words[1+len(r.Words):]); err != nil {
+		operands, _ := r.Flags.parse(words[1+len(r.Words):])
+		if git, j.only, err = tracked(j.dir, operands); err != nil {
 			return j, "", err
 		}
 	}

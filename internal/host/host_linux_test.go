@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"crypto/sha1"
 	"debug/elf"
 	"errors"
 	"io"
@@ -454,5 +455,64 @@ func TestGitExecutesNothing(t *testing.T) {
 		if err != nil || !out.Success || !strings.Contains(out.Stdout, want) || strings.Contains(out.Stdout, "RAN") {
 			t.Errorf("%s: got %+v, %v, want the text of the change", line, out, err)
 		}
+	}
+}
+
+// TestGitReadsNothingOutsideOfItsRepository: the index of a repository can name any file as one of its own, its configuration any file
+// of attributes, and its other files any place as a part of it.
+func TestGitReadsNothingOutsideOfItsRepository(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	testkit.Need(t, "Landlock", haveLandlock(), "a kernel with Landlock")
+	b := open(t)
+	other := b.file("other/.env", "export CA!NARY\n")
+	b.file("other/empty", "")
+	run := func(dir string, line ...string) {
+		t.Helper()
+		git := exec.CommandContext(t.Context(), "git", line...)
+		git.Dir, git.Env = filepath.Join(b.root, dir), append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v: %s", line, err, out)
+		}
+	}
+	run("other", "init", "-q", "--bare", ".")
+	run("other", "hash-object", "-w", "empty")
+	b.file("repo/a", "x\n")
+	b.file("repo/."+strings.Repeat("x", len(other)-1), "")
+	b.file("repo/."+strings.Repeat("x", len("../other/.env")-1), "")
+	run("repo", "init", "-q")
+	run("repo", "add", ".")
+	run("repo", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")
+	run("repo", "config", "core.attributesFile", other)
+	index := filepath.Join(b.root, "repo/.git/index")
+	text, err := os.ReadFile(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := string(text)
+	for _, name := range []string{other, "../other/.env"} {
+		forged = strings.Replace(forged, "."+strings.Repeat("x", len(name)-1)+"\x00", name+"\x00", 1)
+	}
+	sum := sha1.Sum([]byte(forged[:len(forged)-sha1.Size]))
+	b.file("repo/.git/index", forged[:len(forged)-sha1.Size]+string(sum[:]))
+	b.file("repo/.git/objects/info/alternates", filepath.Dir(other)+"\n../../../other\n")
+	for _, line := range []string{"git diff", "git diff --cached", "git status", "git log -p", "git diff HEAD"} {
+		out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, "repo")}, noMasks{})
+		if err != nil || strings.Contains(out.Stdout+out.Stderr, "CA!NARY") {
+			t.Errorf("%s: got %q, %q, %v, want nothing of a file outside of the repository", line, out.Stdout, out.Stderr, err)
+		}
+	}
+	b.file("repo/a", "CHANGED\n")
+	out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git diff a", Dir: filepath.Join(b.root, "repo")}, noMasks{})
+	if err != nil || !strings.Contains(out.Stdout, "+CHANGED") {
+		t.Errorf("got %+v, %v, want the change of its own file", out, err)
+	}
+	b.file("shares/.git", "gitdir: own\n")
+	b.file("shares/own/commondir", filepath.Dir(other)+"\n")
+	b.file("shares/own/HEAD", "ref: refs/heads/x\n")
+	b.file("shares/own/index", forged[:len(forged)-sha1.Size]+string(sum[:]))
+	out, err = b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git diff", Dir: filepath.Join(b.root, "shares")}, noMasks{})
+	if err != nil || strings.Contains(out.Stdout+out.Stderr, "CA!NARY") {
+		t.Errorf("got %q, %q, %v, want nothing of a repository of which this is no worktree", out.Stdout, out.Stderr, err)
 	}
 }

@@ -55,7 +55,7 @@ func open(t *testing.T, change ...func(*host.Config)) *bed {
 		t.Fatal(err)
 	}
 	c := host.Config{
-		Enabled: true, Allowed: []string{"ls", "cat", "echo ok", "sleep", "git log", "git diff", "git branch", "hostname", "date"}, Blocked: []string{"rm", "sudo", "chown -R"},
+		Enabled: true, Allowed: []string{"ls", "cat", "echo ok", "sleep", "git log", "git diff", "git status", "git branch", "hostname", "date"}, Blocked: []string{"rm", "sudo", "chown -R"},
 		Roots: []string{b.root}, Own: []string{s.Dir()}, Store: s, Audit: b.audit, Key: func(purpose string) ([]byte, error) { return []byte(purpose), nil },
 	}
 	for _, f := range change {
@@ -143,7 +143,8 @@ func TestRulesAllowPrograms(t *testing.T) {
 		"rm --help": sandboxmcp.CodeHostAccessBlocked, "/bin/rm --help": sandboxmcp.CodeHostAccessBlocked, "sudo ls": sandboxmcp.CodeHostAccessBlocked, "chown -vR a b": sandboxmcp.CodeHostAccessBlocked,
 		"chown a b": sandboxmcp.CodeHostAccessDenied, "env ls": sandboxmcp.CodeHostAccessDenied, "bash -c ls": sandboxmcp.CodeHostAccessDenied, "ls; id": sandboxmcp.CodeInvalidArgument, "ls $(id)": sandboxmcp.CodeInvalidArgument,
 		"git log --output=x": sandboxmcp.CodeHostAccessDenied, "git diff --no-index --output=x a b": sandboxmcp.CodeHostAccessDenied, "git -c a=b log": sandboxmcp.CodeHostAccessDenied, "git log --ext-diff": sandboxmcp.CodeHostAccessDenied,
-		"git log -O x": sandboxmcp.CodeHostAccessDenied, "git branch new": sandboxmcp.CodeHostAccessDenied, "git branch -D x": sandboxmcp.CodeHostAccessDenied, "hostname evil": sandboxmcp.CodeHostAccessDenied, "hostname -F x": sandboxmcp.CodeHostAccessDenied,
+		"git log -O x": sandboxmcp.CodeHostAccessDenied, "git log -L -- --output=x": sandboxmcp.CodeHostAccessDenied, "git log -S -- -Ox": sandboxmcp.CodeHostAccessDenied, "git log --grep -- --output=x": sandboxmcp.CodeHostAccessDenied,
+		"git branch new": sandboxmcp.CodeHostAccessDenied, "git branch -D x": sandboxmcp.CodeHostAccessDenied, "hostname evil": sandboxmcp.CodeHostAccessDenied, "hostname -F x": sandboxmcp.CodeHostAccessDenied,
 		"date -s 1": sandboxmcp.CodeHostAccessDenied, "date 01010101": sandboxmcp.CodeHostAccessDenied, "date --set=1": sandboxmcp.CodeHostAccessDenied, "date -us 1": sandboxmcp.CodeHostAccessDenied,
 	} {
 		b.wantRefused(line, code)

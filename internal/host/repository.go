@@ -2,8 +2,11 @@ package host
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // repository returns the directory of the git repository that a directory belongs to, or "".
@@ -23,29 +26,94 @@ func repository(dir string) string {
 	}
 }
 
-// tracked returns variables that tie a command of git diff to the repository of its directory. Outside of a repository, and for
-// places outside of it, git diff compares whatever is there: with two directories it prints all files of one of them, also
-// those that may hold secrets and that no word names. It fails with host_path_denied for such a command.
-func tracked(dir string, words []string) ([]string, error) {
+// tracked returns variables that tie a command of git to the repository of its directory, and the places that it may read besides
+// those of programs. Outside of a repository, and for places outside of it, git diff compares whatever is there: with two directories
+// it prints all files of one of them, also those that may hold secrets and that no word names. The files of a repository, which a
+// program in a sandbox may have written, can name any file as well: the index as one of its own, and the configuration as attributes,
+// whose mistakes git prints. tracked fails with host_path_denied for such a command.
+func tracked(dir string, operands []string) (env, only []string, err error) {
 	top := repository(dir)
 	if top == "" {
-		return nil, pathDenied(dir, "it is in no git repository, and git diff would compare any files").WithHint("name a directory of a repository as cwd")
+		return nil, nil, pathDenied(dir, "it is in no git repository, and git would use any files").WithHint("name a directory of a repository as cwd")
 	}
-	only := false // what follows -- is no flag
-	for _, w := range words {
-		if strings.HasPrefix(w, "-") && !only {
-			only = w == "--"
-			continue
-		}
+	for _, w := range operands {
 		path := filepath.Clean(w)
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
 		if !under(path, top) {
-			return nil, pathDenied(w, "it is outside of the git repository of the directory, and git diff would compare any files").
+			return nil, nil, pathDenied(w, "it is outside of the git repository of the directory, and git would use any files").
 				WithHint("name paths of one repository, and a directory of it as cwd")
 		}
 	}
 	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use none.
-	return []string{"GIT_DIR=" + filepath.Join(top, ".git"), "GIT_WORK_TREE=" + top}, nil
+	git := filepath.Join(top, ".git")
+	return []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top}, append(partsOf(top, git), settingsOfGit()...), nil
+}
+
+// partsOf returns the places that a repository consists of, without links: its directory, and, if they are elsewhere, that with its
+// records, that of the repository of which it is a worktree, and those with the objects that it borrows. They count only if they are
+// what git makes: a program in a sandbox can name others, but cannot make these outside of the workspace.
+func partsOf(top, git string) []string {
+	all := []string{top}
+	if named, ok := lineOf(git, "gitdir: "); ok {
+		git = from(top, named)
+	}
+	real, err := filepath.EvalSymlinks(git)
+	if err != nil {
+		return all
+	}
+	shared := real
+	if named, ok := lineOf(filepath.Join(real, "commondir"), ""); ok {
+		shared = from(real, named)
+		if filepath.Dir(real) != filepath.Join(shared, "worktrees") {
+			return all
+		}
+	}
+	if !holdsGit(shared) {
+		return all
+	}
+	all = append(all, real, shared)
+	borrowed, _ := plainfile.Read(filepath.Join(shared, "objects/info/alternates"), maxPath) // most repositories borrow none
+	for line := range strings.Lines(string(borrowed)) {
+		path, err := filepath.EvalSymlinks(from(filepath.Join(shared, "objects"), strings.TrimSpace(line)))
+		if err == nil && filepath.Base(path) == "objects" && holdsGit(filepath.Dir(path)) {
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
+// holdsGit reports whether a directory has what git makes in that of a repository.
+func holdsGit(dir string) bool {
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// settingsOfGit returns files of the server's user that say what git passes over in all repositories.
+func settingsOfGit() []string {
+	u, err := user.Current()
+	if err != nil {
+		return nil
+	}
+	return []string{filepath.Join(u.HomeDir, ".config/git/ignore"), filepath.Join(u.HomeDir, ".config/git/attributes")}
+}
+
+// lineOf returns what follows a prefix in the only line of a file.
+func lineOf(path, prefix string) (string, bool) {
+	text, err := plainfile.Read(path, maxPath)
+	line, ok := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), prefix)
+	return line, ok && err == nil && line != ""
+}
+
+// from returns a path that is relative to a directory, or absolute.
+func from(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
 }

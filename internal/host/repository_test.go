@@ -76,7 +76,7 @@ func TestGitComparesInEveryRepository(t *testing.T) {
 	repo := filepath.Join(b.root, "repo")
 	for _, line := range []string{
 		"init -q", "add .", "commit -qm one", "worktree add -q ../linked", "clone -q --bare . ../bare", "--git-dir=../bare worktree add -q ../fromBare", "clone -q . ../all",
-		"-C ../all submodule --quiet add " + repo + " module", "clone -q . ../outer",
+		"-C ../all submodule --quiet add " + repo + " module", "clone -q . ../outer", "clone -q --shared . ../borrows",
 	} {
 		git := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=x", "-c", "user.email=x", "-c", "protocol.file.allow=always"}, strings.Fields(line)...)...)
 		git.Dir, git.Env = repo, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
@@ -85,11 +85,15 @@ func TestGitComparesInEveryRepository(t *testing.T) {
 		}
 	}
 	b.file("outer/sub/.git/none", "") // git passes over it
-	for _, dir := range []string{"repo", "linked", "fromBare", "all/module", "outer"} {
+	for _, dir := range []string{"repo", "linked", "fromBare", "all/module", "outer", "borrows"} {
 		b.file(dir+"/sub/a", "CHANGED\n")
-		for _, line := range []string{"git diff", "git diff HEAD -- a", "git diff -- ../sub", "git diff --unified=0 HEAD -- :/", "git diff HEAD:sub/a a"} {
+		for _, line := range []string{"git diff", "git diff HEAD -- a", "git diff -- ../sub", "git diff --unified=0 HEAD -- :/", "git diff HEAD:sub/a a", "git log -p -n 1"} {
+			want := "+CHANGED"
+			if strings.HasPrefix(line, "git log") {
+				want = "+x"
+			}
 			out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, dir, "sub")}, noMasks{})
-			if err != nil || !strings.Contains(out.Stdout, "+CHANGED") {
+			if err != nil || !strings.Contains(out.Stdout, want) {
 				t.Errorf("%s in %s: got %+v, %v, want the change", line, dir, out, err)
 			}
 		}

@@ -49,8 +49,8 @@ func (r *Rule) obeys() bool {
 	return r.Exact != nil && *r.Exact != (Pattern{}) && (r.Any || loads(r.program.path) || loads(r.Name))
 }
 
-// flags lists the flags that may follow the words of a rule. A flag that takes a value in the
-// next word ends with a colon.
+// flags lists the flags that may follow the words of a rule. A flag that can take a value in the
+// next word ends with a colon: otherwise a value of -- would hide flags behind it.
 type flags struct {
 	short    string   // letters, each perhaps with a colon
 	long     []string // without their dashes; a value after = is allowed
@@ -58,7 +58,7 @@ type flags struct {
 	operands bool     // words that are no flags are allowed
 	plus     bool     // only operands that begin with + are allowed
 	with     []string // flags that each command gets behind the words of its rule
-	tracked  bool     // only what is in a git repository may be named; see tracked
+	tracked  bool     // only what is in a git repository may be named and read; see tracked
 }
 
 // words returns the words of a command of the rule as they are executed.
@@ -75,31 +75,39 @@ func (f *flags) allow(words []string) string {
 	if f == nil {
 		return ""
 	}
+	_, bad := f.parse(words)
+	return bad
+}
+
+// parse returns the words that are neither flags nor their values, and the first word that is not allowed, or "".
+func (f *flags) parse(words []string) (operands []string, bad string) {
 	for i := 0; i < len(words); i++ {
 		w := words[i]
 		switch {
 		case w == "--" && f.operands:
-			return ""
+			return append(operands, words[i+1:]...), ""
 		case strings.HasPrefix(w, "--"):
 			name, _, given := strings.Cut(w[2:], "=")
 			if slices.Contains(f.long, name+":") && !given {
 				i++
 			} else if !slices.Contains(f.long, name) && !slices.Contains(f.long, name+":") {
-				return w
+				return nil, w
 			}
 		case len(w) > 1 && w[0] == '-':
 			takes, ok := f.bundle(w[1:])
 			if !ok {
-				return w
+				return nil, w
 			}
 			if takes {
 				i++
 			}
 		case f.plus && !strings.HasPrefix(w, "+"), !f.plus && !f.operands:
-			return w
+			return nil, w
+		default:
+			operands = append(operands, w)
 		}
 	}
-	return ""
+	return operands, ""
 }
 
 // bundle reports whether every letter of a word such as -la is allowed, and whether the last
@@ -147,9 +155,9 @@ var known = sync.OnceValue(func() map[string]*flags {
 		"pip show": {short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true},
 		"npm list": {short: "aglp", long: list("all depth global include json long omit parseable"), operands: true},
 
-		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true, with: list("--ignore-submodules=dirty")},
-		"git log": {short: "n:pqSGLizwb", number: true, operands: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after all author before committer date decorate first-parent follow format graph grep " +
-			"max-count merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since skip stat summary tags until")},
+		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true, tracked: true, with: list("--ignore-submodules=dirty")},
+		"git log": {short: "n:pqS:G:L:izwb", number: true, operands: true, tracked: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
+			"max-count: merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since: skip: stat summary tags until:")},
 		"git diff":   {short: "pubwzU", number: true, operands: true, tracked: true, with: list("--no-merges --no-ext-diff --no-textconv --ignore-submodules=dirty"), long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
 		"git branch": {short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
 	}

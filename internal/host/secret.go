@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // Names that are refused wherever they stand in a path, in lower case. A name with a slash is
@@ -154,12 +156,14 @@ func under(path, dir string) bool {
 }
 
 // closedPlaces returns the paths that commands may not read, without links: those of
-// secretNames in the homes of this machine's users, the system's, those of sandboxes, and own.
+// secretNames in the homes of this machine's users, the system's, those of sandboxes, and own, at each path that shows them.
 func closedPlaces(own []string) []string {
 	var all []string
+	mounts := plainfile.ReadMounts()
 	add := func(path string) {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
-			all = append(all, real)
+			paths, parts := mounts.Paths(real)
+			all = append(append(all, paths...), parts...)
 		}
 	}
 	for _, p := range own {

@@ -1,9 +1,11 @@
 package jail
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -21,10 +23,37 @@ type Shared struct {
 	Host     string // empty: none
 	Inside   string // where it is seen; absolute
 	Writable bool   // not in ModePlain
+	UID, GID int    // in ModeRoot, if it is writable: the owner that it must have; 0: any but root
 }
 
-// ErrShared means that sandboxes cannot write to Config.Shared.
-var ErrShared = errors.New("the directory cannot be shared for writing")
+// Fixed returns the directory as it is now: its path without links, and its owner if it is writable. Another user who may change a
+// directory above it could put a link, or a directory of somebody else, in its place later.
+func (w Shared) Fixed() Shared {
+	if real, err := filepath.EvalSymlinks(w.Host); err == nil && w.Host != "" {
+		w.Host = real
+	}
+	var st unix.Stat_t
+	if w.Writable && unix.Stat(w.Host, &st) == nil {
+		w.UID, w.GID = int(st.Uid), int(st.Gid)
+	}
+	return w
+}
+
+// openPlain are the arguments of openat2 that open a directory whose path has no links.
+var openPlain = unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+
+// copyShared adds calls that make a detached copy of the directory's mounts, like copyTree.
+func (s *script) copyShared(path string) reg {
+	le := binary.LittleEndian
+	how := le.AppendUint64(le.AppendUint64(le.AppendUint64(nil, openPlain.Flags), openPlain.Mode), openPlain.Resolve)
+	dir := s.keep("open "+path, unix.SYS_OPENAT2, num(unix.AT_FDCWD), s.str(path), s.bytes(how), num(len(how)))
+	tree := s.keep("open "+path, unix.SYS_OPEN_TREE, dir.arg(), s.str(""), num(unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
+	s.do("close", unix.SYS_CLOSE, dir.arg())
+	return tree
+}
+
+// ErrShared means that sandboxes cannot have Config.Shared.
+var ErrShared = errors.New("the directory cannot be shared")
 
 // notShared are the Landlock rights that programs do not have in a shared directory. A link or a
 // special file there could mislead programs of the host.
@@ -84,16 +113,20 @@ func (h *shared) close() {
 	}
 }
 
-// openShared opens the directory and tries to mount it. It fails with ErrShared.
+// openShared opens the directory, and tries to mount it if each sandbox gets a mount of its own. It fails with ErrShared.
 func (j *Jail) openShared() error {
 	w := j.cfg.Shared
 	switch {
-	case w.Host == "" || !w.Writable || j.cfg.Mode == ModeUser:
+	case w.Host == "":
 		return nil
-	case j.cfg.Mode == ModePlain:
+	case w.Writable && j.cfg.Mode == ModePlain:
 		return fmt.Errorf("%w: this needs namespaces", ErrShared)
 	}
-	fd, err := unix.Open(w.Host, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat2(unix.AT_FDCWD, w.Host, &openPlain)
+	if !j.cfg.ownShared() && !errors.Is(err, unix.ELOOP) { // what else is wrong is told where it is opened
+		closeAll(fd)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrShared, w.Host, err)
 	}
@@ -101,6 +134,9 @@ func (j *Jail) openShared() error {
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err == nil && (st.Uid == 0 || st.Gid == 0) {
 		err = errors.New("it belongs to root or to root's group, and programs must not make files of root")
+	}
+	if err == nil && w.UID != 0 && (int(st.Uid) != w.UID || int(st.Gid) != w.GID) {
+		err = errors.New("a directory of another user or group has taken its place")
 	}
 	if err == nil {
 		j.shared.uid, j.shared.gid = int(st.Uid), int(st.Gid)

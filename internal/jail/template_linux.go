@@ -86,7 +86,7 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 	case shared != none:
 		trees = append(trees, tree{path: w.Host, inside: w.Inside, attr: w.attr(), handle: shared})
 	default:
-		open(w.Host, w.Inside, w.attr())
+		trees = append(trees, tree{w.Host, w.Inside, w.attr(), s.copyShared(w.Host).arg(), false})
 	}
 	for _, d := range devices {
 		open("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)

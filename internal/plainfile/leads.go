@@ -3,6 +3,7 @@ package plainfile
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -20,16 +21,20 @@ func Unlinked(dir string) string {
 // maxLinks is how many links one path may have, as in the kernel.
 const maxLinks = 40
 
-// LeadsInto reports whether a path is in a directory, or leads there or through it by a link on its way. A
-// program that can change the directory then decides what the path names. The path of the directory has to be
-// without links; "" contains nothing.
+// LeadsInto reports whether a path is in a directory, or leads there or through it by a link on its way, also where a mount shows
+// the directory once more. A program that can change the directory then decides what the path names. The path of the directory has
+// to be without links; "" contains nothing.
 func LeadsInto(dir, path string) bool {
 	if dir == "" {
 		return false
 	}
+	m := ReadMounts()
+	dirs, parts := m.Paths(dir)
+	dirs = append(dirs, parts...)
 	in := false
 	whole := walk(path, func(next string, _ bool) bool {
-		in = next == dir || strings.HasPrefix(next, strings.TrimSuffix(dir, "/")+"/")
+		all, _ := m.Paths(next)
+		in = slices.ContainsFunc(all, func(p string) bool { return under(p, dir) }) || slices.ContainsFunc(dirs, func(d string) bool { return under(next, d) })
 		return !in
 	})
 	return in || !whole
