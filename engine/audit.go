@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
@@ -62,8 +63,9 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	if err = e.store.Settle(ctx); err != nil {
 		return sandboxmcp.AuditReport{}, sandboxmcp.AsError(err)
 	}
-	rep, err := audit.Verify(ctx, e.store.DB(), with)
-	if err != nil {
+	db, end := e.store.Apart()
+	rep, err := audit.Verify(ctx, db, with)
+	if err = errors.Join(err, end()); err != nil {
 		return rep, sandboxmcp.AsError(err)
 	}
 	return rep, nil

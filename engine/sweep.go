@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -51,7 +52,8 @@ func (e *Engine) followLoop() {
 		if err := e.store.CatchUp(e.ctx); err != nil && e.ctx.Err() == nil {
 			e.log.Warn("a change that was announced could not be settled; trying again", "error", err)
 		}
-		if err := e.record.Follow(e.ctx, e.store.DB()); err != nil && e.ctx.Err() == nil {
+		db, end := e.store.Apart()
+		if err := errors.Join(e.record.Follow(e.ctx, db), end()); err != nil && e.ctx.Err() == nil {
 			e.log.Warn("the newest entries of the audit could not be read; trying again", "error", err)
 		}
 	}

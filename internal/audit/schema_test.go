@@ -123,6 +123,9 @@ func TestServerTellsOfChangedTables(t *testing.T) {
 				storetest.Run(t, dir, `PRAGMA user_version = 16`)
 			}
 			r.close(t)
+			if name == "a view" {
+				return // it is not read
+			}
 			if rep := check(t, dir); rep.Head.Size != 31 {
 				t.Errorf("the newest checkpoint is over %d entries, want 31", rep.Head.Size)
 			}
@@ -164,6 +167,10 @@ var postgresChanges = map[string]struct{ change, reason string }{
 	"a reference":                                     {`CREATE TABLE names (name TEXT PRIMARY KEY); ALTER TABLE grants ADD FOREIGN KEY (id) REFERENCES names ON DELETE CASCADE`, `the table "grants" has an index, a constraint, a default or a column with an expression`},
 	"a default":                                       {`ALTER TABLE executions ADD COLUMN more TEXT DEFAULT set_config('synchronous_commit', 'off', true)`, `the table "executions" has an index, a constraint, a default or a column with an expression`},
 	"functions and operators of another program":      {`CREATE FUNCTION round(double precision, int) RETURNS numeric LANGUAGE sql AS 'SELECT 1.0'; CREATE FUNCTION sum(int[]) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE FUNCTION more(int[], int) RETURNS int[] LANGUAGE sql AS 'SELECT $1'; CREATE OPERATOR + (leftarg = int[], rightarg = int, procedure = more)`, ""},
+	"statistics that call a function":                 {`CREATE FUNCTION nought() RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT 0'; CREATE STATISTICS more ON (size + nought()) FROM audit_rotations`, `the table "audit_rotations" has an index, a constraint, a default, a column or statistics`},
+	"statistics of columns":                           {`CREATE STATISTICS more ON namespace, action FROM audit`, ""},
+	"a part of another table":                         {`CREATE TABLE whole (LIKE audit_dropped) PARTITION BY LIST (namespace); ALTER TABLE whole ATTACH PARTITION audit_dropped DEFAULT`, `the table "audit_dropped" is a part of another table`},
+	"a table that refers to one":                      {`CREATE UNIQUE INDEX more ON grants (id, mac); CREATE TABLE names (id TEXT COLLATE "C", mac TEXT COLLATE "C", FOREIGN KEY (id, mac) REFERENCES grants (id, mac) ON UPDATE CASCADE)`, `the table "grants" is one that other tables refer to`},
 	"a view of grants":                                {`ALTER TABLE grants RENAME TO other; CREATE VIEW grants AS SELECT * FROM other`, `the table "grants" is not a table`},
 	"a view":                                          {`ALTER TABLE audit_dropped RENAME TO other; CREATE VIEW audit_dropped AS SELECT * FROM other`, `the table "audit_dropped" is not a table`},
 }

@@ -83,7 +83,11 @@ func (s *Store) lookPostgres(ctx context.Context, cfg Config) (*View, error) {
 	}
 	s.pg, s.reader = pg, pg.reader()
 	v := &View{s: s}
-	if v.version, err = pg.version(ctx, s.reader); err != nil {
+	db := pg.apart()
+	if v.version, err = pg.version(ctx, db); err == nil {
+		err = pg.sameSchema(s.dir, false)
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
 		return nil, s.explain("read", errors.Join(err, s.shutDatabase()))
 	}
 	if v.version == 0 {

@@ -131,11 +131,19 @@ func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *
 
 func (p *postgres) writer() *sql.DB { return p.pool(1, nil) }
 
+// forReading are the parameters of connections that read.
+var forReading = map[string]string{"default_transaction_read_only": "on"}
+
 func (p *postgres) reader() *sql.DB {
-	db := p.pool(postgresReaders, map[string]string{"default_transaction_read_only": "on"})
+	db := p.pool(postgresReaders, forReading)
 	db.SetConnMaxIdleTime(time.Minute)
 	return db
 }
+
+// apart returns a pool of one connection that reads. A table that a writer of the database has replaced for a moment, or
+// statistics on one, can call functions, and these can change the connection that reads: then its statements have other tables, also
+// later. So what looks for such changes has a connection that has read no table before.
+func (p *postgres) apart() *sql.DB { return p.pool(1, forReading) }
 
 // begin starts a transaction that excludes all other writers. It waits for them for that long.
 func (p *postgres) begin(ctx context.Context, db *sql.DB, timeout time.Duration) (*sql.Tx, error) {

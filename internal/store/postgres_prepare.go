@@ -30,7 +30,10 @@ func onPrimary(ctx context.Context, c *pgconn.PgConn) error {
 // the schema. With the search path of the role or of the database, a writer of the database could put functions and views of its
 // own in place of those that the statements name.
 func (p *postgres) prepare(ctx context.Context, c *pgx.Conn) error {
-	err := p.setPath(ctx, c)
+	_, err := c.Exec(ctx, setTablesOnly, tablesOnly)
+	if err == nil {
+		err = p.setPath(ctx, c)
+	}
 	if err != nil { // the driver forgets the connection, and does not close it
 		err = errors.Join(err, c.Close(ctx))
 	}

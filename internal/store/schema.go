@@ -96,8 +96,12 @@ func (s *Store) Changed(ctx context.Context) ([]Difference, error) {
 	if s.path == MemoryPath {
 		return nil, nil
 	}
+	db, end := s.Apart()
+	all, err := s.changed(ctx, db)
+	if err = errors.Join(err, end()); err != nil {
+		return nil, err
+	}
 	var version int
-	var err error
 	want := schemaVersion
 	if s.pg != nil {
 		want = postgresVersion
@@ -108,10 +112,20 @@ func (s *Store) Changed(ctx context.Context) ([]Difference, error) {
 	if _, ok := errors.AsType[*newerError](err); ok || err == nil && version != want {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	if len(all) > 0 { // they may be why there is no version
+		return all, nil
 	}
-	return s.changed(ctx, s.reader)
+	return nil, err
+}
+
+// Apart returns a database for reading, as [Store.DB] does, whose connection is a new one that has read no table. A writer of a
+// PostgreSQL database can change what earlier connections read. For SQLite, it is that of [Store.DB]. The caller calls end.
+func (s *Store) Apart() (db *sql.DB, end func() error) {
+	if s.pg == nil {
+		return s.reader, func() error { return nil }
+	}
+	db = s.pg.apart()
+	return db, db.Close
 }
 
 func (s *Store) changed(ctx context.Context, db Querier) ([]Difference, error) {

@@ -88,13 +88,15 @@ const (
 	postgresTables = `('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped', 'approvals', 'grants', 'packages', 'secrets', 'vault_recipient',
 		'executions', 'artifacts', 'limits', 'sessions', 'servers', 'peers', 'signals', 'kept_bytes', 'database_id')`
 
-	// tables with an index, a constraint, a default or a column that uses a function, an operator, a type or the like which PostgreSQL
-	// itself has not made: what that has made is no dependency
+	// tables with an index, a constraint, a default, a column or statistics that use a function, an operator, a type or the like which
+	// PostgreSQL itself has not made: what that has made is no dependency. The planner calls functions of statistics and of indexes, and
+	// these can change the connection.
 	postgresUses = `SELECT CASE of.relname WHEN 'pg_class' THEN coalesce((SELECT indrelid FROM pg_index WHERE indexrelid = d.objid), d.objid)
+			WHEN 'pg_statistic_ext' THEN (SELECT stxrelid FROM pg_statistic_ext WHERE oid = d.objid)
 			WHEN 'pg_constraint' THEN (SELECT conrelid FROM pg_constraint WHERE oid = d.objid)
 			WHEN 'pg_attrdef' THEN (SELECT adrelid FROM pg_attrdef WHERE oid = d.objid) END
 		FROM pg_depend AS d JOIN pg_class AS of ON of.oid = d.classid JOIN pg_class AS what ON what.oid = d.refclassid
-		WHERE of.relname IN ('pg_class', 'pg_constraint', 'pg_attrdef') AND what.relname NOT IN ('pg_class', 'pg_constraint', 'pg_namespace', 'pg_extension', 'pg_am')`
+		WHERE of.relname IN ('pg_class', 'pg_constraint', 'pg_attrdef', 'pg_statistic_ext') AND what.relname NOT IN ('pg_class', 'pg_constraint', 'pg_namespace', 'pg_extension', 'pg_am')`
 
 	// Expressions that the migrations make, each after its table: constraints, and conditions of indexes.
 	postgresMade = `('audit CHECK ((seq > 0))', 'audit (action <> ''execute''::text)', 'audit_checkpoints CHECK ((size > 0))', 'audit_rotations CHECK ((size > 0))', 'vault_recipient CHECK ((id = 1))',
@@ -133,17 +135,22 @@ const (
 		FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
 		WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind = 'r' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND c.relname IN ` + postgresTables + ` LIMIT ?`
 
-	// most. Those that make a table unreadable are first: other tables in the schema can have any number of rules.
-	selectPostgresRelations = `WITH mine AS (SELECT * FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind NOT IN ('i', 'I', 'S'))
+	// most. Those that make a table unreadable are first: other tables in the schema can have any number of rules. Every process reads the
+	// table of goose, whose expressions are not compared. PostgreSQL changes tables of others by itself if they refer to one, and a part of
+	// another table has the expressions of that, too.
+	selectPostgresRelations = `WITH mine AS (SELECT *, relname IN ` + postgresTables + ` AS ours, relname IN ` + postgresTables + ` OR relname = 'goose_db_version' AS used
+			FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind NOT IN ('i', 'I', 'S'))
 		SELECT CAST(relname AS TEXT), 'has a rule', false FROM mine WHERE relkind = 'r' AND oid IN (SELECT ev_class FROM pg_rewrite)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
 		UNION ALL SELECT CAST(relname AS TEXT), 'has child tables', false FROM mine WHERE oid IN (SELECT inhparent FROM pg_inherits)
-		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped') FROM mine WHERE relkind <> 'r' AND relname IN ` + postgresTables + `
-		UNION ALL SELECT CAST(relname AS TEXT), 'is not logged, so it loses all rows when the server crashes', false FROM mine WHERE relpersistence <> 'p' AND relname IN ` + postgresTables + `
-		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column that uses what others have made', false FROM mine
-			WHERE relname IN ` + postgresTables + ` AND oid IN (` + postgresUses + `)
+		UNION ALL SELECT CAST(relname AS TEXT), 'is a part of another table', false FROM mine WHERE used AND oid IN (SELECT inhrelid FROM pg_inherits)
+		UNION ALL SELECT CAST(relname AS TEXT), 'is one that other tables refer to', false FROM mine WHERE used AND oid IN (SELECT confrelid FROM pg_constraint)
+		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped') FROM mine WHERE relkind <> 'r' AND used
+		UNION ALL SELECT CAST(relname AS TEXT), 'is not logged, so it loses all rows when the server crashes', false FROM mine WHERE relpersistence <> 'p' AND ours
+		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default, a column or statistics that use what others have made', false FROM mine
+			WHERE used AND oid IN (` + postgresUses + `)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column with an expression that this program has not made', false FROM mine
-			WHERE relname IN ` + postgresTables + ` AND oid IN (SELECT of FROM (` + postgresExpressions + `) AS all_of (of, text)
+			WHERE ours AND oid IN (SELECT of FROM (` + postgresExpressions + `) AS all_of (of, text)
 				WHERE of = mine.oid AND coalesce(CAST(mine.relname AS TEXT) || ' ' || text, '') NOT IN ` + postgresMade + `)
 		ORDER BY 3 DESC LIMIT ?`
 )
@@ -164,6 +171,11 @@ const (
 
 	// If current_schema() is NULL, it does not change the search path, and selects nothing.
 	setOwnNames = `SELECT pg_catalog.set_config('search_path', pg_catalog.format('%I, pg_temp', s), false) FROM (SELECT pg_catalog.current_schema() AS s) AS own WHERE s IS NOT NULL`
+
+	// Views and foreign tables in place of tables are refused by those releases of PostgreSQL that can do so, from 12.20, 13.16, 14.13, 15.8 and
+	// 16.4 on. Otherwise a view for a moment could change the connection that reads it.
+	setTablesOnly = `SELECT CASE WHEN pg_catalog.current_setting($1, true) IS NOT NULL THEN pg_catalog.set_config($1, 'view, foreign-table', false) END`
+	tablesOnly    = `restrict_nonsystem_relation_kind`
 
 	// path
 	setPath = `SELECT pg_catalog.set_config('search_path', $1, false)`
