@@ -63,7 +63,7 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	if err = e.store.Settle(ctx); err != nil {
 		return sandboxmcp.AuditReport{}, sandboxmcp.AsError(err)
 	}
-	db, end := e.store.Apart()
+	db, end := e.store.Apart(ctx)
 	rep, err := audit.Verify(ctx, db, with)
 	if err = errors.Join(err, end()); err != nil {
 		return rep, sandboxmcp.AsError(err)

@@ -52,7 +52,7 @@ func (e *Engine) followLoop() {
 		if err := e.store.CatchUp(e.ctx); err != nil && e.ctx.Err() == nil {
 			e.log.Warn("a change that was announced could not be settled; trying again", "error", err)
 		}
-		db, end := e.store.Apart()
+		db, end := e.store.Apart(e.ctx)
 		if err := errors.Join(e.record.Follow(e.ctx, db), end()); err != nil && e.ctx.Err() == nil {
 			e.log.Warn("the newest entries of the audit could not be read; trying again", "error", err)
 		}

@@ -76,6 +76,7 @@ func TestChangedConnectionsHideNoDifference(t *testing.T) {
 	for name, c := range map[string]struct{ change, reason string }{
 		"statistics":               {`CREATE STATISTICS more ON (version + moved()) FROM signals`, `the table "signals"`},
 		"statistics of migrations": {`CREATE STATISTICS more ON (version_id + moved()) FROM goose_db_version`, `the table "goose_db_version"`},
+		"a function":               {`CREATE FUNCTION unnest(oidvector) RETURNS SETOF oid LANGUAGE plpgsql AS $$ BEGIN PERFORM moved(); RETURN NEXT CAST(4294967295 AS oid); END $$`, `a function "unnest"`},
 		"a view":                   {`ALTER TABLE goose_db_version RENAME TO other; CREATE VIEW goose_db_version AS SELECT other.* FROM other, moved()`, `the table "goose_db_version" is not a table`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,6 +147,9 @@ func TestAServerThatIsNotNotifiedReadsEachChange(t *testing.T) {
 	testkit.Until(t, "the value is kept", kept)
 	storetest.Run(t, dir, `ALTER ROLE `+role+` CONNECTION LIMIT 0; SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = '`+role+`' AND query LIKE 'LISTEN%'`)
 	testkit.Until(t, "the server is not notified", func() bool { return !kept() })
+	if all, err := s.Changed(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("got the differences %v and %v, want none: the tables are compared without a new connection as well", all, err)
+	}
 	was := get()
 	storetest.Run(t, dir, `UPDATE signals SET version = version - 1 WHERE topic = 'topic'`)
 	change(t, other.Watch("topic"))

@@ -96,7 +96,7 @@ func (s *Store) Changed(ctx context.Context) ([]Difference, error) {
 	if s.path == MemoryPath {
 		return nil, nil
 	}
-	db, end := s.Apart()
+	db, end := s.Apart(ctx)
 	all, err := s.changed(ctx, db)
 	if err = errors.Join(err, end()); err != nil {
 		return nil, err
@@ -119,13 +119,20 @@ func (s *Store) Changed(ctx context.Context) ([]Difference, error) {
 }
 
 // Apart returns a database for reading, as [Store.DB] does, whose connection is a new one that has read no table. A writer of a
-// PostgreSQL database can change what earlier connections read. For SQLite, it is that of [Store.DB]. The caller calls end.
-func (s *Store) Apart() (db *sql.DB, end func() error) {
-	if s.pg == nil {
-		return s.reader, func() error { return nil }
+// PostgreSQL database can change what earlier connections read. For SQLite, or if there can be no new connection, it is that of
+// [Store.DB]: such a writer can also keep a server from connecting. The caller calls end.
+func (s *Store) Apart(ctx context.Context) (db *sql.DB, end func() error) {
+	if s.pg != nil {
+		db = s.pg.apart()
+		err := db.PingContext(ctx)
+		if err == nil {
+			return db, db.Close
+		}
+		if err = errors.Join(err, db.Close()); ctx.Err() == nil {
+			s.log.Warn("a new connection to the database cannot be made", "error", err)
+		}
 	}
-	db = s.pg.apart()
-	return db, db.Close
+	return s.reader, func() error { return nil }
 }
 
 func (s *Store) changed(ctx context.Context, db Querier) ([]Difference, error) {
