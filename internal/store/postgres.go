@@ -76,6 +76,7 @@ type postgres struct {
 	failed failure
 	leases postgresLeases
 	path   atomic.Pointer[string] // the search path of every connection; nil: there was none yet
+	other  atomic.Bool            // the role and the database gave the newest connection another schema
 }
 
 // newPostgres reads a connection URL. It takes only the values of ctx. The error does not contain

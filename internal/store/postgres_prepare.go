@@ -53,6 +53,10 @@ func (p *postgres) setPath(ctx context.Context, c *pgx.Conn) error {
 		}
 		path = p.path.Load() // another connection was faster
 	}
-	_, err := c.Exec(ctx, setPath, *path)
+	var own, now string
+	err := c.QueryRow(ctx, setPath, *path).Scan(&own, &now)
+	if err == nil {
+		p.other.Store(own != *path)
+	}
 	return err
 }

@@ -50,9 +50,22 @@ func TestLaterProcessesHaveTheSameSchema(t *testing.T) {
 			t.Fatalf("got %v and %v, want no error", opened, looked)
 		}
 	}
+	running, err := store.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = running.Close() }()
+	told := func(want bool) {
+		t.Helper()
+		if all, err := running.Changed(t.Context()); err != nil || len(all) > 0 != want || want && !strings.Contains(all[0].Reason, "another schema") {
+			t.Errorf("a running server: got %v and %v, want it told %t", all, err, want)
+		}
+	}
+	told(false)
 	other := t.TempDir()
 	open(t, storetest.On(store.Config{Dir: other}))
 	storetest.Run(t, dir, `ALTER ROLE `+role+` SET search_path = `+schemaIn(t, other))
+	told(true)
 	opened, looked := try()
 	for name, err := range map[string]error{"Open": opened, "Look": looked} {
 		if e := sandboxmcp.AsError(err); e == nil || e.Code != sandboxmcp.CodeBackendUnavailable || !strings.Contains(e.Message, schemaIn(t, dir)) || !strings.Contains(e.Hint, "postgres.schema") {

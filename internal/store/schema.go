@@ -137,7 +137,11 @@ func (s *Store) Apart(ctx context.Context) (db *sql.DB, end func() error) {
 
 func (s *Store) changed(ctx context.Context, db Querier) ([]Difference, error) {
 	if s.pg != nil {
-		return changedPostgres(ctx, db)
+		all, err := changedPostgres(ctx, db)
+		if err == nil && s.pg.other.Load() {
+			all = append(all, Difference{"the search path of the role or of the database leads to another schema by now, where other servers may keep another record", false})
+		}
+		return all, err
 	}
 	want, err := made()
 	if err != nil {

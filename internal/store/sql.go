@@ -178,8 +178,8 @@ const (
 	setTablesOnly = `SELECT CASE WHEN pg_catalog.current_setting($1, true) IS NOT NULL THEN pg_catalog.set_config($1, 'view, foreign-table', false) END`
 	tablesOnly    = `restrict_nonsystem_relation_kind`
 
-	// path
-	setPath = `SELECT pg_catalog.set_config('search_path', $1, false)`
+	// path. The first column is the one that the connection has without it, or empty if there is no schema.
+	setPath = `SELECT CASE WHEN pg_catalog.current_schema() IS NULL THEN '' ELSE pg_catalog.format('%I, pg_temp', pg_catalog.current_schema()) END, pg_catalog.set_config('search_path', $1, false)`
 )
 
 // Used in postgres.go and postgres_lease.go. The keys of the locks are hashes of texts that
