@@ -168,12 +168,20 @@ func (l *Log) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-// signed returns how many entries have a checkpoint, as far as this process knows.
+// signed returns how many entries have a checkpoint, as far as this process knows. It is 0 if none of them must have a MAC: a
+// [Reader] comes to no entry without one.
 func (l *Log) signed() int64 {
 	if l.sealer == nil {
 		return 0
 	}
-	return l.sealer.sealed.Load()
+	c := l.sealer.fresh.Load()
+	if c == nil {
+		return 0
+	}
+	if s, err := unchecked(c.note); err != nil || s.macs == 0 || s.macs > c.size {
+		return 0
+	}
+	return c.size
 }
 
 // tellHidden keeps for [Log.Signing] that an entry is missing where later ones are, or was changed. The server signs on: if the

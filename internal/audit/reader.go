@@ -114,7 +114,7 @@ func (r *Reader) Follow(ctx context.Context, db store.Querier) error {
 	}
 	signed := r.log.signed()
 	next, err := collect.since(ctx, at)
-	if at := next.entry.position; err == nil && at > 0 && at < signed { // at is 0 as long as no entry has a MAC
+	if at := next.entry.position; err == nil && at < signed {
 		r.log.tellHidden(at + 1)
 	}
 	if err == nil && len(next.doubt) > 0 {

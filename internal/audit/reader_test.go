@@ -141,6 +141,32 @@ func TestHiddenEntriesAreTold(t *testing.T) {
 	}
 }
 
+// TestAHiddenRecordIsTold: a writer of the database may hide all entries from connections that read, from the start of a server on.
+func TestAHiddenRecordIsTold(t *testing.T) {
+	for name, hide := range map[string]string{"missing": `DELETE FROM audit`, "changed": `UPDATE audit SET detail = 'changed'`} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := openSealed(t, dir)
+			defer r.close(t)
+			r.append(t, "a", 3)
+			testkit.Until(t, "the entries are signed", func() bool { return r.l.Signed() == 3 })
+			alter(t, dir, `CREATE TABLE kept AS SELECT * FROM audit; `+hide)
+			reader := r.l.Reader()
+			reader.Want("approval", true, func(string, string, bool) {})
+			if err := reader.Read(t.Context(), r.s.DB(), "approval"); err != nil {
+				t.Fatal(err)
+			}
+			if err := reader.Follow(t.Context(), r.s.DB()); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.l.Signing(); got.Signed || !strings.Contains(got.Reason, "row 1 of") {
+				t.Errorf("got %+v, want that row 1 is missing", got)
+			}
+			alter(t, dir, `DELETE FROM audit; INSERT INTO audit SELECT * FROM kept; DROP TABLE kept`)
+		})
+	}
+}
+
 // TestWhatIsUndoneInMemoryIsNotMissing: connections that read a database in memory see entries before they are committed.
 func TestWhatIsUndoneInMemoryIsNotMissing(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Config{Dir: t.TempDir(), SQLitePath: store.MemoryPath})

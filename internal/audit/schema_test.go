@@ -123,6 +123,9 @@ func TestServerTellsOfChangedTables(t *testing.T) {
 				storetest.Run(t, dir, `PRAGMA user_version = 16`)
 			}
 			r.close(t)
+			if name == "a view" {
+				return // it is not read
+			}
 			if rep := check(t, dir); rep.Head.Size != 31 {
 				t.Errorf("the newest checkpoint is over %d entries, want 31", rep.Head.Size)
 			}
@@ -203,6 +206,7 @@ var postgresChanges = map[string]struct{ change, reason string }{
 	"a column of another collation":                   {`ALTER TABLE grants ALTER COLUMN id TYPE TEXT COLLATE "default"`, `the column id of table grants`},
 	"a constraint":                                    {`CREATE FUNCTION fits(n bigint) RETURNS bool LANGUAGE sql AS 'SELECT true'; ALTER TABLE audit ADD CHECK (fits(seq))`, `the table "audit" has an index, a constraint`},
 	"another function of a known name":                {`CREATE FUNCTION "left"(text, text) RETURNS text LANGUAGE sql AS 'SELECT $1'`, `a function "left"`},
+	"a function that hides others":                    {`CREATE FUNCTION unnest(oidvector) RETURNS SETOF oid LANGUAGE sql AS 'SELECT CAST(4294967295 AS oid)'`, `a function "unnest"`},
 	"a function of the lock":                          {`CREATE FUNCTION hashtextextended(text, int) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the lock of writers has called it'; END $$`, `a function "hashtextextended"`},
 	"another operator of a known name":                {`CREATE FUNCTION cat(name, name) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the lock of writers has called it'; END $$; CREATE OPERATOR || (leftarg = name, rightarg = name, procedure = cat)`, `an operator "||"`},
 	"an index without an expression":                  {`CREATE INDEX more ON audit (action); CREATE FUNCTION note(text) RETURNS text LANGUAGE sql AS 'SELECT $1'`, ""},

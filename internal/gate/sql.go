@@ -32,7 +32,8 @@ const (
 
 	selectPendingID = `SELECT id` + fromApprovals + ` AND namespace = ? AND digest = ? AND state = 'pending' AND expires_at > ?`
 
-	countPending = `SELECT count(CASE WHEN namespace = ? THEN 1 END), count(*) FROM approvals WHERE state = 'pending' AND expires_at > ?`
+	// A count of values takes any type, so a function of that name for numbers in the schema would be called.
+	countPending = `SELECT coalesce(sum(CASE WHEN namespace = ? THEN 1 ELSE 0 END), 0), count(*) FROM approvals WHERE state = 'pending' AND expires_at > ?`
 
 	decideApproval = `UPDATE approvals SET state = ?, decided_at = ?, decided_by = ?, grant_id = ? WHERE id = ? AND state = 'pending'`
 

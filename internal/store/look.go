@@ -86,7 +86,10 @@ func (s *Store) lookPostgres(ctx context.Context, cfg Config) (*View, error) {
 	}
 	s.pg, s.reader = pg, pg.reader()
 	v := &View{s: s}
-	if v.version, err = pg.version(ctx, s.reader); err != nil {
+	if v.version, err = pg.version(ctx, s.reader); err == nil {
+		err = pg.sameSchema(s.dir, false)
+	}
+	if err != nil {
 		return nil, s.explain("read", errors.Join(err, s.shutDatabase()))
 	}
 	if v.version == 0 {

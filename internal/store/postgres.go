@@ -76,6 +76,7 @@ type postgres struct {
 	failed failure
 	leases postgresLeases
 	path   atomic.Pointer[string] // the search path of every connection; nil: there was none yet
+	other  atomic.Bool            // the role and the database gave the newest connection another schema
 }
 
 // newPostgres reads a connection URL. It takes only the values of ctx. The error does not contain
@@ -132,8 +133,11 @@ func (p *postgres) open(c *pgx.ConnConfig, size int, params map[string]string) *
 
 func (p *postgres) writer() *sql.DB { return p.pool(1, nil) }
 
+// forReading are the parameters of connections that read.
+var forReading = map[string]string{"default_transaction_read_only": "on"}
+
 func (p *postgres) reader() *sql.DB {
-	db := p.pool(postgresReaders, map[string]string{"default_transaction_read_only": "on"})
+	db := p.pool(postgresReaders, forReading)
 	db.SetConnMaxIdleTime(time.Minute)
 	return db
 }

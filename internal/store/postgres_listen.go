@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,7 @@ const listenAgain = time.Second
 type listener struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
+	hears  atomic.Bool // the database notifies
 }
 
 // listen calls wake with each topic that a server has changed, and with "" when changes may
@@ -28,7 +30,7 @@ func (p *postgres) listen(ctx context.Context, wake func(topic string)) *listene
 		pause := time.NewTimer(0)
 		defer pause.Stop()
 		for ctx.Err() == nil {
-			p.receive(ctx, wake)
+			p.receive(ctx, &l.hears, wake)
 			pause.Reset(listenAgain)
 			select {
 			case <-ctx.Done():
@@ -39,8 +41,11 @@ func (p *postgres) listen(ctx context.Context, wake func(topic string)) *listene
 	return l
 }
 
+// hearing reports whether the database notifies this process of changes.
+func (l *listener) hearing() bool { return l != nil && l.hears.Load() }
+
 // receive listens until ctx ends or the connection is lost.
-func (p *postgres) receive(ctx context.Context, wake func(topic string)) {
+func (p *postgres) receive(ctx context.Context, hears *atomic.Bool, wake func(topic string)) {
 	conn, err := pgx.ConnectConfig(ctx, p.config.Copy())
 	if err != nil {
 		return
@@ -54,6 +59,8 @@ func (p *postgres) receive(ctx context.Context, wake func(topic string)) {
 		return
 	}
 	wake("")
+	hears.Store(true)
+	defer hears.Store(false)
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {

@@ -31,7 +31,10 @@ func onPrimary(ctx context.Context, c *pgconn.PgConn) error {
 // the schema. With the search path of the role or of the database, a writer of the database could put functions and views of its
 // own in place of those that the statements name.
 func (p *postgres) prepare(ctx context.Context, c *pgx.Conn) error {
-	err := p.setPath(ctx, c)
+	_, err := c.Exec(ctx, setTablesOnly, tablesOnly)
+	if err == nil {
+		err = p.setPath(ctx, c)
+	}
 	if err != nil { // the driver forgets the connection, and does not close it
 		err = errors.Join(err, c.Close(ctx))
 	}
@@ -51,7 +54,11 @@ func (p *postgres) setPath(ctx context.Context, c *pgx.Conn) error {
 		}
 		path = p.path.Load() // another connection was faster
 	}
-	_, err := c.Exec(ctx, setPath, *path)
+	var own, now string
+	err := c.QueryRow(ctx, setPath, *path).Scan(&own, &now)
+	if err == nil {
+		p.other.Store(own != *path)
+	}
 	return err
 }
 
@@ -65,6 +72,7 @@ func (p *postgres) prepareAgain(ctx context.Context, c *pgx.Conn) error {
 	b := &pgconn.Batch{}
 	b.ExecParams(resetAll, nil, nil, nil, nil)
 	b.ExecParams(resetRole, nil, nil, nil, nil)
+	b.ExecParams(setTablesOnly, [][]byte{[]byte(tablesOnly)}, nil, nil, nil)
 	if p.setPathAgain(ctx, c.PgConn(), b) != nil {
 		return driver.ErrBadConn
 	}

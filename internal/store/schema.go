@@ -97,29 +97,58 @@ func (s *Store) Changed(ctx context.Context) ([]Difference, error) {
 	if s.path == MemoryPath {
 		return nil, nil
 	}
+	db, end := s.apart(ctx)
+	defer end()
+	all, err := s.changed(ctx, db)
+	if err != nil {
+		return nil, err
+	}
 	var version int
-	var err error
 	want := schemaVersion
 	if s.pg != nil {
 		want = postgresVersion
-		version, err = s.pg.version(ctx, s.reader)
+		version, err = s.pg.version(ctx, db)
 	} else {
-		err = s.reader.QueryRowContext(ctx, selectUserVersion).Scan(&version)
+		err = db.QueryRowContext(ctx, selectUserVersion).Scan(&version)
 	}
+	_, newer := errors.AsType[*newerError](err)
 	switch {
+	case newer:
+		return nil, err
+	case err == nil && version > want:
+		return nil, &newerError{path: s.path, version: version, known: want}
+	case len(all) > 0: // they may be why there is no version
+		return all, nil
 	case errors.Is(err, errNoVersion) || err == nil && version < want:
 		return []Difference{{fmt.Sprintf("the database says that its tables have version %d, and this program has given them %d", version, want), false}}, nil
-	case err != nil:
-		return nil, err
-	case version > want:
-		return nil, &newerError{path: s.path, version: version, known: want}
 	}
-	return s.changed(ctx, s.reader)
+	return nil, err
+}
+
+// apart returns a database for reading whose connection is a new one, so that it has the search path that the role and the database
+// give by now; see postgres.other. For SQLite, or if there can be no new connection, it is that of [Store.DB]: a writer of a PostgreSQL
+// database can also keep a server from connecting.
+func (s *Store) apart(ctx context.Context) (db *sql.DB, end func()) {
+	if s.pg != nil {
+		db = s.pg.pool(1, forReading)
+		err := db.PingContext(ctx)
+		if err == nil {
+			return db, func() { _ = db.Close() }
+		}
+		if err = errors.Join(err, db.Close()); ctx.Err() == nil {
+			s.log.Warn("a new connection to the database cannot be made", "error", err)
+		}
+	}
+	return s.reader, func() {}
 }
 
 func (s *Store) changed(ctx context.Context, db Querier) ([]Difference, error) {
 	if s.pg != nil {
-		return changedPostgres(ctx, db)
+		all, err := changedPostgres(ctx, db)
+		if err == nil && s.pg.other.Load() {
+			all = append(all, Difference{"the search path of the role or of the database leads to another schema by now, where other servers may keep another record", false})
+		}
+		return all, err
 	}
 	want, err := made()
 	if err != nil {

@@ -79,17 +79,19 @@ const (
 
 // Used in schema_postgres.go.
 const (
+	// The functions of these statements are those of PostgreSQL: the tables are compared before anything is known of functions in the schema.
 	// longest definition, longest body, most triggers
-	selectPostgresTriggers = `SELECT CAST(c.relname AS TEXT), CAST(t.tgname AS TEXT), left(pg_get_triggerdef(t.oid, true), CAST(? AS INTEGER)), CAST(t.tgenabled AS TEXT), CAST(p.proname AS TEXT), CASE WHEN p.proconfig IS NULL THEN left(p.prosrc, CAST(? AS INTEGER)) ELSE '' END
+	selectPostgresTriggers = `SELECT CAST(c.relname AS TEXT), CAST(t.tgname AS TEXT), pg_catalog.left(pg_catalog.pg_get_triggerdef(t.oid, true), CAST(? AS INTEGER)), CAST(t.tgenabled AS TEXT), CAST(p.proname AS TEXT), CASE WHEN p.proconfig IS NULL THEN pg_catalog.left(p.prosrc, CAST(? AS INTEGER)) ELSE '' END
 		FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
-		WHERE NOT t.tgisinternal AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) LIMIT ?`
+		WHERE NOT t.tgisinternal AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = pg_catalog.current_schema()) LIMIT ?`
 
 	// Tables of this program. Others may be in the same schema.
 	postgresTables = `('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped', 'approvals', 'grants', 'packages', 'secrets', 'vault_recipient',
 		'executions', 'artifacts', 'limits', 'sessions', 'servers', 'peers', 'signals', 'kept_bytes', 'database_id', 'goose_db_version')`
 
 	// tables with an index, a constraint, a default, a column or statistics that use a function, an operator, a type or the like which
-	// PostgreSQL itself has not made: what that has made is no dependency. Expressions of statistics are evaluated for each statement.
+	// PostgreSQL itself has not made: what that has made is no dependency. The planner calls functions of statistics and of indexes, and
+	// these can change the connection.
 	postgresUses = `SELECT CASE of.relname WHEN 'pg_class' THEN coalesce((SELECT indrelid FROM pg_index WHERE indexrelid = d.objid), d.objid)
 			WHEN 'pg_constraint' THEN (SELECT conrelid FROM pg_constraint WHERE oid = d.objid)
 			WHEN 'pg_attrdef' THEN (SELECT adrelid FROM pg_attrdef WHERE oid = d.objid)
@@ -107,9 +109,9 @@ const (
 	// that PostgreSQL itself has made can lie: some count as immutable although their results depend on settings of the connection,
 	// such as CAST(bytea AS TEXT). Others, such as set_config, change the connection that inserts a row. Constraints of the types that are
 	// left out have no expression.
-	postgresExpressions = `SELECT conrelid, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype NOT IN ('p', 'u', 'n', 't')
-		UNION ALL SELECT indrelid, CASE WHEN indexprs IS NULL THEN pg_get_expr(indpred, indrelid) END FROM pg_index WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
-		UNION ALL SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef`
+	postgresExpressions = `SELECT conrelid, pg_catalog.pg_get_constraintdef(oid) FROM pg_constraint WHERE contype NOT IN ('p', 'u', 'n', 't')
+		UNION ALL SELECT indrelid, CASE WHEN indexprs IS NULL THEN pg_catalog.pg_get_expr(indpred, indrelid) END FROM pg_index WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
+		UNION ALL SELECT adrelid, pg_catalog.pg_get_expr(adbin, adrelid) FROM pg_attrdef`
 
 	// The functions that statements and triggers call. Other programs may have functions in the same schema.
 	postgresCalled = `('clock_timestamp', 'count', 'current_schema', 'current_setting', 'format', 'format_type', 'hashtextextended', 'left', 'length', 'lower', 'max', 'md5', 'min', 'now',
@@ -118,37 +120,36 @@ const (
 
 	// functions and operators in the schema that PostgreSQL could take for its own ones of the same name, because their arguments
 	// have its types. No statement has an array: an extension for arrays has operators of these names.
-	postgresNames = `WITH own AS (SELECT oid FROM pg_namespace WHERE nspname = current_schema()), pg AS (SELECT oid FROM pg_namespace WHERE nspname = 'pg_catalog'),
+	postgresNames = `WITH own AS (SELECT oid FROM pg_namespace WHERE nspname = pg_catalog.current_schema()), pg AS (SELECT oid FROM pg_namespace WHERE nspname = 'pg_catalog'),
 			known AS (SELECT oid FROM pg_type WHERE typnamespace = (SELECT oid FROM pg) AND oid NOT IN (SELECT typarray FROM pg_type))
 		SELECT CAST(p.proname AS TEXT), 'a function' FROM pg_proc AS p JOIN own ON own.oid = p.pronamespace
 			WHERE p.proname IN ` + postgresCalled + `
 			AND NOT EXISTS (SELECT 1 FROM pg_proc AS q JOIN pg ON pg.oid = q.pronamespace WHERE q.proname = p.proname AND q.proargtypes = p.proargtypes)
-			AND NOT EXISTS (SELECT 1 FROM unnest(p.proargtypes) AS t (oid) WHERE t.oid NOT IN (SELECT oid FROM known))
+			AND NOT EXISTS (SELECT 1 FROM pg_catalog.unnest(p.proargtypes) AS t (oid) WHERE t.oid NOT IN (SELECT oid FROM known))
 		UNION ALL SELECT CAST(o.oprname AS TEXT), 'an operator' FROM pg_operator AS o JOIN own ON own.oid = o.oprnamespace
 			WHERE o.oprname IN ('=', '<>', '<', '<=', '>', '>=', '||', '+', '-') AND o.oprleft IN (SELECT oid FROM known) AND o.oprright IN (SELECT oid FROM known)
 			AND NOT EXISTS (SELECT 1 FROM pg_operator AS q JOIN pg ON pg.oid = q.oprnamespace WHERE q.oprname = o.oprname AND q.oprleft = o.oprleft AND q.oprright = o.oprright)
 		LIMIT ?`
 
 	// most
-	selectPostgresColumns = `SELECT CAST(c.relname AS TEXT), CAST(a.attname AS TEXT), format_type(a.atttypid, a.atttypmod), coalesce((SELECT CAST(collname AS TEXT) FROM pg_collation WHERE oid = a.attcollation), ''), a.attgenerated <> ''
+	selectPostgresColumns = `SELECT CAST(c.relname AS TEXT), CAST(a.attname AS TEXT), pg_catalog.format_type(a.atttypid, a.atttypmod), coalesce((SELECT CAST(collname AS TEXT) FROM pg_collation WHERE oid = a.attcollation), ''), a.attgenerated <> ''
 		FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
-		WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind = 'r' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND c.relname IN ` + postgresTables + ` LIMIT ?`
+		WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind = 'r' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = pg_catalog.current_schema()) AND c.relname IN ` + postgresTables + ` LIMIT ?`
 
-	// most. Those that make a table unreadable are first: other tables in the schema can have any number of rules.
-	selectPostgresRelations = `WITH mine AS (SELECT * FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind NOT IN ('i', 'I', 'S'))
+	// most. Those that make a table unreadable are first: other tables in the schema can have any number of rules. PostgreSQL changes tables
+	// of others by itself if they refer to one, and a part of another table has the expressions of that, too.
+	selectPostgresRelations = `WITH mine AS (SELECT *, relname IN ` + postgresTables + ` AS ours FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = pg_catalog.current_schema()) AND relkind NOT IN ('i', 'I', 'S'))
 		SELECT CAST(relname AS TEXT), 'has a rule', false FROM mine WHERE relkind = 'r' AND oid IN (SELECT ev_class FROM pg_rewrite)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has policies for rows', false FROM mine WHERE relrowsecurity
 		UNION ALL SELECT CAST(relname AS TEXT), 'has child tables', false FROM mine WHERE oid IN (SELECT inhparent FROM pg_inherits)
-		UNION ALL SELECT CAST(relname AS TEXT), 'is referred to by another table, whose triggers it calls', false FROM mine
-			WHERE relname IN ` + postgresTables + ` AND oid IN (SELECT confrelid FROM pg_constraint WHERE contype = 'f')
-		UNION ALL SELECT CAST(relname AS TEXT), 'is a partition or a child of another table, whose expressions it uses', false FROM mine
-			WHERE relname IN ` + postgresTables + ` AND oid IN (SELECT inhrelid FROM pg_inherits)
-		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped') FROM mine WHERE relkind <> 'r' AND relname IN ` + postgresTables + `
-		UNION ALL SELECT CAST(relname AS TEXT), 'is not logged, so it loses all rows when the server crashes', false FROM mine WHERE relpersistence <> 'p' AND relname IN ` + postgresTables + `
+		UNION ALL SELECT CAST(relname AS TEXT), 'is a partition or a child of another table, whose expressions it uses', false FROM mine WHERE ours AND oid IN (SELECT inhrelid FROM pg_inherits)
+		UNION ALL SELECT CAST(relname AS TEXT), 'is referred to by another table, whose triggers it calls', false FROM mine WHERE ours AND oid IN (SELECT confrelid FROM pg_constraint WHERE contype = 'f')
+		UNION ALL SELECT CAST(relname AS TEXT), 'is not a table', relname IN ('audit', 'audit_checkpoints', 'audit_rotations', 'audit_dropped') FROM mine WHERE relkind <> 'r' AND ours
+		UNION ALL SELECT CAST(relname AS TEXT), 'is not logged, so it loses all rows when the server crashes', false FROM mine WHERE relpersistence <> 'p' AND ours
 		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default, a column or statistics that use what others have made', false FROM mine
-			WHERE relname IN ` + postgresTables + ` AND oid IN (` + postgresUses + `)
+			WHERE ours AND oid IN (` + postgresUses + `)
 		UNION ALL SELECT CAST(relname AS TEXT), 'has an index, a constraint, a default or a column with an expression that this program has not made', false FROM mine
-			WHERE relname IN ` + postgresTables + ` AND oid IN (SELECT of FROM (` + postgresExpressions + `) AS all_of (of, text)
+			WHERE ours AND oid IN (SELECT of FROM (` + postgresExpressions + `) AS all_of (of, text)
 				WHERE of = mine.oid AND coalesce(CAST(mine.relname AS TEXT) || ' ' || text, '') NOT IN ` + postgresMade + `)
 		ORDER BY 3 DESC LIMIT ?`
 )
@@ -170,8 +171,13 @@ const (
 	// If current_schema() is NULL, it does not change the search path, and selects nothing.
 	setOwnNames = `SELECT pg_catalog.set_config('search_path', pg_catalog.format('%I, pg_temp', s), false) FROM (SELECT pg_catalog.current_schema() AS s) AS own WHERE s IS NOT NULL`
 
-	// path
-	setPath = `SELECT pg_catalog.set_config('search_path', $1, false)`
+	// Views and foreign tables in place of tables are refused by those releases of PostgreSQL that can do so, from 12.20, 13.16, 14.13, 15.8 and
+	// 16.4 on. Otherwise a view for a moment could change the connection that reads it.
+	setTablesOnly = `SELECT CASE WHEN pg_catalog.current_setting($1, true) IS NOT NULL THEN pg_catalog.set_config($1, 'view, foreign-table', false) END`
+	tablesOnly    = `restrict_nonsystem_relation_kind`
+
+	// path. The first column is the one that the connection has without it, or empty if there is no schema.
+	setPath = `SELECT CASE WHEN pg_catalog.current_schema() IS NULL THEN '' ELSE pg_catalog.format('%I, pg_temp', pg_catalog.current_schema()) END, pg_catalog.set_config('search_path', $1, false)`
 
 	// These make a connection like a new one. A setting of the role, of the database and of the URL stays.
 	resetAll  = `RESET ALL`

@@ -205,6 +205,9 @@ func (s *Store) openPostgres(ctx context.Context, cfg Config) (err error) {
 	}
 	s.real, s.writer, s.reader = s.path, s.pg.writer(), s.pg.reader()
 	version, err := s.pg.version(ctx, s.writer)
+	if err == nil {
+		err = s.pg.sameSchema(s.dir, true)
+	}
 	if err == nil && version < postgresVersion {
 		err = s.pg.migrate(ctx)
 	}

@@ -85,11 +85,13 @@ func (w *Watch) Version(ctx context.Context) (int64, error) {
 }
 
 // state returns the committed version, and whether the row has it and the file announces no later one. Otherwise a change is
-// about to be committed, a process has ended before it could commit one, or a writer of the database has changed the row.
+// about to be committed, a process has ended before it could commit one, or a writer of the database has changed the row. In
+// PostgreSQL it returns whether the database notifies this process.
 func (w *Watch) state(ctx context.Context) (version int64, settled bool, err error) {
 	if w.store.pg != nil {
+		hearing := w.store.bell.hearing() // before the row is read
 		version, _, err = w.read(ctx)
-		return version, true, err
+		return version, hearing, err
 	}
 	if w.path == "" {
 		return w.committed.Load(), true, nil
@@ -156,6 +158,9 @@ func (w *Watch) Update(ctx context.Context, ops ...Op) error {
 // could commit a change, or an older copy of the database was restored. Until then, each use of a [Cached] value reads the rows. A
 // server calls it regularly. If a change is about to be committed, the version is raised once more, which does no harm.
 func (s *Store) CatchUp(ctx context.Context) error {
+	if s.pg != nil { // no file announces
+		return nil
+	}
 	s.watchMu.Lock()
 	all := slices.Collect(maps.Values(s.watches))
 	s.watchMu.Unlock()
@@ -271,7 +276,8 @@ func (w *Watch) Wait(ctx context.Context, since int64) error {
 // A writer of a PostgreSQL database can lower the version of a topic, so that a later change raises it only to a version
 // that was read before. So the value is also computed again after each notification. In SQLite a trigger can do that. So the
 // value is computed again by each call as long as the file of the topic announces a later version than the row has, or a later one
-// was read before.
+// was read before. In PostgreSQL it is as long as there is no connection that is notified: such a writer can end it, and keep the
+// process from making another one.
 type Cached[T any] struct {
 	watch *Watch
 	read  func(ctx context.Context) (T, error)
@@ -300,9 +306,9 @@ func NewCached[T any](w *Watch, read func(ctx context.Context) (T, error)) *Cach
 // call. If the topic was never changed, Get returns T's zero value without reading. The
 // error is that of read or of [Watch.Version].
 func (c *Cached[T]) Get(ctx context.Context) (value T, err error) {
-	turn := c.watch.turn.Load()
 	version, settled, err := c.watch.state(ctx)
-	if err != nil || version == 0 && settled {
+	turn := c.watch.turn.Load() // afterwards: a process that is notified again has another turn by then
+	if err != nil || version == 0 && (settled || c.watch.store.pg != nil) {
 		return value, err
 	}
 	if k := c.kept.Load(); settled && k.holds(version, turn) {
