@@ -118,8 +118,10 @@ func (o Options) open(ctx context.Context) (e *Engine, err error) {
 	}
 	host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json") // remembers which interpreters it found
 	cfg := o.configured(c)
-	for _, t := range obeyed(c, o.Settings.File, env) {
-		cfg.trusted = append(cfg.trusted, t.path)
+	if c.EnableHostAccess {
+		for _, t := range obeyed(c, o.Settings.File, env) {
+			cfg.trusted = append(cfg.trusted, t.path)
+		}
 	}
 	if cfg.Objects, err = o.objects(c); err != nil {
 		return nil, err

@@ -466,7 +466,7 @@ func (c *Config) Source(key string) Source {
 func (c *Config) Changed(other *Config, live bool) []string {
 	keys := []string{}
 	for i, r := range c.rows {
-		if r.live == live && !reflect.DeepEqual(r.into.whole(), other.rows[i].into.whole()) {
+		if r.live() == live && !reflect.DeepEqual(r.into.whole(), other.rows[i].into.whole()) {
 			keys = append(keys, r.key)
 		}
 	}
@@ -482,7 +482,7 @@ func (c *Config) Reloaded(next *Config) (*Config, error) {
 	}
 	for i, r := range merged.rows {
 		from := c
-		if r.live {
+		if r.live() {
 			from = next
 		}
 		reflect.ValueOf(r.into.field).Elem().Set(reflect.ValueOf(from.rows[i].into.field).Elem())
@@ -538,7 +538,7 @@ type Row struct {
 func Rows() []Row {
 	var out []Row
 	for _, r := range table(&Config{}) {
-		d := Row{Group: r.group, Key: r.key, Env: r.env, Default: r.def, Legal: r.into.legal(), Doc: r.doc, Live: r.live, Front: slices.Contains(front, r.key)}
+		d := Row{Group: r.group, Key: r.key, Env: r.env, Default: r.def, Legal: r.into.legal(), Doc: r.doc, Live: r.live(), Front: slices.Contains(front, r.key)}
 		if r.envOnly() {
 			d.Key = ""
 		}

@@ -19,9 +19,10 @@ type row struct {
 	secret bool
 	// test rows are refused without SANDBOXMCP_TEST=1 and in a file.
 	test bool
-	// live rows can be reloaded while a server runs.
-	live bool
 }
+
+// live reports whether the setting can be reloaded while a server runs.
+func (r row) live() bool { return slices.Contains(reloaded, r.key) }
 
 // envOnly reports whether the row can only be set by its variable. Settings for tests must
 // not be set by a file.
@@ -109,7 +110,7 @@ func table(c *Config) []row {
 	all := make([]row, 0, n)
 	for _, g := range groups {
 		for _, r := range g.rows {
-			r.group, r.live = g.name, slices.Contains(reloaded, r.key)
+			r.group = g.name
 			all = append(all, r)
 		}
 	}
