@@ -484,6 +484,11 @@ func TestGitReadsNothingOutsideOfItsRepository(t *testing.T) {
 	run("repo", "add", ".")
 	run("repo", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")
 	run("repo", "config", "core.attributesFile", other)
+	run("repo", "config", "mailmap.file", other)
+	b.file("inc", "[core]\nabbrev = CA!NARY\n")
+	b.file("included/a", "x\n")
+	run("included", "init", "-q")
+	run("included", "config", "include.path", filepath.Join(b.root, "inc"))
 	index := filepath.Join(b.root, "repo/.git/index")
 	text, err := os.ReadFile(index)
 	if err != nil {
@@ -502,10 +507,14 @@ func TestGitReadsNothingOutsideOfItsRepository(t *testing.T) {
 			t.Errorf("%s: got %q, %q, %v, want nothing of a file outside of the repository", line, out.Stdout, out.Stderr, err)
 		}
 	}
+	out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git branch -v", Dir: filepath.Join(b.root, "included")}, noMasks{})
+	if err != nil || strings.Contains(out.Stdout+out.Stderr, "CA!NARY") {
+		t.Errorf("git branch: got %q, %q, %v, want nothing of a file outside of the repository", out.Stdout, out.Stderr, err)
+	}
 	b.file("repo/a", "CHANGED\n")
-	out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git diff a", Dir: filepath.Join(b.root, "repo")}, noMasks{})
-	if err != nil || !strings.Contains(out.Stdout, "+CHANGED") {
-		t.Errorf("got %+v, %v, want the change of its own file", out, err)
+	out, err = b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git diff a", Dir: filepath.Join(b.root, "repo")}, noMasks{})
+	if err != nil || !strings.Contains(out.Stdout, "+CHANGED") || !slices.ContainsFunc(out.Walls, func(w string) bool { return strings.HasPrefix(w, "landlock") }) {
+		t.Errorf("got %+v, %v, want the change of its own file, and the wall that holds it", out, err)
 	}
 	b.file("shares/.git", "gitdir: own\n")
 	b.file("shares/own/commondir", filepath.Dir(other)+"\n")

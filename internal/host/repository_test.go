@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,7 +77,8 @@ func TestGitComparesInEveryRepository(t *testing.T) {
 	repo := filepath.Join(b.root, "repo")
 	for _, line := range []string{
 		"init -q", "add .", "commit -qm one", "worktree add -q ../linked", "clone -q --bare . ../bare", "--git-dir=../bare worktree add -q ../fromBare", "clone -q . ../all",
-		"-C ../all submodule --quiet add " + repo + " module", "clone -q . ../outer", "clone -q --shared . ../borrows",
+		"-C ../all submodule --quiet add " + repo + " module", "clone -q . ../outer", "clone -q --shared . ../borrows", "clone -q --shared ../borrows ../again",
+		"clone -q . ../parts", "clone -q --bare . ../store",
 	} {
 		git := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=x", "-c", "user.email=x", "-c", "protocol.file.allow=always"}, strings.Fields(line)...)...)
 		git.Dir, git.Env = repo, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
@@ -84,10 +86,14 @@ func TestGitComparesInEveryRepository(t *testing.T) {
 			t.Fatalf("git %s: %v: %s", line, err, out)
 		}
 	}
-	b.file("outer/sub/.git/none", "") // git passes over it
-	for _, dir := range []string{"repo", "linked", "fromBare", "all/module", "outer", "borrows"} {
+	b.file("outer/sub/.git/none", "")                      // git passes over it
+	objects := filepath.Join(b.root, "parts/.git/objects") // as the tool repo makes them, which keeps objects elsewhere
+	if err := errors.Join(os.RemoveAll(objects), os.Symlink(filepath.Join(b.root, "store/objects"), objects)); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"repo", "linked", "fromBare", "all/module", "outer", "borrows", "again", "parts"} {
 		b.file(dir+"/sub/a", "CHANGED\n")
-		for _, line := range []string{"git diff", "git diff HEAD -- a", "git diff -- ../sub", "git diff --unified=0 HEAD -- :/", "git diff HEAD:sub/a a", "git log -p -n 1"} {
+		for _, line := range []string{"git diff", "git diff HEAD -- a", "git diff -- ../sub", "git diff --unified=0 HEAD -- :/", "git diff -U5", "git diff HEAD:sub/a a", "git log -p -n 1"} {
 			want := "+CHANGED"
 			if strings.HasPrefix(line, "git log") {
 				want = "+x"
