@@ -47,35 +47,37 @@ func tracked(dir string, operands []string) (env, only []string, err error) {
 				WithHint("name paths of one repository, and a directory of it as cwd")
 		}
 	}
-	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use none.
-	git := filepath.Join(top, ".git")
-	return []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top}, append(partsOf(top, git), settingsOfGit()...), nil
+	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use
+	// none. The one that .git names now, because a program in a sandbox may change .git until git reads it.
+	git, parts := partsOf(top)
+	return []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top}, append(parts, settingsOfGit()...), nil
 }
 
 // maxBorrowed bounds the directories from which a repository may borrow objects.
 const maxBorrowed = 100
 
-// partsOf returns the places that a repository consists of, without links: its directory, and, if they are elsewhere, that with its
-// records, that of the repository of which it is a worktree, and those with the objects that it borrows. They count only if they are
-// what git makes: a program in a sandbox can name others, but cannot make these outside of the workspace.
-func partsOf(top, git string) []string {
-	all := []string{top}
+// partsOf returns the directory with the records of a repository, and the places that it consists of, without links: its directory,
+// and, if they are elsewhere, that with its records, that of the repository of which it is a worktree, and those with the objects that
+// it borrows. They count only if they are what git makes: a program in a sandbox can name others, but cannot make these outside of the
+// workspace.
+func partsOf(top string) (git string, all []string) {
+	git, all = filepath.Join(top, ".git"), []string{top}
 	if named, ok := lineOf(git, "gitdir: "); ok {
 		git = from(top, named)
 	}
 	real, err := filepath.EvalSymlinks(git)
 	if err != nil {
-		return all
+		return git, all
 	}
 	shared := real
 	if named, ok := lineOf(filepath.Join(real, "commondir"), ""); ok {
 		shared = from(real, named)
 		if filepath.Dir(real) != filepath.Join(shared, "worktrees") {
-			return all
+			return real, all
 		}
 	}
 	if !holdsGit(shared) {
-		return all
+		return real, all
 	}
 	all = append(all, real, shared)
 	objects := []string{filepath.Join(shared, "objects")} // may be a link; those that it borrows may borrow further ones
@@ -90,7 +92,7 @@ func partsOf(top, git string) []string {
 			objects = append(objects, from(path, strings.TrimSpace(line)))
 		}
 	}
-	return all
+	return real, all
 }
 
 // holdsGit reports whether a directory has what git makes in that of a repository.

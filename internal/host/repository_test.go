@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"crypto/sha1"
 	"errors"
 	"os"
 	"os/exec"
@@ -124,4 +125,70 @@ func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestGitUsesTheRepositoryThatWasJudged: a program in a sandbox may replace .git at any moment, so that another repository would give
+// git a place to read, and its own one would say what is read there.
+func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	b := open(t)
+	secret := filepath.Join(b.root, "other/.git/config")
+	b.file("own/."+strings.Repeat("x", len(secret)-1), "")
+	run := func(dir string, line ...string) {
+		t.Helper()
+		git := exec.CommandContext(t.Context(), "git", line...)
+		git.Dir, git.Env = b.root, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+		git.Dir = filepath.Join(b.root, dir)
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v: %s", line, err, out)
+		}
+	}
+	run(".", "init", "-q", "other")
+	run("other", "config", "remote.origin.url", "CANARY")
+	run("own", "init", "-q")
+	run("own", "add", ".")
+	b.forge("own/.git/index", secret)
+	named := b.file("own/git", "gitdir: "+filepath.Dir(secret)+"\n")
+	run("own", "diff")
+	git, kept := filepath.Join(b.root, "own/.git"), filepath.Join(b.root, "kept")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default: // an error only means that the next turn has to do it
+				_ = errors.Join(os.Rename(git, kept), os.Link(named, git))
+				_ = errors.Join(os.Remove(git), os.Rename(kept, git))
+			}
+		}
+	}()
+	for range 100 {
+		out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git diff", Dir: filepath.Join(b.root, "own")}, noMasks{})
+		if strings.Contains(out.Stdout+out.Stderr, "CANARY") {
+			t.Errorf("got %q, %v, want nothing of another repository's settings", out.Stdout, err)
+			break
+		}
+	}
+	close(stop)
+	<-done
+}
+
+// forge replaces the name of a file in an index, which has only dots and letters x and is as long as the new one.
+func (b *bed) forge(index string, names ...string) string {
+	b.t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.root, index))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	forged := string(text)
+	for _, name := range names {
+		forged = strings.Replace(forged, "."+strings.Repeat("x", len(name)-1)+"\x00", name+"\x00", 1)
+	}
+	forged = forged[:len(forged)-sha1.Size]
+	sum := sha1.Sum([]byte(forged))
+	b.file(index, forged+string(sum[:]))
+	return forged + string(sum[:])
 }
