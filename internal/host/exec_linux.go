@@ -240,7 +240,10 @@ func landlockRules(j job) []jail.ThreadRule {
 	places := []string{"/"}
 	if j.only != nil {
 		around := filepath.Dir(filepath.Dir(j.path)) // such as /opt/git, which has libraries of its own
-		places = slices.Concat(ofPrograms(), j.only, []string{filepath.Join(around, "lib"), filepath.Join(around, "lib64")})
+		places = slices.Clone(j.only)
+		for _, p := range append(ofPrograms(), filepath.Join(around, "lib"), filepath.Join(around, "lib64")) {
+			places = append(places, plainfile.Unlinked(p))
+		}
 	}
 	for _, place := range places {
 		if slices.ContainsFunc(j.reads, func(c string) bool { return under(place, c) }) {

@@ -138,8 +138,7 @@ func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
 	run := func(dir string, line ...string) {
 		t.Helper()
 		git := exec.CommandContext(t.Context(), "git", line...)
-		git.Dir, git.Env = b.root, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
-		git.Dir = filepath.Join(b.root, dir)
+		git.Dir, git.Env = filepath.Join(b.root, dir), append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
 		if out, err := git.CombinedOutput(); err != nil {
 			t.Fatalf("git %s: %v: %s", line, err, out)
 		}
@@ -152,28 +151,41 @@ func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
 	named := b.file("own/git", "gitdir: "+filepath.Dir(secret)+"\n")
 	run("own", "diff")
 	git, kept := filepath.Join(b.root, "own/.git"), filepath.Join(b.root, "kept")
+	b.turn(func() {
+		_ = errors.Join(os.Rename(git, kept), os.Link(named, git), os.Remove(git), os.Rename(kept, git))
+	})
+	b.neverShows("git diff", "own")
+}
+
+// turn calls f again and again, until the test ends.
+func (b *bed) turn(f func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
+	b.t.Cleanup(func() {
+		close(stop)
+		<-done
+	})
 	go func() {
 		defer close(done)
 		for {
 			select {
 			case <-stop:
 				return
-			default: // an error only means that the next turn has to do it
-				_ = errors.Join(os.Rename(git, kept), os.Link(named, git))
-				_ = errors.Join(os.Remove(git), os.Rename(kept, git))
+			default:
+				f()
 			}
 		}
 	}()
+}
+
+// neverShows executes a command many times, and fails if it shows a canary.
+func (b *bed) neverShows(line, dir string) {
+	b.t.Helper()
 	for range 100 {
-		out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git diff", Dir: filepath.Join(b.root, "own")}, noMasks{})
+		out, err := b.Exec(b.t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, dir)}, noMasks{})
 		if strings.Contains(out.Stdout+out.Stderr, "CANARY") {
-			t.Errorf("got %q, %v, want nothing of another repository's settings", out.Stdout, err)
-			break
+			b.t.Fatalf("got %q, %v, want nothing of a file outside of the repository", out.Stdout, err)
 		}
 	}
-	close(stop)
-	<-done
 }
 
 // forge replaces the name of a file in an index, which has only dots and letters x and is as long as the new one.
