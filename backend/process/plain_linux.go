@@ -126,7 +126,7 @@ func (s *sandbox) seen() []backend.Tree {
 	if s.b.cfg.Shown == "" || s.spec.Apart {
 		return s.spec.Trees
 	}
-	return append(slices.Clone(s.spec.Trees), backend.Tree{Host: s.b.cfg.Shown})
+	return append(slices.Clone(s.spec.Trees), backend.Tree{Host: s.b.shared.Host})
 }
 
 // settle makes the host directories of a tier L1 sandbox.

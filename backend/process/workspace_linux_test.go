@@ -348,6 +348,32 @@ func TestNothingTakesThePlaceOfTheWorkspace(t *testing.T) {
 			_ = b.Close(t.Context())
 		})
 	}
+	t.Run("LinkPlain", func(t *testing.T) { // each sandbox of tier L1 opens the directory
+		dir, other := workspace(t), workspace(t)
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "f"), []byte("OWN"), 0o644), os.WriteFile(filepath.Join(other, "f"), []byte("CANARY"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		b := newBackend(process.WithoutNamespaces, func(c *process.Config) { c.Shown, c.NoPool = dir, true })(t)
+		defer func() { _ = b.Close(t.Context()) }()
+		read := func() string {
+			sb, err := b.Open(t.Context(), spec("shares"))
+			if err != nil {
+				return err.Error()
+			}
+			defer func() { _ = sb.Close(t.Context()) }()
+			return backendtest.Output(t, sb, "/bin/sh", "-c", "cat "+dir+"/f 2>&1 || true")
+		}
+		if got := read(); got != "OWN" {
+			t.Errorf("got %q, want the file of the workspace", got)
+		}
+		top := filepath.Dir(dir)
+		if err := errors.Join(os.Rename(top, top+"-old"), os.Symlink(filepath.Dir(other), top)); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(); strings.Contains(got, "CANARY") {
+			t.Errorf("got %q, want no file that a link leads to", got)
+		}
+	})
 }
 
 // TestFileSystemsThatMapNoIDsAreRefused: an overlay, as in a container, cannot be mounted with mapped

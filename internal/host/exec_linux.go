@@ -145,7 +145,8 @@ func elfFile(f *os.File) bool {
 // observed sets the limits of a program and returns the walls that it has.
 func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []string) {
 	stood = []string{}
-	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	var status []byte
+	unconfined(func() { status, _ = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") })
 	if bytes.Contains(status, []byte("NoNewPrivs:\t1")) {
 		stood = append(stood, walls...) // Landlock is inherited with it
 	}
@@ -180,14 +181,21 @@ const (
 // yield makes the kernel end a process before others when memory is short. If it fails, only its
 // limits hold.
 func yield(pid int) {
-	done := make(chan struct{})
-	go func() { // on a thread that is not confined, which may write
-		defer close(done)
+	unconfined(func() {
 		f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
 		if err == nil {
 			_, err = f.WriteString("1000")
 			_ = errors.Join(err, f.Close())
 		}
+	})
+}
+
+// unconfined calls f on a thread that is not confined, which may read and write files.
+func unconfined(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
 	}()
 	<-done
 }
@@ -231,7 +239,11 @@ func landlockRules(j job) []jail.ThreadRule {
 	}
 	places := []string{"/"}
 	if j.only != nil {
-		places = slices.Concat(ofPrograms(), j.only)
+		around := filepath.Dir(filepath.Dir(j.path)) // such as /opt/git, which has libraries of its own
+		places = slices.Clone(j.only)
+		for _, p := range append(ofPrograms(), filepath.Join(around, "lib"), filepath.Join(around, "lib64")) {
+			places = append(places, plainfile.Unlinked(p))
+		}
 	}
 	for _, place := range places {
 		if slices.ContainsFunc(j.reads, func(c string) bool { return under(place, c) }) {
@@ -256,9 +268,9 @@ func landlockRules(j job) []jail.ThreadRule {
 	return rules
 }
 
-// ofPrograms returns the places of the system that every program reads: libraries, texts, and what says where they are.
+// ofPrograms returns the places of the system that every program reads: libraries, and what says where they are.
 func ofPrograms() []string {
-	return list(`/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/libexec /usr/share /usr/local/lib /usr/local/lib64 /usr/local/libexec /usr/local/share /nix/store /gnu/store
+	return list(`/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/local/lib /usr/local/lib64 /nix/store /gnu/store /usr/share/zoneinfo
 		/etc/ld.so.cache /etc/ld.so.preload /etc/localtime /etc/passwd /etc/nsswitch.conf`)
 }
 

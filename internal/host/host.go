@@ -91,8 +91,7 @@ func New(c Config) (*Host, error) {
 	}
 	mounts := plainfile.ReadMounts()
 	for _, own := range slices.Concat(c.Own, c.Obeyed) {
-		paths, parts := mounts.Paths(newTree(own).real)
-		h.Files.closed = slices.Concat(h.Files.closed, paths, parts)
+		h.Files.closed = append(h.Files.closed, mounts.Whole(newTree(own).real)...)
 	}
 	return h, nil
 }

@@ -1,7 +1,6 @@
 package host_test
 
 import (
-	"crypto/sha1"
 	"debug/elf"
 	"errors"
 	"io"
@@ -484,17 +483,12 @@ func TestGitReadsNothingOutsideOfItsRepository(t *testing.T) {
 	run("repo", "add", ".")
 	run("repo", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")
 	run("repo", "config", "core.attributesFile", other)
-	index := filepath.Join(b.root, "repo/.git/index")
-	text, err := os.ReadFile(index)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forged := string(text)
-	for _, name := range []string{other, "../other/.env"} {
-		forged = strings.Replace(forged, "."+strings.Repeat("x", len(name)-1)+"\x00", name+"\x00", 1)
-	}
-	sum := sha1.Sum([]byte(forged[:len(forged)-sha1.Size]))
-	b.file("repo/.git/index", forged[:len(forged)-sha1.Size]+string(sum[:]))
+	run("repo", "config", "mailmap.file", other)
+	b.file("inc", "[core]\nabbrev = CA!NARY\n")
+	b.file("included/a", "x\n")
+	run("included", "init", "-q")
+	run("included", "config", "include.path", filepath.Join(b.root, "inc"))
+	forged := b.forge("repo/.git/index", other, "../other/.env")
 	b.file("repo/.git/objects/info/alternates", filepath.Dir(other)+"\n../../../other\n")
 	for _, line := range []string{"git diff", "git diff --cached", "git status", "git log -p", "git diff HEAD"} {
 		out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, "repo")}, noMasks{})
@@ -502,15 +496,19 @@ func TestGitReadsNothingOutsideOfItsRepository(t *testing.T) {
 			t.Errorf("%s: got %q, %q, %v, want nothing of a file outside of the repository", line, out.Stdout, out.Stderr, err)
 		}
 	}
+	out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git branch -v", Dir: filepath.Join(b.root, "included")}, noMasks{})
+	if err != nil || strings.Contains(out.Stdout+out.Stderr, "CA!NARY") {
+		t.Errorf("git branch: got %q, %q, %v, want nothing of a file outside of the repository", out.Stdout, out.Stderr, err)
+	}
 	b.file("repo/a", "CHANGED\n")
-	out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git diff a", Dir: filepath.Join(b.root, "repo")}, noMasks{})
-	if err != nil || !strings.Contains(out.Stdout, "+CHANGED") {
-		t.Errorf("got %+v, %v, want the change of its own file", out, err)
+	out, err = b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git diff a", Dir: filepath.Join(b.root, "repo")}, noMasks{})
+	if err != nil || !strings.Contains(out.Stdout, "+CHANGED") || !slices.ContainsFunc(out.Walls, func(w string) bool { return strings.HasPrefix(w, "landlock") }) {
+		t.Errorf("got %+v, %v, want the change of its own file, and the wall that holds it", out, err)
 	}
 	b.file("shares/.git", "gitdir: own\n")
 	b.file("shares/own/commondir", filepath.Dir(other)+"\n")
 	b.file("shares/own/HEAD", "ref: refs/heads/x\n")
-	b.file("shares/own/index", forged[:len(forged)-sha1.Size]+string(sum[:]))
+	b.file("shares/own/index", forged)
 	out, err = b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "git diff", Dir: filepath.Join(b.root, "shares")}, noMasks{})
 	if err != nil || strings.Contains(out.Stdout+out.Stderr, "CA!NARY") {
 		t.Errorf("got %q, %q, %v, want nothing of a repository of which this is no worktree", out.Stdout, out.Stderr, err)

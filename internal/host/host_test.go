@@ -113,7 +113,7 @@ func wantCode(t *testing.T, what string, err error, want sandboxmcp.Code) {
 func TestFilesAreNoRepository(t *testing.T) {
 	_, err := exec.LookPath("git")
 	testkit.Need(t, "git", err == nil, "git")
-	b := open(t)
+	b := open(t, func(c *host.Config) { c.Allowed = append(c.Allowed, "git rev-parse") })
 	for name, content := range map[string]string{
 		"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\tbare = true\n[diff \"x\"]\n\ttextconv = id\n", "info/attributes": "* diff=x\n", "refs/heads/x": "", "objects/info/alternates": "",
 	} {
@@ -122,9 +122,10 @@ func TestFilesAreNoRepository(t *testing.T) {
 			t.Fatalf("write %s: %v", name, err)
 		}
 	}
-	if out, err := b.exec("git branch"); err != nil || out.Success || !strings.Contains(out.Stderr, "bare repository") {
+	if out, err := b.exec("git rev-parse --git-dir"); err != nil || out.Success || !strings.Contains(out.Stderr, "bare repository") {
 		t.Errorf("got %+v, %v, want that git uses no such repository", out, err)
 	}
+	b.wantRefused("git branch", sandboxmcp.CodeHostPathDenied)
 }
 
 func TestRulesAllowPrograms(t *testing.T) {

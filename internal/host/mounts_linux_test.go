@@ -1,7 +1,10 @@
 package host_test
 
 import (
+	"errors"
 	"os"
+	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,26 +14,78 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestClosedPlacesAreClosedByAMountToo: a mount may show the state directory, or another closed place, once more.
+// TestClosedPlacesAreClosedByAMountToo: a mount may show the state directory, or a part of it that is a mount itself, once more.
 func TestClosedPlacesAreClosedByAMountToo(t *testing.T) {
 	if !testkit.OwnMounts(t) {
 		return
 	}
 	b := open(t)
-	again := filepath.Join(b.root, "again")
-	if err := os.Mkdir(again, 0o700); err != nil {
+	again, disk, inside := filepath.Join(b.root, "again"), filepath.Join(b.root, "disk"), filepath.Join(b.state, "inside")
+	for _, dir := range []string{again, disk, inside} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount(t, b.state, again)
+	if err := syscall.Mount("none", disk, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount(b.state, again, "", syscall.MS_BIND, ""); err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+	b.file("disk/part/kept", "CANARY")
+	mount(t, disk+"/part", inside)
+	b.file("again/kept", "CANARY")
+	for _, path := range []string{again + "/kept", disk + "/part/kept"} {
+		_, err := b.exec("cat " + path)
+		wantCode(t, path, err, sandboxmcp.CodeHostPathDenied)
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(again, syscall.MNT_DETACH) })
-	if err := os.WriteFile(filepath.Join(again, "kept"), []byte("CANARY"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := b.exec("cat " + again + "/kept")
-	wantCode(t, "a word", err, sandboxmcp.CodeHostPathDenied)
 	if out, err := b.exec("ls -d " + b.root); err != nil || !strings.Contains(out.Stdout, b.root) {
 		t.Errorf("beside it: got %+v, %v, want the directory", out, err)
+	}
+}
+
+// mount shows a directory at another path, until the test ends.
+func mount(t *testing.T, from, at string) {
+	t.Helper()
+	if err := syscall.Mount(from, at, "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) })
+}
+
+// TestGitReadsWhatItsUserHasForIt: the list of ignored files may be a link to a file elsewhere, and a git that is installed in a
+// directory of its own has libraries there.
+func TestGitReadsWhatItsUserHasForIt(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	if !testkit.OwnMounts(t) {
+		return
+	}
+	b := open(t)
+	b.file("dots/ignore", "*.log\n")
+	b.file("home/.config/git/none", "")
+	b.file("repo/x.log", "x\n")
+	git := exec.CommandContext(t.Context(), "git", "init", "-q", filepath.Join(b.root, "repo"))
+	err = errors.Join(os.Symlink(filepath.Join(b.root, "dots/ignore"), filepath.Join(b.root, "home/.config/git/ignore")), git.Run())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount(t, filepath.Join(b.root, "home"), u.HomeDir)
+	status := sandboxmcp.HostCommand{Command: "git status --short", Dir: filepath.Join(b.root, "repo")}
+	if out, err := b.Exec(t.Context(), caller, status, noMasks{}); err != nil || !out.Success || out.Stdout != "" {
+		t.Errorf("got %+v, %v, want that git passes over what the list names", out, err)
+	}
+	b.file("own/lib/text", "LIBRARY\n")
+	b.tool("own/bin/git", "#!/bin/sh\nread line < "+b.root+"/own/lib/text\necho $line\n")
+	if err := errors.Join(os.Mkdir(filepath.Join(b.root, "bin"), 0o755), os.Symlink(filepath.Join(b.root, "own/bin/git"), filepath.Join(b.root, "bin/git"))); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, filepath.Join(b.root, "bin"), "/usr/local/bin")
+	other := open(t)
+	if out, err := other.Exec(t.Context(), caller, status, noMasks{}); err != nil || out.Stdout != "LIBRARY\n" {
+		t.Errorf("got %+v, %v, want what is in its own directory of libraries", out, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
@@ -46,42 +47,52 @@ func tracked(dir string, operands []string) (env, only []string, err error) {
 				WithHint("name paths of one repository, and a directory of it as cwd")
 		}
 	}
-	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use none.
-	git := filepath.Join(top, ".git")
-	return []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top}, append(partsOf(top, git), settingsOfGit()...), nil
+	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use
+	// none. The one that .git names now, because a program in a sandbox may change .git until git reads it.
+	git, parts := partsOf(top)
+	return []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top}, append(parts, settingsOfGit()...), nil
 }
 
-// partsOf returns the places that a repository consists of, without links: its directory, and, if they are elsewhere, that with its
-// records, that of the repository of which it is a worktree, and those with the objects that it borrows. They count only if they are
-// what git makes: a program in a sandbox can name others, but cannot make these outside of the workspace.
-func partsOf(top, git string) []string {
-	all := []string{top}
+// maxBorrowed bounds the directories from which a repository may borrow objects.
+const maxBorrowed = 100
+
+// partsOf returns the directory with the records of a repository, and the places that it consists of, without links: its directory,
+// and, if they are elsewhere, that with its records, that of the repository of which it is a worktree, and those with the objects that
+// it borrows. They count only if they are what git makes: a program in a sandbox can name others, but cannot make these outside of the
+// workspace.
+func partsOf(top string) (git string, all []string) {
+	git, all = filepath.Join(top, ".git"), []string{top}
 	if named, ok := lineOf(git, "gitdir: "); ok {
 		git = from(top, named)
 	}
 	real, err := filepath.EvalSymlinks(git)
 	if err != nil {
-		return all
+		return git, all
 	}
 	shared := real
 	if named, ok := lineOf(filepath.Join(real, "commondir"), ""); ok {
 		shared = from(real, named)
 		if filepath.Dir(real) != filepath.Join(shared, "worktrees") {
-			return all
+			return real, all
 		}
 	}
 	if !holdsGit(shared) {
-		return all
+		return real, all
 	}
 	all = append(all, real, shared)
-	borrowed, _ := plainfile.Read(filepath.Join(shared, "objects/info/alternates"), maxPath) // most repositories borrow none
-	for line := range strings.Lines(string(borrowed)) {
-		path, err := filepath.EvalSymlinks(from(filepath.Join(shared, "objects"), strings.TrimSpace(line)))
-		if err == nil && filepath.Base(path) == "objects" && holdsGit(filepath.Dir(path)) {
-			all = append(all, path)
+	objects := []string{filepath.Join(shared, "objects")} // may be a link; those that it borrows may borrow further ones
+	for i := 0; i < min(len(objects), maxBorrowed); i++ {
+		path, err := filepath.EvalSymlinks(objects[i])
+		if err != nil || filepath.Base(path) != "objects" || slices.Contains(all, path) || !holdsGit(filepath.Dir(path)) {
+			continue
+		}
+		all = append(all, path)
+		borrowed, _ := plainfile.Read(filepath.Join(path, "info/alternates"), maxPath) // most borrow none
+		for line := range strings.Lines(string(borrowed)) {
+			objects = append(objects, from(path, strings.TrimSpace(line)))
 		}
 	}
-	return all
+	return real, all
 }
 
 // holdsGit reports whether a directory has what git makes in that of a repository.
@@ -94,13 +105,15 @@ func holdsGit(dir string) bool {
 	return true
 }
 
-// settingsOfGit returns files of the server's user that say what git passes over in all repositories.
+// settingsOfGit returns files of the server's user, without links, that say what git passes over in all repositories. If it may not
+// read one that is there, git fails.
 func settingsOfGit() []string {
 	u, err := user.Current()
 	if err != nil {
 		return nil
 	}
-	return []string{filepath.Join(u.HomeDir, ".config/git/ignore"), filepath.Join(u.HomeDir, ".config/git/attributes")}
+	dir := filepath.Join(u.HomeDir, ".config/git")
+	return []string{plainfile.Unlinked(filepath.Join(dir, "ignore")), plainfile.Unlinked(filepath.Join(dir, "attributes"))}
 }
 
 // lineOf returns what follows a prefix in the only line of a file.

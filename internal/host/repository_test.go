@@ -1,6 +1,8 @@
 package host_test
 
 import (
+	"crypto/sha1"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,7 +78,8 @@ func TestGitComparesInEveryRepository(t *testing.T) {
 	repo := filepath.Join(b.root, "repo")
 	for _, line := range []string{
 		"init -q", "add .", "commit -qm one", "worktree add -q ../linked", "clone -q --bare . ../bare", "--git-dir=../bare worktree add -q ../fromBare", "clone -q . ../all",
-		"-C ../all submodule --quiet add " + repo + " module", "clone -q . ../outer", "clone -q --shared . ../borrows",
+		"-C ../all submodule --quiet add " + repo + " module", "clone -q . ../outer", "clone -q --shared . ../borrows", "clone -q --shared ../borrows ../again",
+		"clone -q . ../parts", "clone -q --bare . ../store",
 	} {
 		git := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=x", "-c", "user.email=x", "-c", "protocol.file.allow=always"}, strings.Fields(line)...)...)
 		git.Dir, git.Env = repo, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
@@ -84,10 +87,14 @@ func TestGitComparesInEveryRepository(t *testing.T) {
 			t.Fatalf("git %s: %v: %s", line, err, out)
 		}
 	}
-	b.file("outer/sub/.git/none", "") // git passes over it
-	for _, dir := range []string{"repo", "linked", "fromBare", "all/module", "outer", "borrows"} {
+	b.file("outer/sub/.git/none", "")                      // git passes over it
+	objects := filepath.Join(b.root, "parts/.git/objects") // as the tool repo makes them, which keeps objects elsewhere
+	if err := errors.Join(os.RemoveAll(objects), os.Symlink(filepath.Join(b.root, "store/objects"), objects)); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"repo", "linked", "fromBare", "all/module", "outer", "borrows", "again", "parts"} {
 		b.file(dir+"/sub/a", "CHANGED\n")
-		for _, line := range []string{"git diff", "git diff HEAD -- a", "git diff -- ../sub", "git diff --unified=0 HEAD -- :/", "git diff HEAD:sub/a a", "git log -p -n 1"} {
+		for _, line := range []string{"git diff", "git diff HEAD -- a", "git diff -- ../sub", "git diff --unified=0 HEAD -- :/", "git diff -U5", "git diff HEAD:sub/a a", "git log -p -n 1"} {
 			want := "+CHANGED"
 			if strings.HasPrefix(line, "git log") {
 				want = "+x"
@@ -118,4 +125,82 @@ func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestGitUsesTheRepositoryThatWasJudged: a program in a sandbox may replace .git at any moment, so that another repository would give
+// git a place to read, and its own one would say what is read there.
+func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	b := open(t)
+	secret := filepath.Join(b.root, "other/.git/config")
+	b.file("own/."+strings.Repeat("x", len(secret)-1), "")
+	run := func(dir string, line ...string) {
+		t.Helper()
+		git := exec.CommandContext(t.Context(), "git", line...)
+		git.Dir, git.Env = filepath.Join(b.root, dir), append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v: %s", line, err, out)
+		}
+	}
+	run(".", "init", "-q", "other")
+	run("other", "config", "remote.origin.url", "CANARY")
+	run("own", "init", "-q")
+	run("own", "add", ".")
+	b.forge("own/.git/index", secret)
+	named := b.file("own/git", "gitdir: "+filepath.Dir(secret)+"\n")
+	run("own", "diff")
+	git, kept := filepath.Join(b.root, "own/.git"), filepath.Join(b.root, "kept")
+	b.turn(func() {
+		_ = errors.Join(os.Rename(git, kept), os.Link(named, git), os.Remove(git), os.Rename(kept, git))
+	})
+	b.neverShows("git diff", "own")
+}
+
+// turn calls f again and again, until the test ends.
+func (b *bed) turn(f func()) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	b.t.Cleanup(func() {
+		close(stop)
+		<-done
+	})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				f()
+			}
+		}
+	}()
+}
+
+// neverShows executes a command many times, and fails if it shows a canary.
+func (b *bed) neverShows(line, dir string) {
+	b.t.Helper()
+	for range 100 {
+		out, err := b.Exec(b.t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, dir)}, noMasks{})
+		if strings.Contains(out.Stdout+out.Stderr, "CANARY") {
+			b.t.Fatalf("got %q, %v, want nothing of a file outside of the repository", out.Stdout, err)
+		}
+	}
+}
+
+// forge replaces the name of a file in an index, which has only dots and letters x and is as long as the new one.
+func (b *bed) forge(index string, names ...string) string {
+	b.t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.root, index))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	forged := string(text)
+	for _, name := range names {
+		forged = strings.Replace(forged, "."+strings.Repeat("x", len(name)-1)+"\x00", name+"\x00", 1)
+	}
+	forged = forged[:len(forged)-sha1.Size]
+	sum := sha1.Sum([]byte(forged))
+	b.file(index, forged+string(sum[:]))
+	return forged + string(sum[:])
 }

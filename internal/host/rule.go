@@ -54,7 +54,7 @@ func (r *Rule) obeys() bool {
 type flags struct {
 	short    string   // letters, each perhaps with a colon
 	long     []string // without their dashes; a value after = is allowed
-	number   bool     // -5 is allowed
+	number   bool     // -5 is allowed, also behind letters
 	operands bool     // words that are no flags are allowed
 	plus     bool     // only operands that begin with + are allowed
 	with     []string // flags that each command gets behind the words of its rule
@@ -113,10 +113,10 @@ func (f *flags) parse(words []string) (operands []string, bad string) {
 // bundle reports whether every letter of a word such as -la is allowed, and whether the last
 // one takes the next word as its value.
 func (f *flags) bundle(letters string) (takes, ok bool) {
-	if f.number && strings.Trim(letters, "0123456789") == "" {
-		return false, true
-	}
 	for i := range len(letters) {
+		if f.number && letters[i] >= '0' && letters[i] <= '9' {
+			continue
+		}
 		at := strings.IndexByte(f.short, letters[i])
 		if at < 0 || letters[i] == ':' {
 			return false, false
@@ -159,7 +159,7 @@ var known = sync.OnceValue(func() map[string]*flags {
 		"git log": {short: "n:pqS:G:L:izwb", number: true, operands: true, tracked: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
 			"max-count: merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since: skip: stat summary tags until:")},
 		"git diff":   {short: "pubwzU", number: true, operands: true, tracked: true, with: list("--no-merges --no-ext-diff --no-textconv --ignore-submodules=dirty"), long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
-		"git branch": {short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
+		"git branch": {short: "arvl", tracked: true, long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
 	}
 })
 

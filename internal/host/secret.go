@@ -156,18 +156,20 @@ func under(path, dir string) bool {
 }
 
 // closedPlaces returns the paths that commands may not read, without links: those of
-// secretNames in the homes of this machine's users, the system's, those of sandboxes, and own, at each path that shows them.
+// secretNames in the homes of this machine's users, the system's, those of sandboxes, and own with what is mounted there, at each
+// path that shows them.
 func closedPlaces(own []string) []string {
 	var all []string
 	mounts := plainfile.ReadMounts()
 	add := func(path string) {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
-			paths, parts := mounts.Paths(real)
-			all = append(append(all, paths...), parts...)
+			all = append(all, mounts.Paths(real)...)
 		}
 	}
 	for _, p := range own {
-		add(p)
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			all = append(all, mounts.Whole(real)...)
+		}
 	}
 	for _, p := range systemPlaces {
 		if p != "/proc" && p != "/sys" && p != "/dev" {

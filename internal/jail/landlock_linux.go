@@ -128,7 +128,11 @@ func (s *script) landlock(p plan) (ruleset int) {
 		if !must {
 			flags = mayFail
 		}
-		s.add("open "+path, unix.SYS_OPENAT, flags, fd, []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_PATH | unix.O_CLOEXEC), num(0)})
+		call, args := uint32(unix.SYS_OPENAT), []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_PATH | unix.O_CLOEXEC), num(0)}
+		if p.plain != nil && path == p.shared.Host {
+			call, args = unix.SYS_OPENAT2, s.openPlain(path)
+		}
+		s.add("open "+path, call, flags, fd, args)
 		s.store("rule for "+path, store32, at(place, 8), fd.arg())
 		s.add("allow "+path, unix.SYS_LANDLOCK_ADD_RULE, flags, 0, []arg{rules.arg(), num(1), place, num(0)})
 		if p.plain != nil { // its places may be so many that their descriptors reach those that init keeps

@@ -42,11 +42,16 @@ func (w Shared) Fixed() Shared {
 // openPlain are the arguments of openat2 that open a directory whose path has no links.
 var openPlain = unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 
-// copyShared adds calls that make a detached copy of the directory's mounts, like copyTree.
-func (s *script) copyShared(path string) reg {
+// openPlain returns the arguments of openat2 with openPlain.
+func (s *script) openPlain(path string) []arg {
 	le := binary.LittleEndian
 	how := le.AppendUint64(le.AppendUint64(le.AppendUint64(nil, openPlain.Flags), openPlain.Mode), openPlain.Resolve)
-	dir := s.keep("open "+path, unix.SYS_OPENAT2, num(unix.AT_FDCWD), s.str(path), s.bytes(how), num(len(how)))
+	return []arg{num(unix.AT_FDCWD), s.str(path), s.bytes(how), num(len(how))}
+}
+
+// copyShared adds calls that make a detached copy of the directory's mounts, like copyTree.
+func (s *script) copyShared(path string) reg {
+	dir := s.keep("open "+path, unix.SYS_OPENAT2, s.openPlain(path)...)
 	tree := s.keep("open "+path, unix.SYS_OPEN_TREE, dir.arg(), s.str(""), num(unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
 	s.do("close", unix.SYS_CLOSE, dir.arg())
 	return tree

@@ -11,11 +11,11 @@ import (
 
 // ThreadRule is a file or directory that a confined thread may use, with everything below it.
 type ThreadRule struct {
-	Path  string
-	Read  bool // read files
-	List  bool // list directories
-	Exec  bool // execute files
-	Write bool // write, make and remove files and directories
+	Path  string // without links: what one leads to may not be used
+	Read  bool   // read files
+	List  bool   // list directories
+	Exec  bool   // execute files
+	Write bool   // write, make and remove files and directories
 }
 
 // rights returns the Landlock rights of a rule.
@@ -112,13 +112,13 @@ func ruleset(abi int, list []ThreadRule) (fd int, err error) {
 }
 
 func allowPlace(rules int, p ThreadRule, fs uint64) error {
-	fd, err := unix.Open(p.Path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	if err != nil { // it is not there, so it cannot be used
+	fd, err := unix.Openat2(unix.AT_FDCWD, p.Path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil { // it is not there, or behind a link, so it cannot be used
 		return nil
 	}
 	defer closeAll(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
 	rights := p.rights(st.Mode&unix.S_IFMT == unix.S_IFDIR, fs)

@@ -28,13 +28,10 @@ func LeadsInto(dir, path string) bool {
 	if dir == "" {
 		return false
 	}
-	m := ReadMounts()
-	dirs, parts := m.Paths(dir)
-	dirs = append(dirs, parts...)
+	dirs := ReadMounts().Whole(dir)
 	in := false
 	whole := walk(path, func(next string, _ bool) bool {
-		all, _ := m.Paths(next)
-		in = slices.ContainsFunc(all, func(p string) bool { return under(p, dir) }) || slices.ContainsFunc(dirs, func(d string) bool { return under(next, d) })
+		in = slices.ContainsFunc(dirs, func(d string) bool { return under(next, d) })
 		return !in
 	})
 	return in || !whole

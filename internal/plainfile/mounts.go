@@ -12,7 +12,7 @@ import (
 // more, such as two volumes of a container that come from one directory of the host.
 type Mounts []mount
 
-type mount struct{ device, root, point string }
+type mount struct{ id, parent, device, root, point string }
 
 // maxMounts bounds the bytes of a table of mounts.
 const maxMounts = 16 << 20
@@ -34,9 +34,9 @@ func ReadMounts() Mounts {
 // parseMounts reads a table of mounts; see proc_pid_mountinfo(5).
 func parseMounts(text string) (all Mounts) {
 	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
+		f := strings.Split(line, " ") // other blanks may be in a name
 		if len(f) > 4 && strings.HasPrefix(f[3], "/") {
-			all = append(all, mount{f[2], unescape(f[3]), unescape(f[4])})
+			all = append(all, mount{f[0], f[1], f[2], unescape(f[3]), unescape(f[4])})
 		}
 	}
 	return all
@@ -56,18 +56,32 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// Paths returns the paths of a file or directory, of which it gets one, absolute and without links. parts are the paths of
-// directories in it that are mounts.
-func (m Mounts) Paths(path string) (all, parts []string) {
-	all = []string{path}
+// on returns the number of the mount that a path is on, or -1. What another mount covers is passed over.
+func (m Mounts) on(path string) int {
 	at := -1
-	for i, one := range m {
-		if under(path, one.point) && (at < 0 || len(one.point) >= len(m[at].point)) { // a later mount covers an earlier one
-			at = i
+	for range m {
+		next := -1
+		for i, one := range m {
+			below := at < 0 || one.parent == m[at].id && one.point != "/" // nothing covers the root of a process that was there before
+			if below && under(path, one.point) && (next < 0 || len(one.point) < len(m[next].point)) {
+				next = i
+			}
 		}
+		if next < 0 {
+			break
+		}
+		at = next
 	}
+	return at
+}
+
+// Paths returns the paths of a file or directory, and those of mounts that show a part of it. It gets one of them, absolute and
+// without links, which is the first.
+func (m Mounts) Paths(path string) []string {
+	all := []string{path}
+	at := m.on(path)
 	if at < 0 {
-		return all, nil
+		return all
 	}
 	file := moved(path, m[at].point, m[at].root) // its path on the file system
 	for i, one := range m {
@@ -76,26 +90,34 @@ func (m Mounts) Paths(path string) (all, parts []string) {
 		case under(file, one.root):
 			all = append(all, moved(file, one.root, one.point))
 		case under(one.root, file):
-			parts = append(parts, one.point)
+			all = append(all, one.point)
 		}
 	}
-	return all, parts
+	return all
+}
+
+// Whole returns the Paths of a directory, and those of what is mounted in it.
+func (m Mounts) Whole(dir string) []string {
+	all := m.Paths(dir)
+	for _, one := range m {
+		if one.point != dir && under(one.point, dir) {
+			all = append(all, m.Paths(one.point)...)
+		}
+	}
+	return all
 }
 
 // Shows reports whether a file, or a part of a directory, is below a directory at one of its paths. Both paths are absolute and
 // without links.
 func (m Mounts) Shows(dir, path string) bool {
-	all, parts := m.Paths(path)
-	if slices.ContainsFunc(append(all, parts...), func(p string) bool { return under(p, dir) }) {
-		return true
-	}
-	dirs, inside := m.Paths(dir)
-	return slices.ContainsFunc(append(dirs, inside...), func(d string) bool { return under(path, d) })
+	return slices.ContainsFunc(m.Whole(path), func(p string) bool { return under(p, dir) }) ||
+		slices.ContainsFunc(m.Whole(dir), func(d string) bool { return under(path, d) })
 }
 
 // under reports whether a path is a directory, or below it.
 func under(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
+	return ok && (rest == "" || rest[0] == '/')
 }
 
 // moved returns a path below one directory as the same one below another.

@@ -1,6 +1,9 @@
 package plainfile
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestShows: what one mount shows, another one may show as well.
 func TestShows(t *testing.T) {
@@ -10,6 +13,18 @@ func TestShows(t *testing.T) {
 4 1 8:2 /u/data/state /state rw - ext4 b rw
 5 1 8:2 /u/my\040keys /ws/inner rw - ext4 b rw
 6 1 8:3 /u/data /else rw - ext4 c rw
+8 1 8:5 / /var/state rw - ext4 d rw
+9 8 8:6 /blobs /var/state/blobs rw - ext4 e rw
+10 1 8:6 / /big rw - ext4 e rw
+11 1 8:7 / /srv rw - ext4 f rw
+12 11 8:6 / /srv/inner rw - ext4 e rw
+13 1 8:8 / /cover/deep rw - ext4 g rw
+14 1 8:9 /top /cover rw - ext4 h rw
+15 14 8:9 /other /cover/beside rw - ext4 h rw
+16 1 8:9 / /all rw - ext4 h rw
+17 1 8:10 / /odd name rw - ext4 i rw
+18 1 8:10 /x /other rw - ext4 i rw
+19 1 8:1 / / rw - ext4 a rw
 7 1 0:4 net:[4026531840] /run/ns rw - nsfs nsfs rw
 `)
 	for _, c := range []struct {
@@ -30,6 +45,13 @@ func TestShows(t *testing.T) {
 		{"/ws", "/else/state", false},
 		{"/ws", "/etc/x", false},
 		{"/", "/else", true},
+		{"/big/blobs", "/var/state", true},
+		{"/srv", "/var/state", true},
+		{"/var/state", "/big/blobs/x", true},
+		{"/var/state", "/big/x", false},
+		{"/all/top/deep", "/cover/deep/x", true},
+		{"/all/other", "/cover/beside/x", true},
+		{"/odd\u00a0name", "/other/x", true},
 	} {
 		if got := m.Shows(c.dir, c.path); got != c.want {
 			t.Errorf("%s in %s: got %t, want %t", c.path, c.dir, got, c.want)
@@ -37,6 +59,9 @@ func TestShows(t *testing.T) {
 	}
 	if !Mounts(nil).Shows("/a", "/a/b") || Mounts(nil).Shows("/a", "/ab") {
 		t.Error("without a table, paths count")
+	}
+	if got := m.Paths("/cover/deep/x"); !slices.Contains(got, "/all/top/deep/x") {
+		t.Errorf("below a mount that covers another: got %q, want the file that is seen", got)
 	}
 	if len(ReadMounts()) == 0 {
 		t.Log("this system has no table of mounts")
