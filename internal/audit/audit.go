@@ -144,7 +144,7 @@ func (l *Log) Signing() sandboxmcp.AuditSigning {
 		since = since.UTC().Round(0)
 		return sandboxmcp.AuditSigning{Reason: "the newest records cannot be brought into the database; the server's log has the cause", Since: &since}
 	}
-	f := cmp.Or(l.sealer.fault.Load(), l.sealer.schema.Load(), l.sealer.hidden.Load(), l.sealer.unwritten.Load())
+	f := cmp.Or(l.sealer.fault.Load(), l.sealer.schema.Load(), l.sealer.hidden.Load(), l.sealer.compare.fault.Load(), l.sealer.unwritten.Load())
 	if f == nil {
 		return sandboxmcp.AuditSigning{Signed: true}
 	}
@@ -154,12 +154,13 @@ func (l *Log) Signing() sandboxmcp.AuditSigning {
 
 // CheckSchema compares the tables of the database with those that a server makes, and keeps the first difference for
 // [Log.Signing]. The server signs on: what the tables have is checked anyway. It reads no rows, and does nothing once there was a
-// difference.
+// difference. It also keeps that the comparison has failed twice in a row, until there is one: a writer of the database can make each fail.
 func (l *Log) CheckSchema(ctx context.Context) error {
 	if l.sealer == nil || l.sealer.schema.Load() != nil {
 		return nil
 	}
 	all, err := l.store.Changed(ctx)
+	l.sealer.compare.tried(err, &fault{reason: "the tables of the audit cannot be compared with those of a server, which is tried again; the server's log has the cause", since: l.now()})
 	if err != nil || len(all) == 0 {
 		return err
 	}

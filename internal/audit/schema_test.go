@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -178,6 +179,30 @@ func TestAnotherVersionIsTold(t *testing.T) {
 			}
 			r.close(t)
 		})
+	}
+}
+
+// A writer of the database can make each comparison fail, such as with the version of the tables, or with constraints that take long to read.
+// Then that is told, until there is a comparison. A failure such as that of a restart is not.
+func TestAComparisonThatFailsEachTimeIsTold(t *testing.T) {
+	dir := t.TempDir()
+	filled(t, dir)
+	r := openSealed(t, dir)
+	defer r.close(t)
+	newer, back := `PRAGMA user_version = 1000`, ""
+	if storetest.Postgres() {
+		newer, back = `INSERT INTO goose_db_version (version_id, is_applied) VALUES (1000, true)`, `DELETE FROM goose_db_version WHERE version_id = 1000`
+	} else {
+		back = fmt.Sprintf(`PRAGMA user_version = %d`, store.Newest(store.Config{}))
+	}
+	for n, c := range []struct{ change, reason string }{
+		{newer, ""}, {back, ""}, {newer, ""}, {newer, "cannot be compared"}, {newer, "cannot be compared"}, {back, ""},
+	} {
+		storetest.Run(t, dir, c.change)
+		err := r.l.CheckSchema(t.Context())
+		if s := r.l.Signing(); (err != nil) != (c.change == newer) || s.Signed != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+			t.Errorf("comparison %d: got %+v and %v, want %q", n+1, s, err, c.reason)
+		}
 	}
 }
 

@@ -60,12 +60,30 @@ type sealer struct {
 	unwritten atomic.Pointer[fault]      // the newest checkpoint is not in its files; nil: it is, or is to be written
 	schema    atomic.Pointer[fault]      // tables are not as a server makes them; nil: they are, or were not compared
 	hidden    atomic.Pointer[fault]      // an entry cannot be read; nil: each can
+	compare   repeated                   // the comparison of the tables
 	fresh     atomic.Pointer[checkpoint] // the newest checkpoint that is committed
 	published int64                      // size of the newest checkpoint that was written to the files
 
 	soon, made chan struct{} // capacity 1; a token means that there is work
 	stop       chan struct{}
 	work       sync.WaitGroup
+}
+
+// repeated is something that is tried again and again. It may fail once, such as while the database restarts.
+type repeated struct {
+	failing atomic.Bool           // it has failed the last time
+	fault   atomic.Pointer[fault] // it has failed the last two times, or more often; nil: it has not
+}
+
+// tried notes the error of one time, or that there was none. f is what to tell of a failure.
+func (r *repeated) tried(err error, f *fault) {
+	again := r.failing.Swap(err != nil)
+	switch {
+	case err == nil:
+		r.fault.Store(nil)
+	case again:
+		r.fault.CompareAndSwap(nil, f)
+	}
 }
 
 // newSealer starts a sealer. If a server has kept a finding about the record before, the sealer signs nothing.

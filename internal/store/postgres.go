@@ -92,6 +92,9 @@ func newPostgres(ctx context.Context, url string, busy time.Duration, log *slog.
 	c.RuntimeParams["row_security"] = "off"          // policies that hide rows make statements fail
 	c.RuntimeParams["constraint_exclusion"] = "off"  // a constraint that lies would hide the rows of a table from a statement
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(deadWriter.Milliseconds(), 10)
+	if _, set := c.RuntimeParams["statement_timeout"]; !set {
+		c.RuntimeParams["statement_timeout"] = "0" // with a short one of a role, tables would not be compared; see bounded
+	}
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectTimeout
 	}

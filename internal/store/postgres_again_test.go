@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/store/storetest"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // A function that a statement calls can change the connection for good, and be gone when the tables are compared. OTHER is a schema that a
@@ -98,4 +99,44 @@ func TestNothingOfOthersStaysInATransaction(t *testing.T) {
 			t.Errorf("got %d rows and %v, want 1", n, err)
 		}
 	}
+}
+
+// A writer of the database lowers the version of a topic before another server raises it again. A notification says that there was a change,
+// also if the name of the schema has spaces.
+func TestANotificationFromASchemaWithSpaces(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir := t.TempDir()
+	u, err := url.Parse(storetest.URL(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	schema := `"` + query.Get("search_path") + ` of two"`
+	storetest.Run(t, dir, `CREATE SCHEMA `+schema)
+	query.Set("search_path", schema)
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
+	var both [2]*store.Store
+	for n := range both {
+		if both[n], err = store.Open(t.Context(), store.Config{Dir: t.TempDir(), Postgres: u.String()}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = both[n].Close() })
+	}
+	a, b := both[0], both[1]
+	reads := 0
+	c := store.NewCached(a.Watch("topic"), func(context.Context) (int, error) { reads++; return reads, nil })
+	read := func() bool {
+		before := reads
+		if _, err := c.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return reads > before
+	}
+	change(t, b.Watch("topic"))
+	testkit.Until(t, "the value is kept", func() bool { return !read() && reads > 0 })
+	storetest.Run(t, dir, `UPDATE `+schema+`.signals SET version = version - 1`)
+	change(t, b.Watch("topic"))
+	testkit.Until(t, "the value is read again", read)
 }

@@ -67,8 +67,7 @@ func (p *postgres) receive(ctx context.Context, hears *atomic.Bool, wake func(to
 			return
 		}
 		// Another schema of the same database may have the topic too. That costs one look.
-		_, topic, _ := strings.Cut(n.Payload, " ")
-		wake(topic)
+		wake(n.Payload[strings.LastIndexByte(n.Payload, ' ')+1:]) // the name of a schema can have spaces
 	}
 }
 

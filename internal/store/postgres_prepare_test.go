@@ -67,6 +67,33 @@ func TestEveryConnectionSeesTheSameSchema(t *testing.T) {
 	})
 }
 
+// A writer of the database can give the role a time for each statement that is enough for most, and too short for the comparison of the tables.
+func TestARoleKeepsNoComparisonFromBeingMade(t *testing.T) {
+	if !storetest.Postgres() {
+		t.Skip("a test of PostgreSQL")
+	}
+	dir, role := t.TempDir(), "hurried"
+	url := ownRole(t, dir, role)
+	storetest.Run(t, dir, `ALTER ROLE `+role+` SET statement_timeout = '1ms'`)
+	s, err := store.Open(t.Context(), store.Config{Dir: dir, Postgres: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = s.Close()
+		storetest.Run(t, dir, `DROP OWNED BY `+role+` CASCADE; DROP ROLE `+role)
+	}()
+	for range 2 { // on a new connection, and again
+		var most string
+		if err = s.DB().QueryRowContext(t.Context(), `SELECT current_setting('statement_timeout')`).Scan(&most); err != nil || most != "0" {
+			t.Errorf("got %q and %v, want no limit", most, err)
+		}
+	}
+	if all, err := s.Changed(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("got the differences %v and %v, want none", all, err)
+	}
+}
+
 // synced returns the synchronous_commit of a transaction of a store.
 func synced(t *testing.T, s *store.Store) (value string) {
 	t.Helper()
