@@ -117,6 +117,10 @@ func TestMemoryOfEndedProcessesIsCounted(t *testing.T) {
 			looks:     []look{{"2 0": top, "3 0": process("3", "b", 50)}, {"2 0": top}},
 			want:      []int64{0, 0},
 		},
+		"MakesAFork": { // the fork server, which is not seen, has that memory
+			looks: []look{{"2 0": top, "3 0": {path: "3", parent: outsideOf, layout: "b", resident: 50, reserved: 1 << 30}}, {"2 0": top}},
+			want:  []int64{0, 0},
+		},
 		"NotKnownYet": {
 			relatives: relatives{unknown: true},
 			looks:     []look{{"2 0": top, "3 0": {path: "3", parent: "2", layout: "a", resident: 50, reserved: 1 << 30}}, {"2 0": top}},

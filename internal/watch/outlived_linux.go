@@ -151,6 +151,10 @@ func (o *outlived) unseen() (sum int64) {
 	return sum
 }
 
+// outsideOf is the parent of a process whose parent is in no pid namespace of the sandbox. A program has none: when its parent ends, init
+// becomes the parent.
+const outsideOf = "0"
+
 // hold adds the memory of fresh processes to next, parents before children.
 func (o *outlived) hold(fresh []string, now map[string]seen, next map[string]*held, k kin) {
 	ids := make(map[string]string, len(now)) // by number
@@ -164,6 +168,9 @@ func (o *outlived) hold(fresh []string, now map[string]seen, next map[string]*he
 	})
 	for _, id := range fresh {
 		s, pid := now[id], numberOf(id)
+		if s.parent == outsideOf { // init; or one that makes a fork, see fork.c: its memory is that of the fork server, and stays
+			continue
+		}
 		r := o.rows[s.layout]
 		if r == nil {
 			r = &row{}
