@@ -245,7 +245,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 		return j, "", sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: %s", sandboxmcp.Quote(words[0]), notExecuted(err)).
 			WithHint("a person checks the program and restarts the server").With("success", false).With("denied", true)
 	}
-	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), append(environment(), git...), defaultTime
+	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), slices.Concat(environment(), settingsOfNpm(r.program.path), git), defaultTime
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}

@@ -153,7 +153,7 @@ var known = sync.OnceValue(func() map[string]*flags {
 
 		"pip list": {short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")},
 		"pip show": {short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true},
-		"npm list": {short: "aglp", long: list("all depth global include json long omit parseable"), operands: true},
+		"npm list": {short: "aglp", with: list("--globalconfig=" + noSettings), long: list("all depth global include json long omit parseable"), operands: true},
 
 		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true, tracked: true, with: list("--ignore-submodules=dirty")},
 		"git log": {short: "n:pqS:G:L:izwb", number: true, operands: true, tracked: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
