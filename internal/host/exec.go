@@ -22,8 +22,9 @@ const (
 
 // job is a command that is ready to be executed.
 type job struct {
-	file    *os.File // the program file, which was checked
-	path    string   // its path
+	file    *os.File    // the program file, which was checked
+	pinned  os.FileInfo // it must still be this one when it begins; nil: only root can change it
+	path    string      // its path
 	words   []string
 	dir     string
 	env     []string
