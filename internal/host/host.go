@@ -388,6 +388,9 @@ func argument(dir, word string, closed []string) error {
 		if err := readable(path, real, closed); err != nil {
 			return err
 		}
+		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeDevice != 0 && !kernels(real) {
+			return pathDenied(path, "it is a device")
+		}
 	}
 	return nil
 }
