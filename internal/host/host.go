@@ -229,8 +229,8 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	if j.dir, err = h.dir(cmd.Dir, j.reads); err != nil {
 		return j, "", err
 	}
-	if r.obeys() && cmd.Dir != "" && !h.Files.holds(j.dir) {
-		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and its program executes what it finds there").
+	if r.approved() && cmd.Dir != "" && !h.Files.holds(j.dir) {
+		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and would not expect it there").
 			WithHint("name a directory below host_roots, or none")
 	}
 	for _, w := range words[1:] {

@@ -43,11 +43,9 @@ func (r *Rule) fits(words []string) bool {
 	return r.Flags.allow(words[1+len(r.Words):]) == ""
 }
 
-// obeys reports whether the command executes files of its directory, as make and pytest do, and a person has allowed the command
-// without being asked about the directory.
-func (r *Rule) obeys() bool {
-	return r.Exact != nil && *r.Exact != (Pattern{}) && (r.Any || loads(r.program.path) || loads(r.Name))
-}
+// approved reports whether a person has allowed the command. The person saw its words and was not asked about its directory, which
+// decides what relative paths name, and what programs such as make and pytest execute.
+func (r *Rule) approved() bool { return r.Exact != nil && *r.Exact != (Pattern{}) }
 
 // flags lists the flags that may follow the words of a rule. A flag that can take a value in the
 // next word ends with a colon: otherwise a value of -- would hide flags behind it.
