@@ -114,7 +114,7 @@ func (e *Engine) openHost() error {
 		begun = append(begun, program)
 	}
 	e.host, err = host.New(host.Config{
-		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Own: own, Obeyed: obeyed, Started: begun, Found: e.found,
+		Enabled: c.HostAccess, AutoApprove: c.HostAutoApprove, Allowed: c.HostAllowed, Blocked: c.HostBlocked, Roots: c.HostRoots, Workspace: c.Workspace, Changeable: c.changeable(), Own: own, Obeyed: obeyed, Started: begun, Found: e.found,
 		Store: e.store, Audit: e.audit, Key: e.key.Derive, Endings: e.endings, Invocation: c.Invocation, Notices: c.Notices, Now: c.Now, Logger: c.Logger,
 	})
 	return err

@@ -452,3 +452,23 @@ func TestCommandsReadNoSettingsAndNoDatabase(t *testing.T) {
 		}
 	}
 }
+
+// TestProgramsOfTheWorkspaceAreNoHostCommands: a person can allow a program in the workspace only if programs in sandboxes cannot
+// change it.
+func TestProgramsOfTheWorkspaceAreNoHostCommands(t *testing.T) {
+	dir := t.TempDir()
+	tool := filepath.Join(dir, "tool")
+	if err := os.WriteFile(tool, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, writable := range []bool{false, true} {
+		e := open(t, &fake{}, func(c *engine.Config) {
+			c.HostAccess, c.Workspace, c.WorkspaceRW = true, dir, writable
+			c.StateDir = filepath.Join(t.TempDir(), "state")
+		})
+		_, err := e.DecideHostAccess(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: tool}})
+		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostAccessDenied; got != writable || !writable && err != nil {
+			t.Errorf("writable %t: got %v, want it denied: %t", writable, err, writable)
+		}
+	}
+}

@@ -81,6 +81,9 @@ func (h *Host) pattern(text string) (Pattern, error) {
 	if rule := h.set.Load().blocked.rule(words, programName(prog.path)); rule != "" {
 		return p, blockedError(words, rule)
 	}
+	if err := h.unchangeable(words[0], prog); err != nil {
+		return p, err
+	}
 	h.pins.changed(prog) // from now on the program file must stay the same
 	return p, nil
 }

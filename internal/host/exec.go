@@ -22,8 +22,9 @@ const (
 
 // job is a command that is ready to be executed.
 type job struct {
-	file    *os.File // the program file, which was checked
-	path    string   // its path
+	file    *os.File    // the program file, which was checked
+	pinned  os.FileInfo // it must still be this one when it begins; nil: only root can change it
+	path    string      // its path
 	words   []string
 	dir     string
 	env     []string
@@ -200,5 +201,6 @@ func environment() []string {
 		"GIT_CONFIG_KEY_4=safe.bareRepository", "GIT_CONFIG_VALUE_4=explicit", // files named HEAD and config are a repository, and can be written below host_roots
 		"DOCKER_CONFIG=/nonexistent", "PIP_CONFIG_FILE=" + os.DevNull, "PIP_NO_INPUT=1", "PIP_NO_INDEX=1", "PIP_DISABLE_PIP_VERSION_CHECK=1",
 		"NPM_CONFIG_USERCONFIG=" + os.DevNull, "NPM_CONFIG_UPDATE_NOTIFIER=false", "NPM_CONFIG_OFFLINE=true",
+		"NPM_CONFIG_GLOBALCONFIG=" + noSettings,
 	}
 }

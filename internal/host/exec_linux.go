@@ -70,6 +70,11 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 	}
 	s.started()
 	kill := func() { _ = unix.Kill(-pid, unix.SIGKILL) }
+	if j.rewritten() {
+		kill()
+		_, err = waitFor(pid)
+		return e, errors.Join(errReplaced, err)
+	}
 	yield(pid)
 	e.walls, e.weak = observed(pid, j, walls, held, closed)
 	if held {
@@ -80,19 +85,33 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 	stop.begin(kill)
 	waitDead(pid)
 	e.why = stop.end()
-	kill() // what is left of the group; the process id is not free yet
-	var ws unix.WaitStatus
-	for {
-		if _, err := unix.Wait4(pid, &ws, 0, nil); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	kill()                // what is left of the group; the process id is not free yet
+	ws, _ := waitFor(pid) // it is dead, and no other thread waits for it
 	e.exit = ws.ExitStatus()
 	if ws.Signaled() {
 		e.signal = int(ws.Signal())
 		e.exit = 128 + e.signal
 	}
 	return e, nil
+}
+
+// rewritten reports whether the program file was changed after its check. While a binary is executed, the kernel lets nobody write to
+// it, so what is unchanged now was executed.
+func (j *job) rewritten() bool {
+	if j.pinned == nil {
+		return false
+	}
+	now, err := j.file.Stat()
+	return err != nil || !same(j.pinned, now)
+}
+
+// waitFor waits for the end of a process.
+func waitFor(pid int) (ws unix.WaitStatus, err error) {
+	for {
+		if _, err = unix.Wait4(pid, &ws, 0, nil); !errors.Is(err, unix.EINTR) {
+			return ws, err
+		}
+	}
 }
 
 // start starts the program. If the kernel permits it, the program is held at its first

@@ -237,6 +237,9 @@ func regular(dir *os.Root, name string) (*os.File, os.FileInfo, error) {
 	if err == nil {
 		err = plain(now)
 	}
+	if err == nil && ofKernel(f) {
+		err = errSpecial
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}

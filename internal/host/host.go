@@ -30,6 +30,7 @@ type Config struct {
 	Blocked     []string // commands that are always refused
 	Roots       []string // directories of the file tools
 	Workspace   string   // directory that files are copied into; empty: none
+	Changeable  string   // directory that programs in sandboxes can change, without links; empty: none
 	Own         []string // files and directories of this program, which are always refused
 	Obeyed      []string // files of the operator with proofs, which the file tools refuse; commands may read them
 	Started     []string // files, and directories with what this program starts outside of sandboxes or trusts, such as interpreters; the file tools do not write there
@@ -186,7 +187,10 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	e, err := execute(ctx, j)
 	out := h.output(e, masks, j.timeout)
 	out.Rule = rule
-	if err != nil {
+	switch {
+	case errors.Is(err, errReplaced):
+		err = notExecuted(words[0], err)
+	case err != nil:
 		err = sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be started", sandboxmcp.Quote(j.path)).WithHint("see the server's log").WithCause(err)
 		h.cfg.warn("a host command could not be started", "program", j.path, "error", sandboxmcp.AsError(err).Unwrap())
 	}
@@ -225,8 +229,8 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	if j.dir, err = h.dir(cmd.Dir, j.reads); err != nil {
 		return j, "", err
 	}
-	if r.obeys() && cmd.Dir != "" && !h.Files.holds(j.dir) {
-		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and its program executes what it finds there").
+	if r.approved() && cmd.Dir != "" && !h.Files.holds(j.dir) {
+		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and would not expect it there").
 			WithHint("name a directory below host_roots, or none")
 	}
 	for _, w := range words[1:] {
@@ -242,10 +246,10 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 		}
 	}
 	if j.file, err = r.program.open(); err != nil {
-		return j, "", sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: %s", sandboxmcp.Quote(words[0]), notExecuted(err)).
-			WithHint("a person checks the program and restarts the server").With("success", false).With("denied", true)
+		return j, "", notExecuted(words[0], err)
 	}
-	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), append(environment(), git...), defaultTime
+	j.pinned = r.program.pinned
+	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), slices.Concat(environment(), settingsOfNpm(r.program.path), git), defaultTime
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
@@ -258,12 +262,14 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	return j, named, nil
 }
 
-// notExecuted says why a program is not executed.
-func notExecuted(err error) string {
+// notExecuted is the error for a program that is not there, or not as it was.
+func notExecuted(name string, err error) error {
+	why := errNotThere
 	if errors.Is(err, errReplaced) {
-		return errReplaced.Error()
+		why = errReplaced
 	}
-	return errNotThere.Error()
+	return sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: %s", sandboxmcp.Quote(name), why.Error()).
+		WithHint("a person checks the program and restarts the server").With("success", false).With("denied", true)
 }
 
 // ruleFor returns the rule that allows a command, and its name.
@@ -274,6 +280,11 @@ func (h *Host) ruleFor(ctx context.Context, c sandboxmcp.Caller, words []string,
 		}
 	}
 	prog, unknown := find(words[0])
+	if unknown == nil {
+		if err := h.unchangeable(words[0], prog); err != nil {
+			return nil, "", err
+		}
+	}
 	replaced := false
 	p, ok, err := h.gate.AllowsSince(ctx, gate.Who{Namespace: c.Namespace, RequestID: id}, func(p Pattern, made time.Time) bool {
 		if !p.matches(words) || unknown != nil {
@@ -309,6 +320,16 @@ func (h *Host) ruleFor(ctx context.Context, c sandboxmcp.Caller, words []string,
 // changedProgram is the error for a command that a person has allowed before a file of its program was changed.
 func changedProgram(words []string) *sandboxmcp.Error {
 	return denied(words).WithHint("a file of the program was changed after a person allowed it; a person checks it, and allows it again after host access revoke")
+}
+
+// unchangeable refuses a program that programs in sandboxes can change, also between its check and its start, and by files beside
+// it, such as modules of a script.
+func (h *Host) unchangeable(name string, p *program) error {
+	if !slices.ContainsFunc(p.ways, func(way string) bool { return plainfile.LeadsInto(h.cfg.Changeable, way) }) {
+		return nil
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: programs in sandboxes can change it, because it is in workspace_path, or is reached through it",
+		sandboxmcp.Quote(name)).WithHint("a person copies it to another directory, and allows that").With("success", false).With("denied", true)
 }
 
 // system reports whether a file belongs to the system: only its administrator changes it, and the file tools and programs in
@@ -366,6 +387,9 @@ func argument(dir, word string, closed []string) error {
 		}
 		if err := readable(path, real, closed); err != nil {
 			return err
+		}
+		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeDevice != 0 && !kernels(real) {
+			return pathDenied(path, "it is a device")
 		}
 	}
 	return nil

@@ -505,9 +505,9 @@ func TestAProgramThatWasReplacedIsNotExecutedByTheNextServer(t *testing.T) {
 	b.wantOutput(listed, "good\n")
 }
 
-// TestAnApprovedProgramObeysOnlyRoots: a person who allows a program that executes others is not asked about its directory, so
-// a caller cannot name one outside of host_roots.
-func TestAnApprovedProgramObeysOnlyRoots(t *testing.T) {
+// TestAnApprovedCommandHasADirectoryOfRoots: a person who allows a command is not asked about its directory, so a caller cannot name
+// one outside of host_roots.
+func TestAnApprovedCommandHasADirectoryOfRoots(t *testing.T) {
 	b := open(t)
 	sub, outside := filepath.Join(b.root, "sub"), t.TempDir()
 	if err := errors.Join(os.Mkdir(sub, 0o755), os.Symlink(outside, filepath.Join(b.root, "out"))); err != nil {
@@ -530,8 +530,9 @@ func TestAnApprovedProgramObeysOnlyRoots(t *testing.T) {
 	for _, dir := range []string{outside, "/", filepath.Join(b.root, "out"), filepath.Dir(b.root)} {
 		wantCode(t, dir, run("bash -c id", dir), sandboxmcp.CodeHostPathDenied)
 		wantCode(t, dir, run(tests, dir), sandboxmcp.CodeHostPathDenied)
+		wantCode(t, dir, run("wc -c", dir), sandboxmcp.CodeHostPathDenied)
 	}
-	for command, dir := range map[string]string{"bash -c id": sub, "wc -c": outside, tests: sub} {
+	for command, dir := range map[string]string{"bash -c id": sub, "wc -c": sub, tests: sub, "ls": outside} {
 		if err := run(command, dir); err != nil {
 			t.Errorf("%s in %s: got %v, want no error", command, dir, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -46,7 +47,7 @@ func TestClosedPlacesAreClosedByAMountToo(t *testing.T) {
 // mount shows a directory at another path, until the test ends.
 func mount(t *testing.T, from, at string) {
 	t.Helper()
-	if err := syscall.Mount(from, at, "", syscall.MS_BIND, ""); err != nil {
+	if err := syscall.Mount(from, at, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) })
@@ -88,4 +89,51 @@ func TestGitReadsWhatItsUserHasForIt(t *testing.T) {
 	if out, err := other.Exec(t.Context(), caller, status, noMasks{}); err != nil || out.Stdout != "LIBRARY\n" {
 		t.Errorf("got %+v, %v, want what is in its own directory of libraries", out, err)
 	}
+}
+
+// TestDevicesAreClosedByAMountToo: a directory with another system in it, as tools that build packages have one, shows the devices and
+// the kernel's files once more.
+func TestDevicesAreClosedByAMountToo(t *testing.T) {
+	if !testkit.OwnMounts(t) {
+		return
+	}
+	b := open(t, func(c *host.Config) { c.Allowed = append(c.Allowed, "head", "grep") })
+	b.file("other/dev/none", "")
+	b.file("proc/none", "")
+	b.file("other/beside", "BESIDE\n")
+	mount(t, "/dev", filepath.Join(b.root, "other/dev"))
+	mount(t, "/proc", filepath.Join(b.root, "proc"))
+	for _, name := range []string{"other/dev/urandom", "proc/version"} {
+		out, err := b.exec("head -c 4 " + filepath.Join(b.root, name))
+		wantCode(t, name, err, sandboxmcp.CodeHostPathDenied)
+		if out.Stdout != "" {
+			t.Errorf("%s: got %q, want nothing", name, out.Stdout)
+		}
+	}
+	shared, err := os.CreateTemp("/dev/shm", "sandboxmcp")
+	if err != nil {
+		t.Skipf("no file can be made in /dev/shm: %v", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(shared.Name()) })
+	if _, err := shared.WriteString("CANARY\n"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := b.exec("grep -rh . " + filepath.Join(b.root, "other")); err != nil || out.Stdout != "BESIDE\n" { // Landlock alone
+		t.Errorf("everything: got %q, %v, want the file beside the devices alone", out.Stdout, err)
+	}
+	for _, path := range []string{"/proc/version", "/dev/null"} {
+		if out, err := b.exec("cat " + path); err != nil || !out.Success {
+			t.Errorf("%s: got %+v, %v, want that it can be read", path, out, err)
+		}
+	}
+}
+
+// TestADeviceIsNoArgument: a device can have a name anywhere.
+func TestADeviceIsNoArgument(t *testing.T) {
+	b := open(t)
+	node := filepath.Join(b.root, "node")
+	if err := syscall.Mknod(node, syscall.S_IFCHR|0o600, 1<<8|3); err != nil {
+		t.Skipf("no device can be made: %v", err)
+	}
+	b.wantRefused("cat "+node, sandboxmcp.CodeHostPathDenied)
 }

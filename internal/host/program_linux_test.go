@@ -138,3 +138,33 @@ func TestNothingIsWrittenIfTheInterpretersAreNotKnown(t *testing.T) {
 		t.Errorf("got %v, want no file", err)
 	}
 }
+
+// TestProgramsOfSandboxesAreNotExecuted: a program in a sandbox can change the workspace at any time. It could rewrite what a person
+// has allowed, or put a module beside it.
+func TestProgramsOfSandboxesAreNotExecuted(t *testing.T) {
+	var settings host.Config
+	b := open(t, func(c *host.Config) { settings = *c })
+	inside, other := b.tool("work/tool", "#!/bin/sh\necho ran\n"), b.tool("tool", "#!/bin/sh\necho ran\n")
+	by := b.tool("by", "#!"+inside+"\n")
+	link := filepath.Join(b.root, "link")
+	if err := os.Symlink(inside, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{inside, link, by, other} {
+		b.allow(command)
+	}
+	b.wantOutput(inside, "ran\n") // as long as programs in sandboxes cannot change it
+	settings.Changeable = filepath.Dir(inside)
+	var err error
+	if b.Host, err = host.New(settings); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{inside, link, by} {
+		b.wantRefused(command, sandboxmcp.CodeHostAccessDenied)
+		_, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: command + " more"}, noMasks{})
+		wantCode(t, "ask for "+command, err, sandboxmcp.CodeHostAccessDenied)
+		_, err = b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: command + " more"}})
+		wantCode(t, "allow "+command, err, sandboxmcp.CodeHostAccessDenied)
+	}
+	b.wantOutput(other, "ran\n")
+}

@@ -43,11 +43,9 @@ func (r *Rule) fits(words []string) bool {
 	return r.Flags.allow(words[1+len(r.Words):]) == ""
 }
 
-// obeys reports whether the command executes files of its directory, as make and pytest do, and a person has allowed the command
-// without being asked about the directory.
-func (r *Rule) obeys() bool {
-	return r.Exact != nil && *r.Exact != (Pattern{}) && (r.Any || loads(r.program.path) || loads(r.Name))
-}
+// approved reports whether a person has allowed the command. The person saw its words and was not asked about its directory, which
+// decides what relative paths name, and what programs such as make and pytest execute.
+func (r *Rule) approved() bool { return r.Exact != nil && *r.Exact != (Pattern{}) }
 
 // flags lists the flags that may follow the words of a rule. A flag that can take a value in the
 // next word ends with a colon: otherwise a value of -- would hide flags behind it.
@@ -153,7 +151,7 @@ var known = sync.OnceValue(func() map[string]*flags {
 
 		"pip list": {short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")},
 		"pip show": {short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true},
-		"npm list": {short: "aglp", long: list("all depth global include json long omit parseable"), operands: true},
+		"npm list": {short: "aglp", with: list("--globalconfig=" + noSettings), long: list("all depth global include json long omit parseable"), operands: true},
 
 		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true, tracked: true, with: list("--ignore-submodules=dirty")},
 		"git log": {short: "n:pqS:G:L:izwb", number: true, operands: true, tracked: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +

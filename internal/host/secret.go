@@ -172,8 +172,13 @@ func closedPlaces(own []string) []string {
 		}
 	}
 	for _, p := range systemPlaces {
-		if p != "/proc" && p != "/sys" && p != "/dev" {
+		if !kernels(p) {
 			add(p)
+		}
+	}
+	for _, p := range slices.Concat(mounts.Paths("/dev"), mounts.Of("proc"), mounts.Of("devtmpfs")) {
+		if !kernels(p) { // a directory with another system in it may have them; Landlock does not close a bind mount of /proc
+			all = append(all, p)
 		}
 	}
 	seen := namesIn{}
@@ -201,6 +206,11 @@ func closedPlaces(own []string) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// kernels reports whether a path is in the kernel's file systems at their usual places. Programs read much of them.
+func kernels(path string) bool {
+	return slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(dir string) bool { return under(path, dir) })
 }
 
 // maxEntries bounds the entries of a directory that are looked at, and allowed one by one.

@@ -12,7 +12,7 @@ import (
 // more, such as two volumes of a container that come from one directory of the host.
 type Mounts []mount
 
-type mount struct{ id, parent, device, root, point string }
+type mount struct{ id, parent, device, root, point, kind string }
 
 // maxMounts bounds the bytes of a table of mounts.
 const maxMounts = 16 << 20
@@ -36,7 +36,11 @@ func parseMounts(text string) (all Mounts) {
 	for line := range strings.Lines(text) {
 		f := strings.Split(line, " ") // other blanks may be in a name
 		if len(f) > 4 && strings.HasPrefix(f[3], "/") {
-			all = append(all, mount{f[0], f[1], f[2], unescape(f[3]), unescape(f[4])})
+			one := mount{id: f[0], parent: f[1], device: f[2], root: unescape(f[3]), point: unescape(f[4])}
+			if at := slices.Index(f, "-"); at > 4 && at+1 < len(f) { // behind fields that may be missing
+				one.kind = f[at+1]
+			}
+			all = append(all, one)
 		}
 	}
 	return all
@@ -90,6 +94,16 @@ func (m Mounts) Paths(path string) []string {
 		case under(file, one.root):
 			all = append(all, moved(file, one.root, one.point))
 		case under(one.root, file):
+			all = append(all, one.point)
+		}
+	}
+	return all
+}
+
+// Of returns where file systems of a kind are mounted, such as proc.
+func (m Mounts) Of(kind string) (all []string) {
+	for _, one := range m {
+		if one.kind == kind {
 			all = append(all, one.point)
 		}
 	}

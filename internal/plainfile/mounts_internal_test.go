@@ -63,6 +63,10 @@ func TestShows(t *testing.T) {
 	if got := m.Paths("/cover/deep/x"); !slices.Contains(got, "/all/top/deep/x") {
 		t.Errorf("below a mount that covers another: got %q, want the file that is seen", got)
 	}
+	shared := parseMounts("1 0 8:1 / /a rw shared:1 master:2 - proc a rw\n2 1 8:1 / /b rw\n")
+	if got := shared.Of("proc"); len(shared) != 2 || !slices.Equal(got, []string{"/a"}) {
+		t.Errorf("with fields that may be missing: got %q, want /a", got)
+	}
 	if len(ReadMounts()) == 0 {
 		t.Log("this system has no table of mounts")
 	}
