@@ -14,6 +14,7 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 		answer time.Duration // when they answer
 		grows  int64         // what they take each time that they are stopped
 		shares int64         // likewise, by forks that share all of their memory
+		takes  int64         // likewise, and stay below their limit
 		forks  bool          // a fork that had begun when they were stopped counts a moment later
 		ended  int           // they are being ended when they are stopped for this time; 0: never
 		fixed  bool          // they cannot be stopped
@@ -25,6 +26,8 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 		"Never":        {answer: time.Hour, want: counted, within: settleLimit + settleEvery},
 		"Grows":        {answer: time.Hour, grows: settleGrowth, want: counted, within: 2 * settleEvery},
 		"Forks":        {answer: time.Hour, shares: 2 * settleGrowth, want: counted, within: settleStops + 2*settleEvery},
+		"TakesAtFirst": {answer: settleStops / 2, takes: settleGrowth, want: shared, within: settleStops/2 + settleEvery},
+		"Takes":        {answer: time.Hour, takes: settleGrowth, want: counted, within: settleStops + 2*settleEvery},
 		"GrowsAtFirst": {answer: 2 * settleStops, forks: true, want: shared, within: 2*settleStops + settleEvery},
 		"NotStopped":   {answer: time.Hour, fixed: true, want: counted},
 		"BeingEnded":   {answer: time.Hour, ended: 3, within: 2 * settleEvery},
@@ -42,6 +45,10 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 						if c.forks && stops > 1 {
 							return 2 * counted, counted
 						}
+						if c.takes > 0 {
+							most := min(int64(stops)*c.takes, limit-shared)
+							return counted + int64(stops)*c.takes, shared + most
+						}
 						return counted + int64(stops)*(c.grows+c.shares), counted + int64(stops)*c.grows
 					},
 					sum: func() (int64, bool) {
@@ -56,7 +63,7 @@ func TestBusyMachineEndsNoProgram(t *testing.T) {
 				if got != c.want || ok != (c.want > 0) {
 					t.Errorf("got %d, %v, want %d", got, ok, c.want)
 				}
-				if grown := c.forks || c.shares > 0; (forgot > 0) != grown {
+				if grown := c.forks || c.shares > 0 || c.takes > 0; (forgot > 0) != grown {
 					t.Errorf("kept sizes were dropped %d times, want it only if forks were found: %t", forgot, grown)
 				}
 				if took := time.Since(began); took > c.within { // of the bubble's clock

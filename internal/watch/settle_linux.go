@@ -44,7 +44,8 @@ type settling struct {
 }
 
 // settle stops programs until each of them has answered. After settleLimit, or if a program takes memory
-// although it was stopped, it counts those that have not answered with all of their resident memory.
+// although it was stopped, it counts those that have not answered with all of their resident memory. It takes settleStops until that
+// counts as taken after the stop, unless what surely counts once is above the limit.
 func settle(limit int64, s settling) (sum int64, ok bool) {
 	began := time.Now()
 	taken, distinct := s.taken()
@@ -62,7 +63,7 @@ func settle(limit int64, s settling) (sum int64, ok bool) {
 		}
 		taken, distinct := s.taken()
 		switch {
-		case distinct > mostDistinct, taken > most && time.Since(began) >= settleStops:
+		case distinct > max(mostDistinct, limit), (distinct > mostDistinct || taken > most) && time.Since(began) >= settleStops:
 			return sum, true
 		case taken > most: // it may be a fork that had begun, and counts with all that it shares
 			most = taken + settleGrowth
