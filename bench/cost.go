@@ -36,7 +36,7 @@ func (m meter) how() string {
 	if m.file == "" {
 		return "the CPU time of the whole machine, because there was no group to count it by: load from elsewhere is in it"
 	}
-	return "the CPU time of a control group that holds the measuring process, which makes the load, the servers and all that came of them, until they did next to nothing after the last answer"
+	return "the CPU time of a control group that holds the measuring process, which makes the load, the servers and all that came of them, until 200 ms after the last answer"
 }
 
 // read returns user and system time so far.
@@ -60,25 +60,25 @@ func (m meter) read() (time.Duration, error) {
 	return 0, fmt.Errorf("read CPU time: %s has none", m.file)
 }
 
-// Work goes on after an answer: sandboxes end, others are made ready. It belongs to the cell that caused it.
+// Work goes on after an answer: sandboxes end, others are made ready.
 const (
-	clearing = 100 * time.Millisecond // how often the meter looks whether it has ended
-	resting  = 10 * time.Millisecond  // CPU time within clearing that servers use without work; a tick of /proc/stat
+	clearing = 200 * time.Millisecond // what is done within this time after a cell belongs to it
+	looking  = 100 * time.Millisecond // how often rest looks whether the work before has ended
+	resting  = 10 * time.Millisecond  // CPU time within looking that servers use without work; a tick of /proc/stat
 	looks    = 30                     // most looks
 )
 
-// settled is read once the work after the answers has been done.
-func (m meter) settled(ctx context.Context) (time.Duration, error) {
-	pause(ctx, clearing)
+// rest waits until the work of the cells before has been done, and reads the meter.
+func (m meter) rest(ctx context.Context) (time.Duration, error) {
 	at, err := m.read()
 	for range looks {
 		if err != nil {
 			return 0, err
 		}
 		last := at
-		pause(ctx, clearing)
+		pause(ctx, looking)
 		if at, err = m.read(); at-last <= resting {
-			return at, err
+			break
 		}
 	}
 	return at, err

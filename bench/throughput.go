@@ -87,12 +87,12 @@ func (b *bed) throughput(ctx context.Context) []cell {
 			if p.cell.Reason != "" || ctx.Err() != nil {
 				continue
 			}
-			pause(ctx, 20*time.Millisecond)
-			before, err := b.meter.read()
+			before, err := b.meter.rest(ctx)
 			if err == nil {
 				err = together(ctx, p.load, p.cell.Workers, b.o.cell/pieces, p.cell)
 			}
-			after, err2 := b.meter.settled(ctx)
+			pause(ctx, clearing)
+			after, err2 := b.meter.read()
 			if err == nil {
 				err = err2
 			}
