@@ -34,7 +34,7 @@ var rooms = map[string][]string{
 	"internal/jail/pool":       {},
 	"internal/jail/seccomp":    {},
 	"internal/cgroup":          {"."},
-	"internal/relay":           {".", "backend", "internal/jail/bounds", "internal/jail/seccomp"},
+	"internal/relay":           {".", "backend", "internal/jail/bounds", "internal/jail/seccomp", "internal/plainfile"},
 	"internal/watch":           {"internal/jail", "internal/cgroup"},
 	"internal/plainfile":       {},
 	"internal/share":           {},

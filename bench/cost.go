@@ -62,7 +62,7 @@ func (m meter) read() (time.Duration, error) {
 
 // Work goes on after an answer: sandboxes end, others are made ready.
 const (
-	clearing = 200 * time.Millisecond // what is done within this time after a cell belongs to it
+	clearing = 200 * time.Millisecond // CPU time that is used within this time after a cell counts for the cell
 	looking  = 100 * time.Millisecond // how often rest looks whether the work before has ended
 	resting  = 10 * time.Millisecond  // CPU time within looking that servers use without work; a tick of /proc/stat
 	looks    = 30                     // most looks

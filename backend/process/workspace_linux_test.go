@@ -313,8 +313,8 @@ func TestTheWorkspaceOfRootIsRefused(t *testing.T) {
 	}
 }
 
-// TestNothingTakesThePlaceOfTheWorkspace: another user who may change a directory above it can put a link in its way, or move another
-// directory there. Programs would then have the rights of that one's owner.
+// TestNothingTakesThePlaceOfTheWorkspace: a user who can change a parent directory of the workspace can replace it by a link or by
+// another directory. The sandbox refuses both, because its programs would get the rights of the other directory's owner.
 func TestNothingTakesThePlaceOfTheWorkspace(t *testing.T) {
 	for name, ids := range map[string][2]int{"User": {ordinary + 1, ordinary}, "Group": {ordinary, ordinary + 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -333,7 +333,7 @@ func TestNothingTakesThePlaceOfTheWorkspace(t *testing.T) {
 	for name, writable := range map[string]bool{"Link": true, "LinkReadOnly": false} {
 		t.Run(name, func(t *testing.T) {
 			if !writable && os.Geteuid() == 0 {
-				t.Skip("programs of root's sandboxes are nobody there")
+				t.Skip("root's sandboxes see a read-only workspace as an unprivileged user")
 			}
 			dir, other := workspace(t), workspace(t)
 			b := newBackend(func(c *process.Config) { c.Shown, c.Writable = dir, writable })(t)

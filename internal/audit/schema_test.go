@@ -134,8 +134,8 @@ func TestServerTellsOfChangedTables(t *testing.T) {
 	}
 }
 
-// A writer of the database says that its tables have another version, with which this release does not compare them, or none, as if there
-// were no record. That is told, and nobody reads a record that there seems not to be.
+// A writer of the database can change the version of its tables, so that this release does not compare them, or remove it, so that there
+// seems to be no record. A server reports both, and a command fails in place of reading an empty record.
 func TestAnotherVersionIsTold(t *testing.T) {
 	const told = "the database says that its tables have version"
 	cases := map[string]struct {

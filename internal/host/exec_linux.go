@@ -85,7 +85,7 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 	stop.begin(kill)
 	waitDead(pid)
 	e.why = stop.end()
-	kill()                // what is left of the group; the process id is not free yet
+	kill()                // ends the other processes of the group; its id cannot be reused before the wait
 	ws, _ := waitFor(pid) // it is dead, and no other thread waits for it
 	e.exit = ws.ExitStatus()
 	if ws.Signaled() {
@@ -95,8 +95,8 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 	return e, nil
 }
 
-// rewritten reports whether the program file was changed after its check. While a binary is executed, the kernel lets nobody write to
-// it, so what is unchanged now was executed.
+// rewritten reports whether the program file was changed after its check. The kernel refuses writes to a binary while a process executes
+// it. So if the file is unchanged now, the process executes the file that was checked.
 func (j *job) rewritten() bool {
 	if j.pinned == nil {
 		return false

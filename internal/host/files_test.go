@@ -134,21 +134,12 @@ func TestPathsThatAreSwapped(t *testing.T) {
 	}
 	b.file("dir/f", "mine")
 	dir, aside := b.root+"/dir", b.root+"/aside"
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				_ = os.Rename(dir, aside)
-				_ = os.Symlink(out, dir)
-				_ = os.Remove(dir)
-				_ = os.Rename(aside, dir)
-			}
-		}
-	}()
+	end := b.turn(func() {
+		_ = os.Rename(dir, aside)
+		_ = os.Symlink(out, dir)
+		_ = os.Remove(dir)
+		_ = os.Rename(aside, dir)
+	})
 	for range 300 {
 		if got, err := b.read(dir + "/f"); err == nil && got.Content != "mine" && got.Content != "written" {
 			t.Errorf("got %q, want no file of another directory", got.Content)
@@ -156,8 +147,7 @@ func TestPathsThatAreSwapped(t *testing.T) {
 		_ = b.write(dir+"/f", "written")
 		_ = b.write(dir+"/g", "written")
 	}
-	close(stop)
-	<-done
+	end()
 	if content, err := os.ReadFile(out + "/f"); string(content) != "CANARY" || err != nil {
 		t.Errorf("outside: got %q, %v, want it unchanged", content, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -135,21 +136,13 @@ func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
 	b := open(t)
 	secret := filepath.Join(b.root, "other/.git/config")
 	b.file("own/."+strings.Repeat("x", len(secret)-1), "")
-	run := func(dir string, line ...string) {
-		t.Helper()
-		git := exec.CommandContext(t.Context(), "git", line...)
-		git.Dir, git.Env = filepath.Join(b.root, dir), append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
-		if out, err := git.CombinedOutput(); err != nil {
-			t.Fatalf("git %s: %v: %s", line, err, out)
-		}
-	}
-	run(".", "init", "-q", "other")
-	run("other", "config", "remote.origin.url", "CANARY")
-	run("own", "init", "-q")
-	run("own", "add", ".")
+	b.git(".", "init", "-q", "other")
+	b.git("other", "config", "remote.origin.url", "CANARY")
+	b.git("own", "init", "-q")
+	b.git("own", "add", ".")
 	b.forge("own/.git/index", secret)
 	named := b.file("own/git", "gitdir: "+filepath.Dir(secret)+"\n")
-	run("own", "diff")
+	b.git("own", "diff")
 	git, kept := filepath.Join(b.root, "own/.git"), filepath.Join(b.root, "kept")
 	b.turn(func() {
 		_ = errors.Join(os.Rename(git, kept), os.Link(named, git), os.Remove(git), os.Rename(kept, git))
@@ -157,13 +150,24 @@ func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
 	b.neverShows("git diff", "own")
 }
 
-// turn calls f again and again, until the test ends.
-func (b *bed) turn(f func()) {
+// git executes git in a directory of the root.
+func (b *bed) git(dir string, line ...string) {
+	b.t.Helper()
+	git := exec.CommandContext(b.t.Context(), "git", line...)
+	git.Dir, git.Env = filepath.Join(b.root, dir), append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+	if out, err := git.CombinedOutput(); err != nil {
+		b.t.Fatalf("git %s: %v: %s", line, err, out)
+	}
+}
+
+// turn calls f again and again, until the caller calls end or the test ends.
+func (b *bed) turn(f func()) (end func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
-	b.t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		close(stop)
 		<-done
 	})
+	b.t.Cleanup(end)
 	go func() {
 		defer close(done)
 		for {
@@ -175,6 +179,7 @@ func (b *bed) turn(f func()) {
 			}
 		}
 	}()
+	return end
 }
 
 // neverShows executes a command many times, and fails if it shows a canary.

@@ -36,7 +36,7 @@ func parseMounts(text string) (all Mounts) {
 	for line := range strings.Lines(text) {
 		f := strings.Split(line, " ") // other blanks may be in a name
 		if len(f) > 4 && strings.HasPrefix(f[3], "/") {
-			one := mount{id: f[0], parent: f[1], device: f[2], root: unescape(f[3]), point: unescape(f[4])}
+			one := mount{id: f[0], parent: f[1], device: f[2], root: Unescape(f[3]), point: Unescape(f[4])}
 			if at := slices.Index(f, "-"); at > 4 && at+1 < len(f) { // behind fields that may be missing
 				one.kind = f[at+1]
 			}
@@ -46,8 +46,8 @@ func parseMounts(text string) (all Mounts) {
 	return all
 }
 
-// unescape replaces the octal numbers of characters that would separate fields.
-func unescape(text string) string {
+// Unescape returns a path of a table of mounts as it is. The table has the characters that would separate fields as octal numbers.
+func Unescape(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		if n, err := strconv.ParseUint(text[min(i+1, len(text)):min(i+4, len(text))], 8, 8); text[i] == '\\' && err == nil {

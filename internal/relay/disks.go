@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // TerminationLog is the file of a pod's last message, where the kubelet mounts it unless the pod's template names another
@@ -105,7 +106,7 @@ func writable(table string) []string {
 			all = append(all, unknown)
 		case slices.Contains(inMemory, s[0]), slices.Contains(known, m[4]), readOnly(m[5]), readOnly(s[len(s)-1]):
 		default:
-			all = append(all, unescape(m[4]))
+			all = append(all, plainfile.Unescape(m[4]))
 		}
 	}
 	return all
@@ -120,8 +121,3 @@ func (s Seen) WeakDisks() (weak []string) {
 }
 
 func readOnly(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
-
-// unescape returns a path of the table as it is.
-func unescape(path string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
-}
