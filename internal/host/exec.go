@@ -29,7 +29,7 @@ type job struct {
 	dir     string
 	env     []string
 	reads   []string // places whose files may not be read
-	only    []string // the only places that may be read besides those of programs; nil: all but reads
+	only    []string // the only places that may be read, without links; nil: all but reads
 	writes  []string // places that may be written
 	execs   []string // files that may be executed; nil: any
 	after   []string // binary that executes the program, which is a script, and words for it; nil: the kernel finds it
@@ -199,7 +199,7 @@ func environment() []string {
 		"GIT_CONFIG_COUNT=5", "GIT_CONFIG_KEY_0=core.fsmonitor", "GIT_CONFIG_VALUE_0=false", "GIT_CONFIG_KEY_1=core.hooksPath", "GIT_CONFIG_VALUE_1=" + os.DevNull,
 		"GIT_CONFIG_KEY_2=core.pager", "GIT_CONFIG_VALUE_2=cat", "GIT_CONFIG_KEY_3=safe.directory", "GIT_CONFIG_VALUE_3=*",
 		"GIT_CONFIG_KEY_4=safe.bareRepository", "GIT_CONFIG_VALUE_4=explicit", // files named HEAD and config are a repository, and can be written below host_roots
-		"DOCKER_CONFIG=/nonexistent", "PIP_CONFIG_FILE=" + os.DevNull, "PIP_NO_INPUT=1", "PIP_NO_INDEX=1", "PIP_DISABLE_PIP_VERSION_CHECK=1",
+		"DOCKER_CONFIG=/nonexistent", "PIP_CONFIG_FILE=" + os.DevNull, "PIP_NO_INPUT=1", "PIP_NO_INDEX=1", "PIP_NO_CACHE_DIR=1", "PIP_DISABLE_PIP_VERSION_CHECK=1",
 		"NPM_CONFIG_USERCONFIG=" + os.DevNull, "NPM_CONFIG_UPDATE_NOTIFIER=false", "NPM_CONFIG_OFFLINE=true",
 		"NPM_CONFIG_GLOBALCONFIG=" + noSettings,
 	}

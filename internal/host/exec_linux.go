@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -256,13 +255,9 @@ func landlockRules(j job) []jail.ThreadRule {
 	if j.execs == nil {
 		rules = append(rules, jail.ThreadRule{Path: "/", Exec: true})
 	}
-	places := []string{"/"}
-	if j.only != nil {
-		around := filepath.Dir(filepath.Dir(j.path)) // such as /opt/git, which has libraries of its own
-		places = slices.Clone(j.only)
-		for _, p := range append(ofPrograms(), filepath.Join(around, "lib"), filepath.Join(around, "lib64")) {
-			places = append(places, plainfile.Unlinked(p))
-		}
+	places := j.only
+	if places == nil {
+		places = []string{"/"}
 	}
 	for _, place := range places {
 		if slices.ContainsFunc(j.reads, func(c string) bool { return under(place, c) }) {
@@ -287,12 +282,6 @@ func landlockRules(j job) []jail.ThreadRule {
 	return rules
 }
 
-// ofPrograms returns the places of the system that every program reads: libraries, and what says where they are.
-func ofPrograms() []string {
-	return list(`/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/local/lib /usr/local/lib64 /nix/store /gnu/store /usr/share/zoneinfo
-		/etc/ld.so.cache /etc/ld.so.preload /etc/localtime /etc/passwd /etc/nsswitch.conf`)
-}
-
 // writable returns the places that a job may write, without those that it may not read: what Landlock allows for a
 // directory, it allows for everything below. If there is one of these in a directory, nothing can be made or removed in the
 // directory itself, and in those between the two.
@@ -302,39 +291,6 @@ func writable(j job) []string {
 		if !slices.ContainsFunc(j.reads, func(c string) bool { return under(p, c) }) {
 			all = append(all, besides(p, j.reads)...)
 		}
-	}
-	return all
-}
-
-// besides returns paths that together are all of a directory but the closed ones: the entries
-// of each directory above a closed path. An entry that is made later is closed.
-func besides(dir string, closed []string) []string {
-	inside := dir
-	if dir != "/" {
-		inside += "/"
-	}
-	any := false
-	for _, c := range closed {
-		if c == dir {
-			return nil
-		}
-		any = any || strings.HasPrefix(c, inside)
-	}
-	if !any {
-		return []string{dir}
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	names, _ := f.Readdirnames(maxEntries)
-	var all []string
-	for _, n := range names {
-		if strings.HasPrefix(n, sandboxPrefix) { // it may have been made after closed was listed
-			continue
-		}
-		all = append(all, besides(inside+n, closed)...)
 	}
 	return all
 }

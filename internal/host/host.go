@@ -233,23 +233,20 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and would not expect it there").
 			WithHint("name a directory below host_roots, or none")
 	}
-	for _, w := range words[1:] {
-		if err = argument(j.dir, w, j.reads); err != nil {
-			return j, "", err
-		}
+	paths, err := arguments(j.dir, words[1:], j.reads)
+	if err != nil {
+		return j, "", err
 	}
-	var git []string
-	if r.Flags != nil && r.Flags.tracked {
-		operands, _ := r.Flags.parse(words[1+len(r.Words):])
-		if git, j.only, err = tracked(j.dir, operands); err != nil {
-			return j, "", err
-		}
+	env, only, err := h.only(r, words, j.dir, paths)
+	if err != nil {
+		return j, "", err
 	}
+	j.only = only
 	if j.file, err = r.program.open(); err != nil {
 		return j, "", notExecuted(words[0], err)
 	}
 	j.pinned = r.program.pinned
-	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), slices.Concat(environment(), settingsOfNpm(r.program.path), git), defaultTime
+	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), slices.Concat(environment(), settingsOfNpm(r.program.path), env), defaultTime
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
@@ -371,9 +368,22 @@ func (h *Host) dir(asked string, closed []string) (string, error) {
 	return real, readable(asked, real, closed)
 }
 
-// argument refuses a word that names a file whose content may be secret, directly or through
-// a link. It is a second wall: what a program reads unasked, Landlock refuses.
-func argument(dir, word string, closed []string) error {
+// arguments returns what is there of the paths that words name, without links. It refuses words as argument does.
+func arguments(dir string, words, closed []string) ([]string, error) {
+	var all []string
+	for _, w := range words {
+		there, err := argument(dir, w, closed)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, there...)
+	}
+	return all, nil
+}
+
+// argument returns what is there of the paths that a word names, without links. It refuses a word that names a file whose content may
+// be secret, directly or through a link. It is a second wall: what a program reads unasked, Landlock refuses.
+func argument(dir, word string, closed []string) (there []string, err error) {
 	for _, path := range pathsIn(word) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
@@ -384,15 +394,17 @@ func argument(dir, word string, closed []string) error {
 				continue
 			}
 			real = path
+		} else {
+			there = append(there, real)
 		}
 		if err := readable(path, real, closed); err != nil {
-			return err
+			return nil, err
 		}
 		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeDevice != 0 && !kernels(real) {
-			return pathDenied(path, "it is a device")
+			return nil, pathDenied(path, "it is a device")
 		}
 	}
-	return nil
+	return there, nil
 }
 
 // pathsIn returns what may be a path in a word: the word, and what follows its flag.

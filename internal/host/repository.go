@@ -32,12 +32,13 @@ func repository(dir string) string {
 // it prints all files of one of them, also those that may hold secrets and that no word names. The files of a repository, which a
 // program in a sandbox may have written, can name any file as well: the index as one of its own, and the configuration as attributes,
 // whose mistakes git prints. tracked fails with host_path_denied for such a command.
-func tracked(dir string, operands []string) (env, only []string, err error) {
+func tracked(c further) (env, only []string, err error) {
+	dir := c.dir
 	top := repository(dir)
 	if top == "" {
 		return nil, nil, pathDenied(dir, "it is in no git repository, and git would use any files").WithHint("name a directory of a repository as cwd")
 	}
-	for _, w := range operands {
+	for _, w := range c.operands {
 		path := filepath.Clean(w)
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)

@@ -14,10 +14,10 @@ type Rule struct {
 	Text  string   // as the settings or a person wrote it
 	Name  string   // name of the program, as a command has it
 	Words []string // words that have to follow it
-	Exact *Pattern // the whole command; nil: further words are free, within Flags
-	Flags *flags   // flags that may follow Words; nil: any
+	Exact *Pattern // the whole command; nil: further words are free, within those of usual
 	Any   bool     // it may execute other programs: a person was warned of that
 
+	usual   *usual // nil: it is none of those that the settings have by default
 	program *program
 }
 
@@ -27,7 +27,7 @@ func newRule(text string) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rule{Text: text, Name: words[0], Words: words[1:], Flags: known()[strings.Join(words, " ")], Any: runs(words[0], words[1:])}
+	r := &Rule{Text: text, Name: words[0], Words: words[1:], usual: known()[strings.Join(words, " ")], Any: runs(words[0], words[1:])}
 	r.program, err = find(r.Name)
 	return r, err
 }
@@ -40,7 +40,7 @@ func (r *Rule) fits(words []string) bool {
 	if !r.program.named(r.Name, words[0]) || len(words) <= len(r.Words) || !slices.Equal(words[1:1+len(r.Words)], r.Words) {
 		return false
 	}
-	return r.Flags.allow(words[1+len(r.Words):]) == ""
+	return r.usual.allow(words[1+len(r.Words):]) == ""
 }
 
 // approved reports whether a person has allowed the command. The person saw its words and was not asked about its directory, which
@@ -55,26 +55,15 @@ type flags struct {
 	number   bool     // -5 is allowed, also behind letters
 	operands bool     // words that are no flags are allowed
 	plus     bool     // only operands that begin with + are allowed
-	with     []string // flags that each command gets behind the words of its rule
-	tracked  bool     // only what is in a git repository may be named and read; see tracked
 }
 
 // words returns the words of a command of the rule as they are executed.
 func (r *Rule) words(command []string) []string {
 	all := append([]string{r.Name}, command[1:]...)
-	if r.Flags == nil {
+	if r.usual == nil {
 		return all
 	}
-	return slices.Insert(all, 1+len(r.Words), r.Flags.with...)
-}
-
-// allow returns the word that is not allowed, or "".
-func (f *flags) allow(words []string) string {
-	if f == nil {
-		return ""
-	}
-	_, bad := f.parse(words)
-	return bad
+	return slices.Insert(all, 1+len(r.Words), r.usual.with...)
 }
 
 // parse returns the words that are neither flags nor their values, and the first word that is not allowed, or "".
@@ -128,38 +117,6 @@ func (f *flags) bundle(letters string) (takes, ok bool) {
 
 // list splits a list of names.
 func list(names string) []string { return strings.Fields(names) }
-
-// known are the flags of the rules that the settings have by default. A rule that is not in
-// it allows any flag.
-var known = sync.OnceValue(func() map[string]*flags {
-	// --no-merges changes nothing in git diff. But if git finds no repository, because .git is damaged, and would compare any files,
-	// it fails: then it does not know that flag.
-	return map[string]*flags{
-		"uptime":   {short: "ps", long: list("pretty since version help")},
-		"whoami":   {long: list("version help")},
-		"hostname": {short: "adfiIsyA", long: list("alias domain fqdn long ip-address all-ip-addresses short all-fqdns version help")},
-		"uname":    {short: "asnrvmpio", long: list("all kernel-name nodename kernel-release kernel-version machine processor hardware-platform operating-system version help")},
-		"date":     {short: "ud:IRr:", long: list("date: iso-8601 rfc-email rfc-3339 reference: utc universal version help"), plus: true},
-
-		"docker ps":     {short: "aqnlsf:", long: list("all filter: format: last: latest no-trunc quiet size"), operands: true},
-		"docker logs":   {short: "fn:t", long: list("details follow since: tail: timestamps until:"), operands: true},
-		"docker images": {short: "aqf:", long: list("all digests filter: format: no-trunc quiet tree"), operands: true},
-		"docker stats":  {short: "a", long: list("all format: no-stream no-trunc"), operands: true},
-
-		"systemctl status":    {short: "aln:qt:", long: list("all full lines: no-pager no-legend plain quiet state: system type: user"), operands: true},
-		"systemctl is-active": {short: "aq", long: list("all quiet system user"), operands: true},
-
-		"pip list": {short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")},
-		"pip show": {short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true},
-		"npm list": {short: "aglp", with: list("--globalconfig=" + noSettings), long: list("all depth global include json long omit parseable"), operands: true},
-
-		"git status": {short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true, tracked: true, with: list("--ignore-submodules=dirty")},
-		"git log": {short: "n:pqS:G:L:izwb", number: true, operands: true, tracked: true, with: list("--no-ext-diff --no-textconv"), long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
-			"max-count: merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since: skip: stat summary tags until:")},
-		"git diff":   {short: "pubwzU", number: true, operands: true, tracked: true, with: list("--no-merges --no-ext-diff --no-textconv --ignore-submodules=dirty"), long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")},
-		"git branch": {short: "arvl", tracked: true, long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")},
-	}
-})
 
 // interpreters and runners are programs that execute other programs or code that they are
 // given.

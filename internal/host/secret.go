@@ -216,6 +216,39 @@ func kernels(path string) bool {
 // maxEntries bounds the entries of a directory that are looked at, and allowed one by one.
 const maxEntries = 20000
 
+// besides returns paths that together are all of a directory but the closed ones: the entries
+// of each directory above a closed path. An entry that is made later is closed.
+func besides(dir string, closed []string) []string {
+	inside := dir
+	if dir != "/" {
+		inside += "/"
+	}
+	any := false
+	for _, c := range closed {
+		if c == dir {
+			return nil
+		}
+		any = any || strings.HasPrefix(c, inside)
+	}
+	if !any {
+		return []string{dir}
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	names, _ := f.Readdirnames(maxEntries)
+	var all []string
+	for _, n := range names {
+		if strings.HasPrefix(n, sandboxPrefix) { // it may have been made after closed was listed
+			continue
+		}
+		all = append(all, besides(inside+n, closed)...)
+	}
+	return all
+}
+
 // namesIn are the names in directories that were read, by their form in lower case.
 type namesIn map[string]map[string][]string
 

@@ -24,11 +24,14 @@ const maxLinks = 40
 // LeadsInto reports whether a path is in a directory, or leads there or through it by a link on its way, also where a mount shows
 // the directory once more. A program that can change the directory then decides what the path names. The path of the directory has
 // to be without links; "" contains nothing.
-func LeadsInto(dir, path string) bool {
+func LeadsInto(dir, path string) bool { return dir != "" && ReadMounts().LeadsInto(dir, path) }
+
+// LeadsInto is as the function of that name, with the mounts as they were read.
+func (m Mounts) LeadsInto(dir, path string) bool {
 	if dir == "" {
 		return false
 	}
-	dirs := ReadMounts().Whole(dir)
+	dirs := m.Whole(dir)
 	in := false
 	whole := walk(path, func(next string, _ bool) bool {
 		in = slices.ContainsFunc(dirs, func(d string) bool { return under(next, d) })
