@@ -12,7 +12,7 @@
 // A program gets a fixed environment, no standard input and a session of its own. On Linux it
 // is behind no_new_privs, resource limits and Landlock: it executes no further program unless it
 // may execute any, and it may write nowhere but where its rule says, and not read the places in which secrets are
-// kept. A result lists the walls that were observed. On other systems it lists none.
+// kept. A command of a rule that the settings have by default reads only what the rule is for. A result lists the walls that were observed. On other systems it lists none.
 //
 // # Files
 //
