@@ -96,9 +96,9 @@ static void advise(const struct span *spans, ul count, long advice) {
 	for (const struct span *p = spans; p < spans + count; p++) sys3(SYS_madvise, (long)p->start, (long)p->size, advice);
 }
 
-// populate copies pages now, so that they cause no page faults later.
-long populate(const struct span *spans, long count) {
-	advise(spans, (ul)count, POPULATE_WRITE);
+// populate copies or maps pages now, so that they cause no page faults later.
+long populate(const struct span *spans, long count, long advice) {
+	advise(spans, (ul)count, advice);
 	return 0;
 }
 
@@ -198,7 +198,7 @@ long await(char *area) {
 	struct serving *s = (struct serving *)(area + SERVING);
 	const struct walls *w = s->script;
 	const char *p = area + PACKET;
-	if (!s->ready) {
+	if (!s->ready && w) { // a fork that only rehearses has no walls
 		u32 words[34] = {'R', (u32)sys0(SYS_getpid)};
 		int fds[17] = {s->self};
 		for (ul i = 0; i < w->ntold; i++) words[2 + i] = (u32)s->results[w->told[i]];
@@ -223,7 +223,7 @@ long await(char *area) {
 }
 
 // report writes spans of pages to a descriptor: those that this process has written to, which are no longer shared with its parent, and, with
-// a size that is odd, those of files that it has mapped and cannot write to.
+// a size that is odd, those of files that it has only read.
 long report(char *area, int to, ul page) {
 	struct text t = {area + READ, 0, 0, 0};
 	struct vma v;
@@ -234,17 +234,16 @@ long report(char *area, int to, ul page) {
 	t.fd = (int)sys4(SYS_openat, -100, (long)"/proc/self/maps", 02000000, 0);
 	while ((l = line(&t))) {
 		if (!parse(l, &v) || v.shared || (v.prot != 3 && (v.prot & 2 || !v.inode))) continue;
-		ul reads = v.prot != 3, kind = reads ? 61 : 56, around = 0; // of a file; mapped by this process only
-		for (ul at = v.start, past = 0; at < v.end;) {
+		for (ul at = v.start, past = 0, around = 0; at < v.end;) {
 			ul want = (v.end - at) / page * 8;
 			if (want > PAGES_SIZE) want = PAGES_SIZE;
 			if (sys4(SYS_pread64, pagemap, (long)flags, (long)want, (long)(at / page * 8)) != (long)want) return -EIO;
 			for (ul i = 0; i < want / 8; i++, at += page) {
-				if (!(flags[i] >> 63 && flags[i] >> kind & 1)) continue; // it is present
-				if (at >= (ul)area && at < (ul)area + AREA) continue;
+				ul there = flags[i] >> 63, reads = flags[i] >> 61 & 1, alone = flags[i] >> 56 & 1; // reads: of a file; alone: no other process maps it
+				if (!there || !(reads || (alone && v.prot == 3)) || (at >= (ul)area && at < (ul)area + AREA)) continue;
 				if (reads && around == at >> 16) continue; // the kernel maps the pages around one, 64 KiB
-				around = at >> 16;
-				if (past == at) found[n - 1].size += page;
+				if (reads) around = at >> 16;
+				if (past == at && (found[n - 1].size & 1) == reads) found[n - 1].size += page;
 				else if (n < most) found[n++] = (struct span){at, page | reads};
 				else return -E2BIG;
 				past = at + page;

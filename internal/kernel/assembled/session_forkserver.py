@@ -180,32 +180,44 @@ globals().pop("begin")()
 #        (start, size + 1) of those of files that it has only read."""
 #        Code(area + 112)(area, to, page, 0, 0)
 #
-#    def written():
+#    def written(imported=False):
 #        """Returns (start, size) of the pages that nearly every program writes to, and of those of files that it reads. A
-#        fork finds them: it runs a few typical lines, and then the driver's script on an empty program. Returns None in that
-#        fork, and else the two lists as fork.c reads them."""
-#        found, (ours, theirs) = b"", posix.pipe()
-#        pid = posix.fork()
+#        fork finds them: it gets a small program as other forks get theirs. If packages were imported, it has the memory of
+#        an image, whose pages are those of a file. Returns None in that fork, and else the two lists as fork.c reads them."""
+#        found, (ours, theirs), pid = b"", posix.pipe(), None
+#        if imported:
+#            image = posix.open("/mnt/data/first", posix.O_CREAT | posix.O_EXCL | posix.O_RDWR | posix.O_CLOEXEC, 0o600)
+#            posix.unlink("/mnt/data/first")
+#            if remember(image):
+#                pid = 0
+#        if pid is None:
+#            pid = posix.fork()
+#            if pid == 0 and imported:
+#                load(image, 2)  # goes on in remember()
 #        if pid == 0:
-#            null = posix.open("/dev/null", posix.O_RDWR)
-#            for fd in 1, 2, 3:
-#                posix.dup2(null, fd)
+#            null, (program, text), (near, far) = posix.open("/dev/null", posix.O_RDWR), posix.pipe(), _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+#            posix.write(text, b"def f(a, *b, **c):\n    return [x for x in range(9)]\nprint(f(1), {'a': 1.5}, '%s' % 2)\n")
+#            posix.close(text)
+#            passed = null, null, null, null, theirs, program
+#            far.sendmsg([rehearsed[imported]], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in passed))])
+#            posix.dup2(near.detach(), 3)
+#            far.detach()
 #            leave = posix._exit
 #
 #            def end(code):
 #                try:
-#                    report(theirs)
+#                    report(4)
 #                finally:
 #                    leave(0)
 #
 #            posix._exit = end
-#            exec("def f(a, *b, **c):\n    return [x for x in range(9)]\nprint(f(1), {'a': 1.5}, '%s' % 2)\n", {})
 #            try:
 #                main["again"].typical()
 #            except Exception:  # no packages, or other ones
 #                pass
-#            sys.argv[-1] = "/dev/null"
 #            return None
+#        if imported:
+#            posix.close(image)
 #        posix.close(theirs)
 #        while part := posix.read(ours, 1 << 16):
 #            found += part
@@ -278,7 +290,7 @@ globals().pop("begin")()
 #    def save(text, to):
 #        """Imports packages and saves the memory of this process to a file. It returns True in forks that have loaded
 #        the file, and None in the fork that written() makes."""
-#        nonlocal spans
+#        nonlocal spans, reads
 #        if posix.fork():  # a new process id, so that libraries that compare it detect the later fork
 #            posix._exit(0)
 #        try:
@@ -294,42 +306,46 @@ globals().pop("begin")()
 #                raise OSError(9, "there are open files")
 #            trim()
 #            if not stays:
-#                spans = written()
+#                spans = written(True)
 #                if spans is None:
 #                    return None
-#                spans = spans[0]
-#            file = posix.open("/mnt/data/snapshot", posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY | posix.O_CLOEXEC, 0o600)
-#            before_fork()
-#            result = Code(area + 16)(area, file, page, 0, 0)
-#            if result < 0:
-#                raise OSError(-result, "save")
+#                spans, reads = spans
+#            result = remember(posix.open("/mnt/data/snapshot", posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY | posix.O_CLOEXEC, 0o600))
 #        except BaseException as error:
 #            posix.write(to, answer(b"E", getattr(error, "errno", 0) or 5) + ascii(error)[:200].encode())
 #            posix._exit(1)
 #        if not result:
 #            posix.write(to, answer(b"R"))
 #            posix._exit(0)
-#        after_fork()
 #        c_long.from_address(serving + 336).value = 0  # what the packages have changed is not prepared
-#        if result == 2:  # copy the pages that a program will write to now, so that they cause no page faults while it runs
-#            Code(area + 96)(_ctypes.addressof(spans), len(spans) // 16, 0, 0, 0)
+#        if result == 2:  # copy and map the pages that a program will use now, so that they cause no page faults while it runs
+#            for pages, advice in (spans, 23), (reads, 22):  # POPULATE_WRITE, POPULATE_READ
+#                Code(area + 96)(_ctypes.addressof(pages), len(pages) // 16, advice, 0, 0)
 #        return True
+#
+#    def remember(file):
+#        """Saves the memory of this process to a file, which stays open. Returns more than 0 in forks that have loaded it."""
+#        before_fork()
+#        result = Code(area + 16)(area, file, page, 0, 0)
+#        if result < 0:
+#            raise OSError(-result, "save")
+#        (after_fork if result else fork_done)()
+#        return result
 #
 #    def load(image, ahead):
 #        """Replaces this process's memory by the image. Does not return; the process goes on in save()."""
 #        Code(area + 32)(area, image, rseq, rseq_size, ahead)
 #
 #    def child(size):
-#        """Waits in a fork for its program. Returns the packet of the program; None as save()."""
+#        """Waits in a fork for its program. Returns the packet of the program."""
 #        try:
 #            while True:
 #                packet = received[:size]
 #                if packet[:2] == b"S\0":
 #                    return packet
 #                if packet[:1] == b"I":  # import and save; the answer goes to descriptor 4
-#                    if save(packet[4:], 4) is None:
-#                        return None
-#                    posix.write(4, answer(b"R"))
+#                    if save(packet[4:], 4):
+#                        posix.write(4, answer(b"R"))
 #                elif packet[:1] == b"L":  # load the image of descriptor 5; the answer goes to descriptor 4
 #                    load(5, word(packet, 4))
 #                size = Code(area + 80)(area, 0, 0, 0, 0)
@@ -345,41 +361,41 @@ globals().pop("begin")()
 #        return value.decode("utf-8", "surrogateescape")
 #
 #    def wait(path=None, places=(), again=None, variants=()):
-#        """Serves as the zygote. Returns in a fork that has a program, and in the one that written() makes. If the program
-#        is the one that is prepared, but for one of variants as its first argument, and all places are there or missing as
-#        they are here, it returns the variant and the path. Else it returns None, and sys.argv has the arguments."""
-#        nonlocal spans, known_again
+#        """Serves as the zygote. Returns in a fork that has a program. If the program is the one that is prepared, but for one
+#        of variants as its first argument, and all places are there or missing as they are here, it returns the variant and
+#        the path. Else it returns None, and sys.argv has the arguments."""
+#        nonlocal spans, reads, known_again, rehearsed
 #        known_again = again
 #        usual, at = [], len(sys.orig_argv) - argc + 1
 #        for variant in variants:
 #            usual.append(sys.orig_argv[:at] + [variant] + sys.orig_argv[at + 1:])
-#        packets = b""
-#        for argv in usual or [sys.orig_argv]:
-#            packet = b"S\0%d\0%d\0/mnt/data\0" % (len(argv) - argc, len(argv))
-#            packet += b"".join(a.encode("utf-8", "surrogateescape") + b"\0" for a in argv) + b"".join(b"%s=%s\0" % v for v in posix.environ.items())
-#            packets += len(packet).to_bytes(8, "little") + packet
-#        packets = c_chars(packets + bytes(8))
+#        packets = [packed(argv) for argv in usual or [sys.orig_argv]]
+#        rehearsed = packets[0], packed([sample if word == path else word for word in usual[0]] if usual else sys.orig_argv)
+#        packets = c_chars(b"".join(len(p).to_bytes(8, "little") + p for p in packets) + bytes(8))
 #        looked = c_chars(b"".join(b"%d%s\0" % (there, place.encode("utf-8", "surrogateescape")) for place, there in places) + b"\0")
 #        for at, value in (336, packets), (344, looked):
 #            c_long.from_address(serving + at).value = _ctypes.addressof(value)
-#        if not stays:
-#            spans = written()
-#            if spans is None:
-#                return variants and (variants[0], "/dev/null")
-#            spans, reads = spans
-#            c_long.from_address(serving + 352).value, c_long.from_address(serving + 360).value = _ctypes.addressof(reads), len(reads) // 16
-#        c_long.from_address(serving + 56).value, c_long.from_address(serving + 64).value = _ctypes.addressof(spans), len(spans) // 16
-#        posix.write(3, answer(b"R"))
-#        size = forks()
+#        found = stays or written()
+#        if found:
+#            if not stays:
+#                spans, reads = found
+#            for at, pages in (56, spans), (352, reads):
+#                c_long.from_address(serving + at).value, c_long.from_address(serving + at + 8).value = _ctypes.addressof(pages), len(pages) // 16
+#            posix.write(3, answer(b"R"))
+#            size = forks()
+#        else:
+#            path, size = sample, Code(area + 80)(area, 0, 0, 0, 0)
 #        if size < 0:
 #            if usual:
 #                sys.orig_argv = usual[-1 - size]
 #                return variants[-1 - size], path
 #            return None
-#        packet = child(size)
-#        if packet is None:
-#            return variants and (variants[0], "/dev/null")
-#        become(packet.split(b"\0"))
+#        become(child(size).split(b"\0"))
+#
+#    def packed(argv):
+#        """Returns the packet of a program with these arguments."""
+#        packet = b"S\0%d\0%d\0/mnt/data\0" % (len(argv) - argc, len(argv))
+#        return packet + b"".join(a.encode("utf-8", "surrogateescape") + b"\0" for a in argv) + b"".join(b"%s=%s\0" % v for v in posix.environ.items())
 #
 #    def become(strings):
 #        """Sets arguments and environment to those of a program."""
@@ -419,7 +435,8 @@ globals().pop("begin")()
 #    nr_mmap, nr_mprotect, stays = (word(facts, at) for at in range(4, 16, 4))
 #    files, code = word(facts, 16, 8), facts[24:]
 #    home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
-#    known_again = None
+#    known_again = rehearsed = None
+#    sample = "/proc/self/fd/5"
 #    changed = {}  # environment variables that packages changed: name to (old, new)
 #    plans = {}    # the results of parse()
 #    large_pages()
@@ -427,7 +444,7 @@ globals().pop("begin")()
 #    serving, received = area + 0xC000, (c_char * 0x40000).from_address(area + 0x40000)  # struct serving; a packet
 #    for at, value in (8, _ctypes.dlsym(library, "fork")), (16, 3), (24, home), (32, rseq), (40, rseq_size), (48, files), (328, _ctypes.dlsym(library, "PyOS_AfterFork_Child")):
 #        c_long.from_address(serving + at).value = value
-#    spans = c_chars(b"")
+#    spans = reads = c_chars(b"")
 #    argc = len(sys.argv)
 #    for name in set(sys.modules) - had:
 #        del sys.modules[name]

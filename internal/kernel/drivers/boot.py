@@ -181,7 +181,7 @@ def boot():
         try:
             if display == "none" or display == "quiet" or display == "figures":
                 code, file = b"", posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
-                while part := posix.read(file, 1 << 20):
+                while part := posix.read(file, 1 << 15):
                     code += part
                 posix.close(file)
                 strict = "error", None, SyntaxWarning, None, 0

@@ -52,8 +52,10 @@ def imports():
         return first()
 
     def typical():
-        """What programs often do first. It shows which pages they write to; what it does is lost."""
+        """What programs often do first. It shows which pages they use; what it does is lost."""
+        again()
         if "pandas" in sys.modules:
+            exec("import numpy\nimport numpy as np\nimport pandas as pd\nfrom pandas import DataFrame", {})
             frame = sys.modules["pandas"].DataFrame({"a": sys.modules["numpy"].ones(9), "b": ["x", "y", "z"] * 3})
             frame[frame.a > 0].groupby("b").a.mean().sum(), frame.a.sum(), str(frame), frame.to_csv()
 
