@@ -3,6 +3,7 @@ package process_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -84,6 +85,39 @@ func TestForkLoadsWhatAnotherImported(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatProgramsReadIsMappedAhead: a fork that waits in a ready sandbox has mapped the pages of imported packages that programs
+// read, so that reading them causes no page faults.
+func TestWhatProgramsReadIsMappedAhead(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	const text = `
+import atexit, posix
+data = [bytearray(b'x' * 16384) for _ in range(1000)]
+def again(): pass
+def typical():
+    sum(d[0] for d in data)
+    atexit.register(lambda: posix._exit(0))  # as the driver ends
+again.typical = typical
+`
+	const program = "import resource\nfaults = lambda: resource.getrusage(0).ru_minflt\nbefore = faults()\nsum(d[0] for d in data)\nprint(faults() - before)"
+	b := importedAhead(t, text)
+	for range 6 {
+		p, out := importing(program, text)
+		if e, _, _ := begun(t, b, withPackages(spec("mapped")), p, nil); e.Code != 0 {
+			t.Fatalf("got %v %q, want a number", e, out)
+		}
+		until(t, b, "some", func(n int) bool { return n > 0 })
+		n, err := strconv.Atoi(strings.TrimSpace(out.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n < 60 { // the kernel maps 64 KiB for each of 250 faults
+			return
+		}
+		t.Logf("%d page faults", n) // the first ones are made on demand
+	}
+	t.Error("each program made page faults when it read, want one that made few")
 }
 
 // kebab returns the file name of a case: AwaitsForever is awaits-forever.
