@@ -255,6 +255,9 @@ func landlockRules(j job) []jail.ThreadRule {
 	if j.execs == nil {
 		rules = append(rules, jail.ThreadRule{Path: "/", Exec: true})
 	}
+	if j.lists {
+		rules = append(rules, jail.ThreadRule{Path: "/", List: true})
+	}
 	places := j.only
 	if places == nil {
 		places = []string{"/"}

@@ -241,7 +241,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	if err != nil {
 		return j, "", err
 	}
-	j.only = only
+	j.only, j.lists = only, r.usual != nil && r.usual.python
 	if j.file, err = r.program.open(); err != nil {
 		return j, "", notExecuted(words[0], err)
 	}

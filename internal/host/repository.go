@@ -51,8 +51,12 @@ func tracked(c further) (env, only []string, err error) {
 	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use
 	// none. The one that .git names now, because a program in a sandbox may change .git until git reads it.
 	git, parts := partsOf(top)
-	return []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top}, append(parts, settingsOfGit()...), nil
+	return []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + attributesOfGit}, append(parts, settingsOfGit()...), nil
 }
+
+// attributesOfGit is a setting that comes before that of a repository, and is what git does without one. Git prints words of the file, also
+// if it is a file with secrets among those of programs.
+const attributesOfGit = "'core.attributesFile=~/.config/git/attributes'"
 
 // maxBorrowed bounds the directories from which a repository may borrow objects.
 const maxBorrowed = 100

@@ -3,6 +3,7 @@ package host
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,103 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 		h.cfg.Changeable = ""
 		if _, only, err = h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
 			t.Errorf("%s: %v, want what is beside the program if no sandbox can change it", text, err)
+		}
+	}
+}
+
+// TestProgramsReadNoDataOfApplications: files of a directory, such as the configuration of git, can name any file, so the places of
+// programs have none in which the system keeps whole applications, nor what lies in a directory of / beside that of a loader.
+func TestProgramsReadNoDataOfApplications(t *testing.T) {
+	for text, u := range known() {
+		words := strings.Fields(text)
+		p, err := find(words[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, only, err := (&Host{}).only(&Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range []string{"/share/x", "/node_modules/x", "/usr/share/x", "/usr/local/share/x", "/usr/libexec/x"} {
+			for _, place := range only {
+				if under(secret, place) {
+					t.Errorf("%s: %s can be read, because of %s", text, secret, place)
+				}
+			}
+		}
+	}
+}
+
+// TestEditablePackages: of a package that is installed where its source is, pip reads what is about it, unless programs in sandboxes can
+// change that.
+func TestEditablePackages(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"lib/python3.11/site-packages/e.pth": "import os\n" + base + "/src\n" + base + "/*\nrelative\n" + base + "/ws/src\n" + base + "/none\n",
+		"src/p.egg-info/PKG-INFO":            "", "src/p/code.py": "", "ws/src/q.dist-info/METADATA": "", "other/r.egg-info/PKG-INFO": "", "bin/pip": "#!/bin/sh\n",
+	} {
+		path := filepath.Join(base, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
+	_, only, err := h.only(&Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"/src/p.egg-info/PKG-INFO": true, "/src/p/code.py": false, "/ws/src/q.dist-info/METADATA": false, "/other/r.egg-info/PKG-INFO": false} {
+		if got := slices.ContainsFunc(only, func(p string) bool { return under(base+path, p) }); got != want {
+			t.Errorf("%s can be read: got %v, want %v", path, got, want)
+		}
+	}
+}
+
+// TestPipListsDirectories: pip fails at a directory of its path that it may not list.
+func TestPipListsDirectories(t *testing.T) {
+	for text, u := range known() {
+		if u.python != strings.HasPrefix(text, "pip") {
+			t.Errorf("%s lists all directories: got %v", text, u.python)
+		}
+	}
+	rules := landlockRules(job{only: []string{}, execs: []string{}, lists: true})
+	if r := rules[0]; r.Path != "/" || !r.List || r.Read || r.Exec || r.Write {
+		t.Errorf("got %+v, want that the names of all directories can be read, and nothing else", r)
+	}
+}
+
+// TestAMountOfTheWorkspaceIsNoPlaceOfPrograms: a mount may show what programs in sandboxes can change among the libraries of a program.
+func TestAMountOfTheWorkspaceIsNoPlaceOfPrograms(t *testing.T) {
+	if !testkit.OwnMounts(t) {
+		return
+	}
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"ws", "tool/lib/again", "tool/lib/own", "tool/bin"} {
+		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(base+"/tool/bin/tool", []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(base+"/ws", base+"/tool/lib/again", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(base+"/tool/lib/again", unix.MNT_DETACH) })
+	h := &Host{cfg: Config{Changeable: base + "/ws"}}
+	_, only, err := h.only(&Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
+	for path, want := range map[string]bool{"/tool/lib/again": false, "/tool/lib/own": true} {
+		if got := slices.ContainsFunc(only, func(p string) bool { return under(base+path, p) }); got != want || err != nil {
+			t.Errorf("%s can be read: got %v, %v, want %v", path, got, err, want)
 		}
 	}
 }
