@@ -40,7 +40,8 @@ func settingsOfNpm(program string) []string {
 // project allows the directory that npm takes for that of its project: the next one above that has a package.json or node_modules, and
 // those above it whose package.json may name it as a part. It also allows what links in their node_modules lead to, as npm link and pnpm
 // make them.
-func project(c further) (_, places []string, _ error) {
+func project(c further) (scope, error) {
+	var places []string
 	for at := c.dir; ; at = filepath.Dir(at) {
 		about := filepath.Join(at, "package.json")
 		switch {
@@ -59,7 +60,7 @@ func project(c further) (_, places []string, _ error) {
 		places = []string{c.dir}
 	}
 	global, _, _ := strings.Cut(c.program, "/node_modules/")
-	return nil, linked(places, "/usr/lib", "/usr/local/lib", global), nil
+	return scope{reads: linked(places, "/usr/lib", "/usr/local/lib", global)}, nil
 }
 
 // maxLinks bounds the links to packages that are followed.

@@ -20,9 +20,15 @@ type usual struct {
 
 	python bool // its program is Python's: it may list all directories, because pip fails at one that it may not list
 
-	// places returns variables for a command, and the places that it may read besides those of the system. It may refuse the command.
-	// nil: neither.
-	places func(c further) (env, places []string, err error)
+	// scope returns what a command has besides what the system has for programs. It may refuse the command. nil: nothing.
+	scope func(c further) (scope, error)
+}
+
+// scope is what a command has.
+type scope struct {
+	env   []string // variables
+	reads []string // places that it may read, without links; nil: all but the closed ones
+	lists []string // further ones whose names it may read
 }
 
 // further is what a command has behind the words of its rule.
@@ -44,11 +50,11 @@ var known = sync.OnceValue(func() map[string]*usual {
 	// --no-merges changes nothing in git diff. But if git finds no repository, because .git is damaged, and would compare any files,
 	// it fails: then it does not know that flag.
 	return map[string]*usual{
-		"ls":   {places: namedOrDir},
-		"cat":  {places: named},
-		"head": {places: named},
-		"tail": {places: named},
-		"df":   {places: named, reads: kernel},
+		"ls":   {scope: namesOnly},
+		"cat":  {scope: named},
+		"head": {scope: named},
+		"tail": {scope: named},
+		"df":   {scope: namesOnly, reads: kernel},
 		"free": {reads: kernel},
 
 		"uptime":   {reads: kernel, flags: &flags{short: "ps", long: list("pretty since version help")}},
@@ -67,13 +73,13 @@ var known = sync.OnceValue(func() map[string]*usual {
 
 		"pip list": {reads: packages, python: true, flags: &flags{short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")}},
 		"pip show": {reads: packages, python: true, flags: &flags{short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true}},
-		"npm list": {places: project, reads: list("/usr/share/nodejs /usr/share/node_modules /usr/share/npm"), with: list("--globalconfig=" + noSettings), flags: &flags{short: "aglp", long: list("all depth global include json long omit parseable"), operands: true}},
+		"npm list": {scope: project, reads: list("/usr/share/nodejs /usr/share/node_modules /usr/share/npm"), with: list("--globalconfig=" + noSettings), flags: &flags{short: "aglp", long: list("all depth global include json long omit parseable"), operands: true}},
 
-		"git status": {places: tracked, with: list("--ignore-submodules=dirty"), flags: &flags{short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true}},
-		"git log": {places: tracked, with: list("--no-ext-diff --no-textconv"), flags: &flags{short: "n:pqS:G:L:izwb", number: true, operands: true, long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
+		"git status": {scope: tracked, with: list("--ignore-submodules=dirty"), flags: &flags{short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true}},
+		"git log": {scope: tracked, with: list("--no-ext-diff --no-textconv"), flags: &flags{short: "n:pqS:G:L:izwb", number: true, operands: true, long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
 			"max-count: merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since: skip: stat summary tags until:")}},
-		"git diff":   {places: tracked, with: list("--no-merges --no-ext-diff --no-textconv --ignore-submodules=dirty"), flags: &flags{short: "pubwzU", number: true, operands: true, long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")}},
-		"git branch": {places: tracked, flags: &flags{short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")}},
+		"git diff":   {scope: tracked, with: list("--no-merges --no-ext-diff --no-textconv --ignore-submodules=dirty"), flags: &flags{short: "pubwzU", number: true, operands: true, long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")}},
+		"git branch": {scope: tracked, flags: &flags{short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")}},
 	}
 })
 
@@ -86,21 +92,21 @@ func (u *usual) allow(words []string) string {
 	return bad
 }
 
-// only returns variables for a command, and the only places that it may read; nil: all but the closed ones.
-func (h *Host) only(r *Rule, words []string, dir string, named []string) (env, places []string, err error) {
+// only returns what a command has.
+func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scope, err error) {
 	if r.usual == nil {
-		return nil, nil, nil
+		return s, nil
 	}
-	if r.usual.places != nil {
+	if r.usual.scope != nil {
 		c := further{program: r.program.path, dir: dir, named: named}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}
-		if env, places, err = r.usual.places(c); err != nil {
-			return nil, nil, err
+		if s, err = r.usual.scope(c); err != nil {
+			return s, err
 		}
 	}
-	all := append([]string{}, places...) // not nil, also if the system has none of these
+	s.reads = append([]string{}, s.reads...) // not nil, also if the system has none of these
 	mounts := plainfile.ReadMounts()
 	var changeable []string
 	if h.cfg.Changeable != "" {
@@ -111,12 +117,12 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (env, p
 	}
 	reads := safe(expanded(slices.Concat(ofPrograms(), r.usual.reads, r.program.beside())))
 	if r.usual.python {
-		reads = append(reads, safe(editable(reads))...)
+		reads, s.lists = append(reads, safe(editable(reads))...), []string{"/"}
 	}
 	for _, p := range reads {
-		all = append(all, besides(plainfile.Unlinked(p), changeable)...)
+		s.reads = append(s.reads, besides(plainfile.Unlinked(p), changeable)...)
 	}
-	return env, all, nil
+	return s, nil
 }
 
 // expanded returns paths with the home directory for ~, and with what is there for a pattern.
@@ -167,17 +173,22 @@ func (p *program) beside() (all []string) {
 	return slices.Compact(all)
 }
 
-// named allows what the words of a command name, or if they name nothing, its directory.
-func named(c further) (_, places []string, _ error) {
-	if len(c.named) == 0 {
-		return nil, []string{c.dir}, nil
+// named allows the files that the words of a command name. In a directory there may be further ones, to which links of a program in a
+// sandbox lead once the command has begun.
+func named(c further) (s scope, _ error) {
+	for _, path := range c.named {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			s.reads = append(s.reads, path)
+		} else {
+			s.lists = append(s.lists, path)
+		}
 	}
-	return nil, c.named, nil
+	return s, nil
 }
 
-// namedOrDir allows what the words of a command name, and its directory: a word that names a file may be a flag, or its value.
-func namedOrDir(c further) (_, places []string, _ error) {
-	return nil, append(slices.Clone(c.named), c.dir), nil
+// namesOnly allows the names in what the words of a command name, and in its directory: a word that names a file may be a flag, or its value.
+func namesOnly(c further) (scope, error) {
+	return scope{lists: append(slices.Clone(c.named), c.dir)}, nil
 }
 
 func there(path string) bool {

@@ -41,36 +41,36 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 		t.Fatalf("there is no cat: %v", err)
 	}
 	tool := newProgram(file("ws/bin/tool", "\x7fELF"))
-	read := func(path string, only []string) string {
+	read := func(path string, s scope) string {
 		f, err := cat.open()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = f.Close() }()
-		e, err := execute(t.Context(), job{file: f, path: cat.path, words: []string{"cat", path}, dir: "/", only: only, execs: cat.execs, last: true, timeout: time.Minute})
+		e, err := execute(t.Context(), job{file: f, path: cat.path, words: []string{"cat", path}, dir: "/", only: s.reads, lists: s.lists, execs: cat.execs, last: true, timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(e.stdout)
 	}
-	if got := read(outside, nil); got != "other" {
+	if got := read(outside, scope{}); got != "other" {
 		t.Fatalf("without places: got %q, want the file, or the test shows nothing", got)
 	}
 	for text, u := range known() {
 		words := strings.Fields(text)
 		h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-		_, only, err := h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
+		only, err := h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		for path, want := range map[string]string{outside: "", library: "", filepath.Join(dir, "inside"): map[bool]string{true: "own"}[u.places != nil]} {
+		for path, want := range map[string]string{outside: "", library: "", filepath.Join(dir, "inside"): map[bool]string{true: "own"}[words[0] == "git" || words[0] == "npm"]} {
 			if got := read(path, only); got != want {
 				t.Errorf("%s: %s: got %q, want %q", text, path, got, want)
 			}
 		}
 		h.cfg.Changeable = ""
-		if _, only, err = h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
+		if only, err = h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
 			t.Errorf("%s: %v, want what is beside the program if no sandbox can change it", text, err)
 		}
 	}
@@ -85,17 +85,32 @@ func TestProgramsReadNoDataOfApplications(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, only, err := (&Host{}).only(&Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
+		only, err := (&Host{}).only(&Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, secret := range []string{"/share/x", "/node_modules/x", "/usr/share/x", "/usr/local/share/x", "/usr/libexec/x"} {
-			for _, place := range only {
+			for _, place := range only.reads {
 				if under(secret, place) {
 					t.Errorf("%s: %s can be read, because of %s", text, secret, place)
 				}
 			}
 		}
+	}
+}
+
+// TestFilesAloneAreNamed: a word that names a directory, or nothing yet, allows no file that a link leads to later.
+func TestFilesAloneAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := named(further{dir: dir}); err != nil || len(s.reads)+len(s.lists) > 0 {
+		t.Errorf("no words: got %+v, %v, want nothing", s, err)
+	}
+	if s, err := named(further{dir: "/", named: []string{dir, file}}); err != nil || !slices.Equal(s.reads, []string{file}) || !slices.Equal(s.lists, []string{dir}) {
+		t.Errorf("got %+v, %v, want the file, and the names in the directory", s, err)
 	}
 }
 
@@ -119,12 +134,12 @@ func TestEditablePackages(t *testing.T) {
 		}
 	}
 	h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-	_, only, err := h.only(&Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
+	only, err := h.only(&Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]bool{"/src/p.egg-info/PKG-INFO": true, "/src/p/code.py": false, "/ws/src/q.dist-info/METADATA": false, "/other/r.egg-info/PKG-INFO": false} {
-		if got := slices.ContainsFunc(only, func(p string) bool { return under(base+path, p) }); got != want {
+		if got := slices.ContainsFunc(only.reads, func(p string) bool { return under(base+path, p) }); got != want {
 			t.Errorf("%s can be read: got %v, want %v", path, got, want)
 		}
 	}
@@ -137,7 +152,7 @@ func TestPipListsDirectories(t *testing.T) {
 			t.Errorf("%s lists all directories: got %v", text, u.python)
 		}
 	}
-	rules := landlockRules(job{only: []string{}, execs: []string{}, lists: true})
+	rules := landlockRules(job{only: []string{}, execs: []string{}, lists: []string{"/"}})
 	if r := rules[0]; r.Path != "/" || !r.List || r.Read || r.Exec || r.Write {
 		t.Errorf("got %+v, want that the names of all directories can be read, and nothing else", r)
 	}
@@ -165,9 +180,9 @@ func TestAMountOfTheWorkspaceIsNoPlaceOfPrograms(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(base+"/tool/lib/again", unix.MNT_DETACH) })
 	h := &Host{cfg: Config{Changeable: base + "/ws"}}
-	_, only, err := h.only(&Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
+	only, err := h.only(&Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
 	for path, want := range map[string]bool{"/tool/lib/again": false, "/tool/lib/own": true} {
-		if got := slices.ContainsFunc(only, func(p string) bool { return under(base+path, p) }); got != want || err != nil {
+		if got := slices.ContainsFunc(only.reads, func(p string) bool { return under(base+path, p) }); got != want || err != nil {
 			t.Errorf("%s can be read: got %v, %v, want %v", path, got, err, want)
 		}
 	}
