@@ -73,7 +73,7 @@ var known = sync.OnceValue(func() map[string]*usual {
 
 		"pip list": {reads: packages, python: true, flags: &flags{short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")}},
 		"pip show": {reads: packages, python: true, flags: &flags{short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true}},
-		"npm list": {scope: project, reads: list("/usr/share/nodejs /usr/share/node_modules /usr/share/npm"), with: list("--globalconfig=" + noSettings), flags: &flags{short: "aglp", long: list("all depth global include json long omit parseable"), operands: true}},
+		"npm list": {scope: project, reads: list("/usr/share/nodejs /usr/share/javascript /usr/share/node_modules /usr/share/npm"), with: list("--globalconfig=" + noSettings), flags: &flags{short: "aglp", long: list("all depth global include json long omit parseable"), operands: true}},
 
 		"git status": {scope: tracked, with: list("--ignore-submodules=dirty"), flags: &flags{short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true}},
 		"git log": {scope: tracked, with: list("--no-ext-diff --no-textconv"), flags: &flags{short: "n:pqS:G:L:izwb", number: true, operands: true, long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
@@ -146,9 +146,9 @@ func expanded(paths []string) (all []string) {
 // looks up names in. /usr/share and the like are no such places: they can have whole applications, such as a web server's, with their
 // secrets.
 func ofPrograms() []string {
-	return list(`/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/local/lib /usr/local/lib64 /usr/share/zoneinfo /usr/share/locale /usr/share/terminfo /nix/store /gnu/store
-		/etc/ld.so.cache /etc/ld.so.preload /etc/localtime /etc/passwd /etc/group /etc/nsswitch.conf /etc/hosts /etc/host.conf /etc/resolv.conf /etc/gai.conf /etc/services /etc/protocols
-		/etc/ssl/openssl.cnf /etc/pki/tls/openssl.cnf /etc/crypto-policies /etc/os-release /var/lib/sss/mc`)
+	return list(`/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/local/lib /usr/local/lib64 /usr/share/zoneinfo /usr/share/locale /usr/share/terminfo /usr/share/crypto-policies /nix/store /gnu/store
+		/etc/ld.so.cache /etc/ld.so.preload /etc/ld-musl-*.path /etc/localtime /etc/passwd /etc/group /etc/nsswitch.conf /etc/hosts /etc/host.conf /etc/resolv.conf /etc/gai.conf /etc/services /etc/protocols
+		/etc/ssl/openssl.cnf /etc/pki/tls/openssl.cnf /etc/pki/tls/openssl.d /etc/pki/tls/fips_local.cnf /etc/crypto-policies /etc/os-release /var/lib/sss/mc /run/systemd/userdb`)
 }
 
 // beside returns what a program and its interpreters have beside their directories, such as /opt/python/lib, and the directories of

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -88,6 +89,11 @@ func TestProgramsReadNoDataOfApplications(t *testing.T) {
 		only, err := (&Host{}).only(&Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, needed := range []string{"/etc/crypto-policies", "/usr/share/crypto-policies"} { // Fedora's openssl.cnf leads through both, and node fails without
+			if !slices.Contains(only.reads, plainfile.Unlinked(needed)) {
+				t.Errorf("%s: %s cannot be read", text, needed)
+			}
 		}
 		for _, secret := range []string{"/share/x", "/node_modules/x", "/usr/share/x", "/usr/local/share/x", "/usr/libexec/x"} {
 			for _, place := range only.reads {
