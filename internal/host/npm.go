@@ -67,7 +67,7 @@ func project(c further) (scope, error) {
 const maxLinks = 2000
 
 // linked returns places, and what links to packages in the node_modules of these and of further directories lead to, without links:
-// package.json and node_modules of the package, or a node_modules that contains it. A program in a sandbox may have moved such links to
+// package.json of the package, and node_modules in its directory and above, or a node_modules that contains it. A program in a sandbox may have moved such links to
 // where they lead elsewhere, so other files of a package, which may hold secrets, are not among these.
 func linked(places []string, further ...string) []string {
 	dirs, links, entries := slices.Concat(places, further), 0, maxEntries
@@ -88,8 +88,12 @@ func linked(places []string, further ...string) []string {
 			if info, err := os.Lstat(about); err != nil || !info.Mode().IsRegular() || slices.Contains(places, about) {
 				continue
 			}
-			places = append(places, about, filepath.Join(real, "node_modules"))
-			dirs = append(dirs, real)
+			places = append(places, about)
+			for at := real; at != filepath.Dir(at); at = filepath.Dir(at) { // npm looks above the package, too
+				if inner := filepath.Join(at, "node_modules"); there(inner) && !slices.Contains(dirs, at) {
+					places, dirs = append(places, inner), append(dirs, at)
+				}
+			}
 		}
 	}
 	return places

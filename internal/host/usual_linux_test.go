@@ -27,12 +27,15 @@ func TestUsualCommandsWork(t *testing.T) {
 	if err := os.Symlink("../part", filepath.Join(b.root, "project/node_modules/part")); err != nil {
 		t.Fatal(err)
 	}
-	b.file("shared/package.json", `{"name": "shared", "version": "3.0.0", "dependencies": {"stored": "^4.0.0"}}`)
+	b.file("above/shared/package.json", `{"name": "shared", "version": "3.0.0", "dependencies": {"stored": "^4.0.0", "@x/y": "^5.0.0"}}`)
 	b.file("store/node_modules/.pnpm/stored/node_modules/stored/package.json", `{"name": "stored", "version": "4.0.0"}`)
-	b.file("shared/node_modules/@x/y/package.json", `{"name": "@x/y", "version": "5.0.0"}`)
+	b.file("above/node_modules/@x/y/package.json", `{"name": "@x/y", "version": "5.0.0"}`)
 	b.file("alone/package.json", `{"name": "alone", "version": "1.0.0", "dependencies": {"@s/shared": "^3.0.0"}}`)
 	b.file("alone/node_modules/@s/none", "")
-	for at, to := range map[string]string{"alone/node_modules/@s/shared": "../../../shared", "shared/node_modules/stored": "../../store/node_modules/.pnpm/stored/node_modules/stored"} {
+	if err := os.MkdirAll(filepath.Join(b.root, "above/shared/node_modules"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for at, to := range map[string]string{"alone/node_modules/@s/shared": "../../../above/shared", "above/shared/node_modules/stored": "../../../store/node_modules/.pnpm/stored/node_modules/stored"} {
 		if err := os.Symlink(to, filepath.Join(b.root, at)); err != nil {
 			t.Fatal(err)
 		}
