@@ -30,6 +30,7 @@ type job struct {
 	env     []string
 	reads   []string // places whose files may not be read
 	only    []string // the only places that may be read, without links; nil: all but reads
+	lists   []string // further ones whose names may be read
 	writes  []string // places that may be written
 	execs   []string // files that may be executed; nil: any
 	after   []string // binary that executes the program, which is a script, and words for it; nil: the kernel finds it

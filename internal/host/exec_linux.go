@@ -255,6 +255,9 @@ func landlockRules(j job) []jail.ThreadRule {
 	if j.execs == nil {
 		rules = append(rules, jail.ThreadRule{Path: "/", Exec: true})
 	}
+	for _, place := range j.lists {
+		rules = append(rules, jail.ThreadRule{Path: place, List: true})
+	}
 	places := j.only
 	if places == nil {
 		places = []string{"/"}
@@ -265,7 +268,7 @@ func landlockRules(j job) []jail.ThreadRule {
 		}
 		rules = append(rules, jail.ThreadRule{Path: place, List: true})
 		for _, p := range besides(place, j.reads) {
-			if p != "/dev" {
+			if !under(p, "/dev") {
 				rules = append(rules, jail.ThreadRule{Path: p, Read: true})
 			}
 		}

@@ -237,16 +237,16 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	if err != nil {
 		return j, "", err
 	}
-	env, only, err := h.only(r, words, j.dir, paths)
+	s, err := h.only(r, words, j.dir, paths)
 	if err != nil {
 		return j, "", err
 	}
-	j.only = only
+	j.only, j.lists = s.reads, s.lists
 	if j.file, err = r.program.open(); err != nil {
 		return j, "", notExecuted(words[0], err)
 	}
 	j.pinned = r.program.pinned
-	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), slices.Concat(environment(), settingsOfNpm(r.program.path), env), defaultTime
+	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), slices.Concat(environment(), settingsOfNpm(r.program.path), s.env), defaultTime
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}

@@ -128,6 +128,25 @@ func TestDevicesAreClosedByAMountToo(t *testing.T) {
 	}
 }
 
+// TestNothingInDevIsRead: a word or the directory may name what is in /dev, but a command reads only the harmless devices there.
+func TestNothingInDevIsRead(t *testing.T) {
+	shared, err := os.CreateTemp("/dev/shm", "sandboxmcp")
+	if err != nil {
+		t.Skipf("no file can be made in /dev/shm: %v", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(shared.Name()) })
+	if _, err := shared.WriteString("CANARY\n"); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, func(c *host.Config) { c.Allowed = append(c.Allowed, "grep") })
+	for _, line := range []string{"cat " + shared.Name(), "cat " + filepath.Base(shared.Name()), "grep . " + shared.Name()} {
+		out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: "/dev/shm"}, noMasks{})
+		if err != nil || out.Success || out.Stdout != "" {
+			t.Errorf("%s: got %+v, %v, want nothing", line, out, err)
+		}
+	}
+}
+
 // TestADeviceIsNoArgument: a device can have a name anywhere.
 func TestADeviceIsNoArgument(t *testing.T) {
 	b := open(t)

@@ -2,7 +2,9 @@ package host
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,4 +35,90 @@ func settingsOfNpm(program string) []string {
 		return nil
 	}
 	return []string{"NPM_CONFIG_ONLOAD_SCRIPT=null"}
+}
+
+// project allows the directory that npm takes for that of its project: the next one above that has a package.json or node_modules, and
+// those above it whose package.json may name it as a part. It also allows what links in their node_modules lead to, as npm link and pnpm
+// make them.
+func project(c further) (scope, error) {
+	var places []string
+	for at := c.dir; ; at = filepath.Dir(at) {
+		about := filepath.Join(at, "package.json")
+		switch {
+		case len(places) > 0:
+			if text, err := plainfile.Read(about, maxPackage); err == nil && strings.Contains(string(text), `"workspaces"`) {
+				places = append(places, at)
+			}
+		case there(about), there(filepath.Join(at, "node_modules")):
+			places = append(places, at)
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	if len(places) == 0 {
+		places = []string{c.dir}
+	}
+	global, _, _ := strings.Cut(c.program, "/node_modules/")
+	return scope{reads: linked(places, "/usr/lib", "/usr/local/lib", global)}, nil
+}
+
+// maxLinks bounds the links to packages that are followed.
+const maxLinks = 2000
+
+// linked returns places, and what links to packages in the node_modules of these and of further directories lead to, without links:
+// package.json of the package, and node_modules in its directory and above, or a node_modules that contains it. A program in a sandbox may have moved such links to
+// where they lead elsewhere, so other files of a package, which may hold secrets, are not among these.
+func linked(places []string, further ...string) []string {
+	dirs, links, entries := slices.Concat(places, further), 0, maxEntries
+	for i := 0; i < len(dirs); i++ {
+		for _, link := range linksIn(filepath.Join(dirs[i], "node_modules"), &entries) {
+			if links++; links > maxLinks {
+				return places
+			}
+			real, err := filepath.EvalSymlinks(link)
+			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) {
+				continue
+			}
+			if before, _, ok := strings.Cut(real+"/", "/node_modules/"); ok {
+				places = append(places, before+"/node_modules")
+				continue
+			}
+			about := filepath.Join(real, "package.json")
+			if info, err := os.Lstat(about); err != nil || !info.Mode().IsRegular() || slices.Contains(places, about) {
+				continue
+			}
+			places = append(places, about)
+			for at := real; at != filepath.Dir(at); at = filepath.Dir(at) { // npm looks above the package, too
+				if inner := filepath.Join(at, "node_modules"); there(inner) && !slices.Contains(dirs, at) {
+					places, dirs = append(places, inner), append(dirs, at)
+				}
+			}
+		}
+	}
+	return places
+}
+
+// linksIn returns the links to packages in a directory node_modules, or in one of its scopes. It takes what it reads from left.
+func linksIn(dir string, left *int) (all []string) {
+	if *left <= 0 {
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil { // most packages have none
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	entries, _ := f.ReadDir(*left)
+	*left -= len(entries)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case e.Type()&os.ModeSymlink != 0:
+			all = append(all, path)
+		case e.IsDir() && e.Name()[0] == '@' && filepath.Base(dir) == "node_modules":
+			all = append(all, linksIn(path, left)...)
+		}
+	}
+	return all
 }

@@ -27,16 +27,15 @@ func repository(dir string) string {
 	}
 }
 
-// tracked returns variables that tie a command of git to the repository of its directory, and the places that it may read besides
-// those of programs. Outside of a repository, and for places outside of it, git diff compares whatever is there: with two directories
+// tracked returns variables that tie a command of git to the repository of its directory, and the places that it may read. Outside of a repository, and for places outside of it, git diff compares whatever is there: with two directories
 // it prints all files of one of them, also those that may hold secrets and that no word names. The files of a repository, which a
 // program in a sandbox may have written, can name any file as well: the index as one of its own, and the configuration as attributes,
 // whose mistakes git prints. tracked fails with host_path_denied for such a command.
-func tracked(c further) (env, only []string, err error) {
+func tracked(c further) (s scope, _ error) {
 	dir := c.dir
 	top := repository(dir)
 	if top == "" {
-		return nil, nil, pathDenied(dir, "it is in no git repository, and git would use any files").WithHint("name a directory of a repository as cwd")
+		return s, pathDenied(dir, "it is in no git repository, and git would use any files").WithHint("name a directory of a repository as cwd")
 	}
 	for _, w := range c.operands {
 		path := filepath.Clean(w)
@@ -44,15 +43,21 @@ func tracked(c further) (env, only []string, err error) {
 			path = filepath.Join(dir, path)
 		}
 		if !under(path, top) {
-			return nil, nil, pathDenied(w, "it is outside of the git repository of the directory, and git would use any files").
+			return s, pathDenied(w, "it is outside of the git repository of the directory, and git would use any files").
 				WithHint("name paths of one repository, and a directory of it as cwd")
 		}
 	}
 	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use
 	// none. The one that .git names now, because a program in a sandbox may change .git until git reads it.
 	git, parts := partsOf(top)
-	return []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top}, append(parts, settingsOfGit()...), nil
+	s.env = []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + attributesOfGit}
+	s.reads = slices.Concat(parts, settingsOfGit())
+	return s, nil
 }
+
+// attributesOfGit is a setting that comes before that of a repository, and is what git does without one. Git prints words of the file, also
+// if it is a file with secrets among those of programs.
+const attributesOfGit = "'core.attributesFile=~/.config/git/attributes'"
 
 // maxBorrowed bounds the directories from which a repository may borrow objects.
 const maxBorrowed = 100

@@ -150,6 +150,26 @@ func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
 	b.neverShows("git diff", "own")
 }
 
+// TestGitPrintsNoWordsOfAFileOfAttributes: git prints what is no name of an attribute. The configuration of a repository, which a program
+// in a sandbox may have written, can name another file as that of attributes.
+func TestGitPrintsNoWordsOfAFileOfAttributes(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	b := open(t)
+	b.file("repo/f", "1")
+	named := b.file("repo/other", "url: HIDDEN://words\n")
+	b.git("repo", "init", "-q")
+	b.git("repo", "add", ".")
+	b.git("repo", "config", "core.attributesFile", named)
+	b.file("repo/f", "2")
+	for _, line := range []string{"git status", "git diff"} {
+		out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, "repo")}, noMasks{})
+		if err != nil || !out.Success || strings.Contains(out.Stdout+out.Stderr, "HIDDEN") {
+			t.Errorf("%s: got %+v, %v, want nothing of the file", line, out, err)
+		}
+	}
+}
+
 // git executes git in a directory of the root.
 func (b *bed) git(dir string, line ...string) {
 	b.t.Helper()

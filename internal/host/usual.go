@@ -18,13 +18,22 @@ type usual struct {
 	with  []string // flags that each command gets behind the words of its rule
 	reads []string // places of the system that its program reads besides ofPrograms
 
-	// places returns variables for a command, and the places that it may read besides those of the system. It may refuse the command.
-	// nil: neither.
-	places func(c further) (env, places []string, err error)
+	python bool // its program is Python's: it may list all directories, because pip fails at one that it may not list
+
+	// scope returns what a command has besides what the system has for programs. It may refuse the command. nil: nothing.
+	scope func(c further) (scope, error)
+}
+
+// scope is what a command has.
+type scope struct {
+	env   []string // variables
+	reads []string // places that it may read, without links; nil: all but the closed ones
+	lists []string // further ones whose names it may read
 }
 
 // further is what a command has behind the words of its rule.
 type further struct {
+	program  string   // path of its program, without links
 	dir      string   // its directory, without links
 	operands []string // words that are neither flags nor their values
 	named    []string // what is there of the paths that words name, without links
@@ -36,14 +45,16 @@ var known = sync.OnceValue(func() map[string]*usual {
 	kernel := list("/proc /sys/devices /sys/fs/cgroup /run/utmp /run/systemd/sessions")
 	units := append(list("/run/systemd /run/log/journal /var/log/journal /etc/systemd /etc/machine-id /sys/firmware /sys/fs/selinux"), kernel...)
 
+	packages := list("~/.local/lib /usr/share/python-wheels /usr/share/python3 /etc/python3*/sitecustomize.py") // Debian links to the last
+
 	// --no-merges changes nothing in git diff. But if git finds no repository, because .git is damaged, and would compare any files,
 	// it fails: then it does not know that flag.
 	return map[string]*usual{
-		"ls":   {places: named},
-		"cat":  {places: named},
-		"head": {places: named},
-		"tail": {places: named},
-		"df":   {places: named, reads: kernel},
+		"ls":   {scope: namesOnly},
+		"cat":  {scope: named},
+		"head": {scope: named},
+		"tail": {scope: named},
+		"df":   {scope: namesOnly, reads: kernel},
 		"free": {reads: kernel},
 
 		"uptime":   {reads: kernel, flags: &flags{short: "ps", long: list("pretty since version help")}},
@@ -60,15 +71,15 @@ var known = sync.OnceValue(func() map[string]*usual {
 		"systemctl status":    {reads: units, flags: &flags{short: "aln:qt:", long: list("all full lines: no-pager no-legend plain quiet state: system type: user"), operands: true}},
 		"systemctl is-active": {reads: units, flags: &flags{short: "aq", long: list("all quiet system user"), operands: true}},
 
-		"pip list": {reads: list("~/.local/lib"), flags: &flags{short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")}},
-		"pip show": {reads: list("~/.local/lib"), flags: &flags{short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true}},
-		"npm list": {places: project, with: list("--globalconfig=" + noSettings), flags: &flags{short: "aglp", long: list("all depth global include json long omit parseable"), operands: true}},
+		"pip list": {reads: packages, python: true, flags: &flags{short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")}},
+		"pip show": {reads: packages, python: true, flags: &flags{short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true}},
+		"npm list": {scope: project, reads: list("/usr/share/nodejs /usr/share/javascript /usr/share/node_modules /usr/share/npm"), with: list("--globalconfig=" + noSettings), flags: &flags{short: "aglp", long: list("all depth global include json long omit parseable"), operands: true}},
 
-		"git status": {places: tracked, with: list("--ignore-submodules=dirty"), flags: &flags{short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true}},
-		"git log": {places: tracked, with: list("--no-ext-diff --no-textconv"), flags: &flags{short: "n:pqS:G:L:izwb", number: true, operands: true, long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
+		"git status": {scope: tracked, with: list("--ignore-submodules=dirty"), flags: &flags{short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true}},
+		"git log": {scope: tracked, with: list("--no-ext-diff --no-textconv"), flags: &flags{short: "n:pqS:G:L:izwb", number: true, operands: true, long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
 			"max-count: merges name-only name-status no-decorate no-merges no-patch no-color numstat oneline patch pretty reverse shortstat since: skip: stat summary tags until:")}},
-		"git diff":   {places: tracked, with: list("--no-merges --no-ext-diff --no-textconv --ignore-submodules=dirty"), flags: &flags{short: "pubwzU", number: true, operands: true, long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")}},
-		"git branch": {places: tracked, flags: &flags{short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")}},
+		"git diff":   {scope: tracked, with: list("--no-merges --no-ext-diff --no-textconv --ignore-submodules=dirty"), flags: &flags{short: "pubwzU", number: true, operands: true, long: list("cached check color-words name-only name-status no-color no-prefix numstat patch shortstat staged stat summary unified word-diff")}},
+		"git branch": {scope: tracked, flags: &flags{short: "arvl", long: list("all contains format list merged no-color no-contains no-merged points-at remotes show-current sort verbose")}},
 	}
 })
 
@@ -81,51 +92,80 @@ func (u *usual) allow(words []string) string {
 	return bad
 }
 
-// only returns variables for a command, and the only places that it may read; nil: all but the closed ones.
-func (h *Host) only(r *Rule, words []string, dir string, named []string) (env, places []string, err error) {
+// only returns what a command has.
+func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scope, err error) {
 	if r.usual == nil {
-		return nil, nil, nil
+		return s, nil
 	}
-	if r.usual.places != nil {
-		c := further{dir: dir, named: named}
+	if r.usual.scope != nil {
+		c := further{program: r.program.path, dir: dir, named: named}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}
-		if env, places, err = r.usual.places(c); err != nil {
-			return nil, nil, err
+		if s, err = r.usual.scope(c); err != nil {
+			return s, err
 		}
 	}
-	home := ""
-	if u, err := user.Current(); err == nil {
-		home = u.HomeDir
-	}
+	s.reads = append([]string{}, s.reads...) // not nil, also if the system has none of these
 	mounts := plainfile.ReadMounts()
-	all := append([]string{}, places...) // not nil, also if the system has none of these
-	for _, p := range slices.Concat(ofPrograms(), r.usual.reads, r.program.beside()) {
-		if below, ok := strings.CutPrefix(p, "~"); ok && home != "" {
-			p = home + below
-		}
-		if !mounts.LeadsInto(h.cfg.Changeable, p) { // else a program in a sandbox may have put code there
-			all = append(all, besides(plainfile.Unlinked(p), []string{h.cfg.Changeable})...)
-		}
+	var changeable []string
+	if h.cfg.Changeable != "" {
+		changeable = mounts.Whole(h.cfg.Changeable)
 	}
-	return env, all, nil
+	safe := func(paths []string) []string { // the others may have code of a program in a sandbox
+		return slices.DeleteFunc(paths, func(p string) bool { return mounts.LeadsInto(h.cfg.Changeable, p) })
+	}
+	reads := safe(expanded(slices.Concat(ofPrograms(), r.usual.reads, r.program.beside())))
+	if r.usual.python {
+		reads, s.lists = append(reads, safe(editable(reads))...), []string{"/"}
+	}
+	for _, p := range reads {
+		s.reads = append(s.reads, besides(plainfile.Unlinked(p), changeable)...)
+	}
+	return s, nil
+}
+
+// expanded returns paths with the home directory for ~, and with what is there for a pattern.
+func expanded(paths []string) (all []string) {
+	u, err := user.Current()
+	for _, p := range paths {
+		if below, ok := strings.CutPrefix(p, "~"); ok && err == nil {
+			p = u.HomeDir + below
+		}
+		if !strings.Contains(p, "*") {
+			all = append(all, p)
+			continue
+		}
+		found, _ := filepath.Glob(p) // the patterns are constants
+		all = append(all, found...)
+	}
+	return all
 }
 
 // ofPrograms returns the places of the system that every program reads: libraries, what says where they are, and what the C library
-// looks up names in.
+// looks up names in. /usr/share and the like are no such places: they can have whole applications, such as a web server's, with their
+// secrets.
 func ofPrograms() []string {
-	return list(`/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/libexec /usr/share /usr/local/lib /usr/local/lib64 /usr/local/libexec /usr/local/share /nix/store /gnu/store
-		/etc/ld.so.cache /etc/ld.so.preload /etc/localtime /etc/passwd /etc/group /etc/nsswitch.conf /etc/hosts /etc/host.conf /etc/resolv.conf /etc/gai.conf /etc/services /etc/protocols
-		/etc/ssl/openssl.cnf /etc/pki/tls/openssl.cnf /etc/crypto-policies /etc/os-release /var/lib/sss/mc`)
+	return list(`/lib /lib32 /lib64 /usr/lib /usr/lib32 /usr/lib64 /usr/local/lib /usr/local/lib64 /usr/share/zoneinfo /usr/share/locale /usr/share/terminfo /usr/share/crypto-policies /nix/store /gnu/store
+		/etc/ld.so.cache /etc/ld.so.preload /etc/ld-musl-*.path /etc/localtime /etc/passwd /etc/group /etc/nsswitch.conf /etc/hosts /etc/host.conf /etc/resolv.conf /etc/gai.conf /etc/services /etc/protocols
+		/etc/ssl/openssl.cnf /etc/pki/tls/openssl.cnf /etc/pki/tls/openssl.d /etc/pki/tls/fips_local.cnf /etc/crypto-policies /etc/os-release /var/lib/sss/mc /run/systemd/userdb`)
 }
 
-// beside returns the directories that a program and its interpreters are in, and what they have beside these, such as /opt/python/lib.
+// beside returns what a program and its interpreters have beside their directories, such as /opt/python/lib, and the directories of
+// scripts. What is beside a directory of / is not theirs.
 func (p *program) beside() (all []string) {
 	for _, way := range slices.Concat(p.ways, p.execs) {
-		all = append(all, filepath.Dir(way))
-		around := filepath.Dir(filepath.Dir(way))
-		for _, n := range list("lib lib64 libexec share node_modules package.json npmrc pyvenv.cfg") {
+		dir := filepath.Dir(way)
+		if _, f, err := openBinary(way); err == nil {
+			_ = f.Close()
+		} else {
+			all = append(all, dir) // modules of a script
+		}
+		around := filepath.Dir(dir)
+		if around == "/" {
+			continue
+		}
+		for _, n := range list("lib lib64 node_modules package.json npmrc pyvenv.cfg") {
 			all = append(all, filepath.Join(around, n))
 		}
 	}
@@ -133,35 +173,22 @@ func (p *program) beside() (all []string) {
 	return slices.Compact(all)
 }
 
-// named allows what the words of a command name, or if they name nothing, its directory.
-func named(c further) (_, places []string, _ error) {
-	if len(c.named) == 0 {
-		return nil, []string{c.dir}, nil
+// named allows the files that the words of a command name. In a directory there may be further ones, to which links of a program in a
+// sandbox lead once the command has begun.
+func named(c further) (s scope, _ error) {
+	for _, path := range c.named {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			s.reads = append(s.reads, path)
+		} else {
+			s.lists = append(s.lists, path)
+		}
 	}
-	return nil, c.named, nil
+	return s, nil
 }
 
-// project allows the directory that npm takes for that of its project: the next one above that has a package.json or node_modules, and
-// those above it whose package.json may name it as a part.
-func project(c further) (_, places []string, _ error) {
-	for at := c.dir; ; at = filepath.Dir(at) {
-		about := filepath.Join(at, "package.json")
-		switch {
-		case len(places) > 0:
-			if text, err := plainfile.Read(about, maxPackage); err == nil && strings.Contains(string(text), `"workspaces"`) {
-				places = append(places, at)
-			}
-		case there(about), there(filepath.Join(at, "node_modules")):
-			places = append(places, at)
-		}
-		if at == filepath.Dir(at) {
-			break
-		}
-	}
-	if len(places) == 0 {
-		places = []string{c.dir}
-	}
-	return nil, places, nil
+// namesOnly allows the names in what the words of a command name, and in its directory: a word that names a file may be a flag, or its value.
+func namesOnly(c further) (scope, error) {
+	return scope{lists: append(slices.Clone(c.named), c.dir)}, nil
 }
 
 func there(path string) bool {

@@ -3,12 +3,14 @@ package host
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -40,37 +42,154 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 		t.Fatalf("there is no cat: %v", err)
 	}
 	tool := newProgram(file("ws/bin/tool", "\x7fELF"))
-	read := func(path string, only []string) string {
+	read := func(path string, s scope) string {
 		f, err := cat.open()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = f.Close() }()
-		e, err := execute(t.Context(), job{file: f, path: cat.path, words: []string{"cat", path}, dir: "/", only: only, execs: cat.execs, last: true, timeout: time.Minute})
+		e, err := execute(t.Context(), job{file: f, path: cat.path, words: []string{"cat", path}, dir: "/", only: s.reads, lists: s.lists, execs: cat.execs, last: true, timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(e.stdout)
 	}
-	if got := read(outside, nil); got != "other" {
+	if got := read(outside, scope{}); got != "other" {
 		t.Fatalf("without places: got %q, want the file, or the test shows nothing", got)
 	}
 	for text, u := range known() {
 		words := strings.Fields(text)
 		h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-		_, only, err := h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
+		only, err := h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		for path, want := range map[string]string{outside: "", library: "", filepath.Join(dir, "inside"): map[bool]string{true: "own"}[u.places != nil]} {
+		for path, want := range map[string]string{outside: "", library: "", filepath.Join(dir, "inside"): map[bool]string{true: "own"}[words[0] == "git" || words[0] == "npm"]} {
 			if got := read(path, only); got != want {
 				t.Errorf("%s: %s: got %q, want %q", text, path, got, want)
 			}
 		}
 		h.cfg.Changeable = ""
-		if _, only, err = h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
+		if only, err = h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
 			t.Errorf("%s: %v, want what is beside the program if no sandbox can change it", text, err)
+		}
+	}
+}
+
+// TestProgramsReadNoDataOfApplications: files of a directory, such as the configuration of git, can name any file, so the places of
+// programs have none in which the system keeps whole applications, nor what lies in a directory of / beside that of a loader.
+func TestProgramsReadNoDataOfApplications(t *testing.T) {
+	for text, u := range known() {
+		words := strings.Fields(text)
+		p, err := find(words[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		only, err := (&Host{}).only(&Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, needed := range []string{"/etc/crypto-policies", "/usr/share/crypto-policies"} { // Fedora's openssl.cnf leads through both, and node fails without
+			if !slices.Contains(only.reads, plainfile.Unlinked(needed)) {
+				t.Errorf("%s: %s cannot be read", text, needed)
+			}
+		}
+		for _, secret := range []string{"/share/x", "/node_modules/x", "/usr/share/x", "/usr/local/share/x", "/usr/libexec/x"} {
+			for _, place := range only.reads {
+				if under(secret, place) {
+					t.Errorf("%s: %s can be read, because of %s", text, secret, place)
+				}
+			}
+		}
+	}
+}
+
+// TestFilesAloneAreNamed: a word that names a directory, or nothing yet, allows no file that a link leads to later.
+func TestFilesAloneAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := named(further{dir: dir}); err != nil || len(s.reads)+len(s.lists) > 0 {
+		t.Errorf("no words: got %+v, %v, want nothing", s, err)
+	}
+	if s, err := named(further{dir: "/", named: []string{dir, file}}); err != nil || !slices.Equal(s.reads, []string{file}) || !slices.Equal(s.lists, []string{dir}) {
+		t.Errorf("got %+v, %v, want the file, and the names in the directory", s, err)
+	}
+}
+
+// TestEditablePackages: of a package that is installed where its source is, pip reads what is about it, unless programs in sandboxes can
+// change that.
+func TestEditablePackages(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"lib/python3.11/site-packages/e.pth": "import os\n" + base + "/src\n" + base + "/*\nrelative\n" + base + "/ws/src\n" + base + "/none\n",
+		"src/p.egg-info/PKG-INFO":            "", "src/p/code.py": "", "ws/src/q.dist-info/METADATA": "", "other/r.egg-info/PKG-INFO": "", "bin/pip": "#!/bin/sh\n",
+	} {
+		path := filepath.Join(base, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
+	only, err := h.only(&Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"/src/p.egg-info/PKG-INFO": true, "/src/p/code.py": false, "/ws/src/q.dist-info/METADATA": false, "/other/r.egg-info/PKG-INFO": false} {
+		if got := slices.ContainsFunc(only.reads, func(p string) bool { return under(base+path, p) }); got != want {
+			t.Errorf("%s can be read: got %v, want %v", path, got, want)
+		}
+	}
+}
+
+// TestPipListsDirectories: pip fails at a directory of its path that it may not list.
+func TestPipListsDirectories(t *testing.T) {
+	for text, u := range known() {
+		if u.python != strings.HasPrefix(text, "pip") {
+			t.Errorf("%s lists all directories: got %v", text, u.python)
+		}
+	}
+	rules := landlockRules(job{only: []string{}, execs: []string{}, lists: []string{"/"}})
+	if r := rules[0]; r.Path != "/" || !r.List || r.Read || r.Exec || r.Write {
+		t.Errorf("got %+v, want that the names of all directories can be read, and nothing else", r)
+	}
+}
+
+// TestAMountOfTheWorkspaceIsNoPlaceOfPrograms: a mount may show what programs in sandboxes can change among the libraries of a program.
+func TestAMountOfTheWorkspaceIsNoPlaceOfPrograms(t *testing.T) {
+	if !testkit.OwnMounts(t) {
+		return
+	}
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"ws", "tool/lib/again", "tool/lib/own", "tool/bin"} {
+		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(base+"/tool/bin/tool", []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(base+"/ws", base+"/tool/lib/again", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(base+"/tool/lib/again", unix.MNT_DETACH) })
+	h := &Host{cfg: Config{Changeable: base + "/ws"}}
+	only, err := h.only(&Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
+	for path, want := range map[string]bool{"/tool/lib/again": false, "/tool/lib/own": true} {
+		if got := slices.ContainsFunc(only.reads, func(p string) bool { return under(base+path, p) }); got != want || err != nil {
+			t.Errorf("%s can be read: got %v, %v, want %v", path, got, err, want)
 		}
 	}
 }

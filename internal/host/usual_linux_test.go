@@ -27,6 +27,20 @@ func TestUsualCommandsWork(t *testing.T) {
 	if err := os.Symlink("../part", filepath.Join(b.root, "project/node_modules/part")); err != nil {
 		t.Fatal(err)
 	}
+	b.file("above/shared/package.json", `{"name": "shared", "version": "3.0.0", "dependencies": {"stored": "^4.0.0", "@x/y": "^5.0.0"}}`)
+	b.file("store/node_modules/.pnpm/stored/node_modules/stored/package.json", `{"name": "stored", "version": "4.0.0"}`)
+	b.file("above/node_modules/@x/y/package.json", `{"name": "@x/y", "version": "5.0.0"}`)
+	b.file("alone/package.json", `{"name": "alone", "version": "1.0.0", "dependencies": {"@s/shared": "^3.0.0"}}`)
+	b.file("alone/node_modules/@s/none", "")
+	if err := os.MkdirAll(filepath.Join(b.root, "above/shared/node_modules"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for at, to := range map[string]string{"alone/node_modules/@s/shared": "../../../above/shared", "above/shared/node_modules/stored": "../../../store/node_modules/.pnpm/stored/node_modules/stored"} {
+		if err := os.Symlink(to, filepath.Join(b.root, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.file("project/a", "its name is a flag of ls")
 	b.file("project/part/text", "one\ntwo\n")
 	if err := os.Symlink("part/text", filepath.Join(b.root, "project/link")); err != nil {
 		t.Fatal(err)
@@ -42,14 +56,17 @@ func TestUsualCommandsWork(t *testing.T) {
 		home = u.HomeDir
 	}
 	for _, line := range []string{
-		"ls", "ls -laR .", "ls -l link part/text", "ls --color=always /", "cat link", "cat part/text", "cat nothing", "cat /proc/version", "head -n 1 part/text", "tail -n1 part/text", "tail --pid=1 -n1 link",
+		"ls", "ls -la", "ls -I part", "ls -laR .", "ls -l link part/text", "ls --color=always /", "cat link", "cat part/text", "cat nothing", "cat /proc/version", "head -n 1 part/text", "tail -n1 part/text", "tail --pid=1 -n1 link",
 		"df --output=source,target", "df --output=target .", "free --help", "uptime --help", "whoami", "hostname", "hostname -f", "hostname -I", "date +%Y", "date -r part/text", "date -d 2026-01-01", "uname -a",
-		"docker ps", "docker images", "systemctl is-active dbus", "systemctl status", "pip list", "pip show pip", "pip show -f pip", "npm list", "npm list --all", "npm list -g",
+		"docker ps", "docker images", "systemctl is-active dbus", "systemctl status", "pip list", "pip show pip", "pip show -f pip", "npm list", "npm list --all", "npm list -g", "npm list -a",
 		"git status", "git log -p", "git diff", "git branch -v",
 	} {
 		dir := filepath.Join(b.root, "project")
 		if strings.HasPrefix(line, "npm") {
 			dir = filepath.Join(dir, "part")
+		}
+		if line == "npm list -a" {
+			dir = filepath.Join(b.root, "alone")
 		}
 		got, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: dir}, noMasks{})
 		if err != nil {
