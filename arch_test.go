@@ -83,7 +83,7 @@ var rooms = map[string][]string{
 	"internal/image":           {".", "internal/dockerapi"},
 	"internal/dockerapi":       {},
 	"internal/api":             {".", "internal/jsonparts", "internal/listen", "internal/share", "internal/stack"},
-	"internal/server":          {".", "internal/door", "internal/jsonparts", "internal/listen", "internal/share", "internal/stream", "internal/terminal"},
+	"internal/server":          {".", "internal/door", "internal/jsonparts", "internal/listen", "internal/share", "internal/stack", "internal/stream", "internal/terminal"},
 	"engine": {
 		".", "backend", "backend/process", "backend/docker",
 		"internal/store", "internal/sign", "internal/stack", "internal/audit", "internal/artifact", "internal/kernel",

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/stack"
 )
 
 // guard turns panics into error answers, refuses methods that the SDK would answer although
@@ -22,6 +23,7 @@ import (
 func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	s.receive = next
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		stack.Grow() // once, while there is little to copy
 		defer func() {
 			p := recover()
 			if p == nil {
