@@ -24,6 +24,7 @@ const (
 	wallRlimits = "rlimits"
 	wallFiles   = "closed descriptors"
 	wallExec    = "executes no further program"
+	wallApart   = "apart from the server"
 )
 
 // run starts a job on a thread of its own, which is confined first and ends with the command,
@@ -175,6 +176,13 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	default:
 		weak = append(weak, "programs: it can execute its own file, its interpreters and their loaders, and by a loader any file")
 	}
+	switch {
+	case len(walls) < 2: // no Landlock
+	case held && jail.Apart(pid) == nil:
+		stood = append(stood, wallApart)
+	default:
+		weak = append(weak, "server: it can read this server's memory and end this server, through the thread that has started it")
+	}
 	if limit(pid, j) && held {
 		stood = append(stood, wallRlimits)
 	} else {
@@ -265,7 +273,7 @@ func landlockRules(j job) []jail.ThreadRule {
 		}
 		rules = append(rules, jail.ThreadRule{Path: place, List: true})
 		for _, p := range besides(place, j.reads) {
-			if p != "/dev" {
+			if !under(p, "/dev") {
 				rules = append(rules, jail.ThreadRule{Path: p, Read: true})
 			}
 		}

@@ -39,11 +39,11 @@ var known = sync.OnceValue(func() map[string]*usual {
 	// --no-merges changes nothing in git diff. But if git finds no repository, because .git is damaged, and would compare any files,
 	// it fails: then it does not know that flag.
 	return map[string]*usual{
-		"ls":   {places: named},
+		"ls":   {places: andHere},
 		"cat":  {places: named},
 		"head": {places: named},
 		"tail": {places: named},
-		"df":   {places: named, reads: kernel},
+		"df":   {places: andHere, reads: kernel},
 		"free": {reads: kernel},
 
 		"uptime":   {reads: kernel, flags: &flags{short: "ps", long: list("pretty since version help")}},
@@ -133,13 +133,12 @@ func (p *program) beside() (all []string) {
 	return slices.Compact(all)
 }
 
-// named allows what the words of a command name, or if they name nothing, its directory.
-func named(c further) (_, places []string, _ error) {
-	if len(c.named) == 0 {
-		return nil, []string{c.dir}, nil
-	}
-	return nil, c.named, nil
-}
+// named allows what the words of a command name.
+func named(c further) (_, places []string, _ error) { return nil, c.named, nil }
+
+// andHere allows also the directory of a command: which of its words are flags, and name nothing although there is a file of that name,
+// the program decides.
+func andHere(c further) (_, places []string, _ error) { return nil, append(c.named, c.dir), nil }
 
 // project allows the directory that npm takes for that of its project: the next one above that has a package.json or node_modules, and
 // those above it whose package.json may name it as a part.

@@ -58,7 +58,7 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 	for text, u := range known() {
 		words := strings.Fields(text)
 		h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-		_, only, err := h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
+		_, only, err := h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, []string{filepath.Join(dir, "inside")})
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue

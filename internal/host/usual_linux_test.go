@@ -28,6 +28,7 @@ func TestUsualCommandsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.file("project/part/text", "one\ntwo\n")
+	b.file("project/la", "named as flags of ls")
 	if err := os.Symlink("part/text", filepath.Join(b.root, "project/link")); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func TestUsualCommandsWork(t *testing.T) {
 		home = u.HomeDir
 	}
 	for _, line := range []string{
-		"ls", "ls -laR .", "ls -l link part/text", "ls --color=always /", "cat link", "cat part/text", "cat nothing", "cat /proc/version", "head -n 1 part/text", "tail -n1 part/text", "tail --pid=1 -n1 link",
+		"ls", "ls -la", "ls -laR .", "ls -l link part/text", "ls --color=always /", "cat link", "cat part/text", "cat nothing", "cat /proc/version", "head -n 1 part/text", "tail -n1 part/text", "tail --pid=1 -n1 link",
 		"df --output=source,target", "df --output=target .", "free --help", "uptime --help", "whoami", "hostname", "hostname -f", "hostname -I", "date +%Y", "date -r part/text", "date -d 2026-01-01", "uname -a",
 		"docker ps", "docker images", "systemctl is-active dbus", "systemctl status", "pip list", "pip show pip", "pip show -f pip", "npm list", "npm list --all", "npm list -g",
 		"git status", "git log -p", "git diff", "git branch -v",
@@ -74,4 +75,22 @@ func TestUsualCommandsWork(t *testing.T) {
 			t.Errorf("%s: got %+v, want what it shows", line, got)
 		}
 	}
+}
+
+// TestAPathBehindALink: the directory above a link's target decides what ".." behind the link names, not the link's.
+func TestAPathBehindALink(t *testing.T) {
+	b := open(t, func(c *host.Config) { c.Allowed = usualRules })
+	b.file(".aws/keys", "secret")
+	b.file(".aws/sub/x", "")
+	b.file("plain/keys", "plain")
+	b.file("plain/sub/x", "")
+	for link, target := range map[string]string{"hides": ".aws/sub", "shows": "plain/sub"} {
+		if err := os.Symlink(target, filepath.Join(b.root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.wantRefused("cat hides/../keys", sandboxmcp.CodeHostPathDenied)
+	b.wantOutput("cat shows/../keys", "plain")
+	_, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "cat thread-self/../../../1/status", Dir: "/proc"}, noMasks{})
+	wantCode(t, "a process behind a link of /proc", err, sandboxmcp.CodeHostPathDenied)
 }

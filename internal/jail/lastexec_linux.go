@@ -20,46 +20,96 @@ func LastExec(pid int) error {
 	if ins == nil {
 		return errors.New("no filter for this architecture")
 	}
+	return within(pid, func(c caller) error {
+		filter := filterBytes(ins)
+		program := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(len(ins))), uint64(c.stack)+16) // struct sock_fprog
+		if _, err := c.call(unix.SYS_SECCOMP, [3]uint64{unix.SECCOMP_SET_MODE_FILTER, 0, uint64(c.stack)}, append(program, filter...)); err != nil {
+			return fmt.Errorf("make the process load a filter: %w", err)
+		}
+		return nil
+	})
+}
+
+// Apart puts a process into a Landlock domain of its own, with what it starts. A process that a confined thread has started is in the
+// domain of that thread: it could trace the thread, and so use all memory of this program, and send it signals, which
+// end this program. In its own domain it also makes no devices.
+//
+// Preconditions: those of [LastExec], and the kernel has Landlock. If Apart fails, the process may have a descriptor more.
+func Apart(pid int) error {
+	if auditArch == 0 {
+		return errors.New("no calls for this architecture")
+	}
+	abi := landlockABI()
+	attr := binary.LittleEndian.AppendUint64(nil, llMakeChar|llMakeBlock) // a ruleset has to hold something
+	if abi >= 6 {
+		attr = binary.LittleEndian.AppendUint64(attr, 0)
+		attr = binary.LittleEndian.AppendUint64(attr, llScopeSockets|llScopeSignals)
+	}
+	return within(pid, func(c caller) error {
+		rules, err := c.call(unix.SYS_LANDLOCK_CREATE_RULESET, [3]uint64{uint64(c.stack), uint64(len(attr)), 0}, attr)
+		if err == nil {
+			_, err = c.call(unix.SYS_LANDLOCK_RESTRICT_SELF, [3]uint64{uint64(rules), uint64(quiet(abi)), 0}, nil)
+			_, closed := c.call(unix.SYS_CLOSE, [3]uint64{uint64(rules)}, nil)
+			err = errors.Join(err, closed)
+		}
+		if err != nil {
+			return fmt.Errorf("make the process enter a domain: %w", err)
+		}
+		return nil
+	})
+}
+
+// caller makes a process call the kernel.
+type caller struct {
+	pid   int
+	regs  unix.PtraceRegs // as they were
+	code  uintptr
+	stack uintptr // where data is written
+}
+
+// within calls f, and then gives the process the registers and the instruction back that it had.
+func within(pid int, f func(c caller) error) error {
 	before, err := registers(pid)
 	if err != nil {
 		return fmt.Errorf("read registers: %w", err)
 	}
-	code, stack := codeAndStack(&before)
+	c := caller{pid: pid, regs: before}
+	c.code, c.stack = codeAndStack(&before)
 	was := make([]byte, len(syscallBytes))
-	if _, err = unix.PtracePeekText(pid, code, was); err != nil {
+	if _, err = unix.PtracePeekText(pid, c.code, was); err != nil {
 		return fmt.Errorf("read code: %w", err)
 	}
-	filter := filterBytes(ins)
-	program := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(len(ins))), uint64(stack)+16) // struct sock_fprog
-	if err = callSeccomp(pid, before, append(program, filter...)); err != nil {
-		err = fmt.Errorf("make the process load a filter: %w", err)
-	}
-	_, restored := unix.PtracePokeText(pid, code, was)
+	err = f(c)
+	_, restored := unix.PtracePokeText(pid, c.code, was)
 	return errors.Join(err, restored, setRegisters(pid, &before))
 }
 
-// callSeccomp makes a process load the filter of a struct sock_fprog, which is written to its stack. It changes the registers
-// and the next instruction.
-func callSeccomp(pid int, r unix.PtraceRegs, program []byte) error {
-	code, stack := codeAndStack(&r)
-	if _, err := unix.PtracePokeData(pid, stack, program); err != nil {
-		return err
+// call makes the process call the kernel, with data on its stack. It changes the registers and the next instruction.
+func (c caller) call(nr uint64, args [3]uint64, data []byte) (result int64, err error) {
+	if len(data) > 0 {
+		if _, err = unix.PtracePokeData(c.pid, c.stack, data); err != nil {
+			return 0, err
+		}
 	}
-	if _, err := unix.PtracePokeText(pid, code, syscallBytes); err != nil {
-		return err
+	if _, err = unix.PtracePokeText(c.pid, c.code, syscallBytes); err != nil {
+		return 0, err
 	}
-	setCall(&r, unix.SYS_SECCOMP, [3]uint64{unix.SECCOMP_SET_MODE_FILTER, 0, uint64(stack)})
-	if err := setRegisters(pid, &r); err != nil {
-		return err
+	r := c.regs
+	setCall(&r, nr, args)
+	if err = setRegisters(c.pid, &r); err != nil {
+		return 0, err
 	}
-	if err := singleStep(pid); err != nil {
-		return err
+	if err = singleStep(c.pid); err != nil {
+		return 0, err
 	}
-	after, err := registers(pid)
-	if err == nil && returned(&after) != 0 {
-		err = unix.Errno(-returned(&after))
+	after, err := registers(c.pid)
+	if err != nil {
+		return 0, err
 	}
-	return err
+	if result = returned(&after); result < 0 {
+		return 0, unix.Errno(-result)
+	}
+	return result, nil
 }
 
 // singleStep makes a process execute one instruction.
