@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,13 +40,30 @@ func runWith(t *testing.T, name string, j job) ended {
 }
 
 // TestACommandDoesNotReachTheServer: a command neither reads the memory of the process that has started it nor sends it signals, also
-// not through the thread that is confined as the command is.
+// not through the thread that is confined as the command is. It changes no limits but its own.
 func TestACommandDoesNotReachTheServer(t *testing.T) {
 	own := "/proc/" + strconv.Itoa(os.Getpid())
-	script := "for t in " + own + " " + own + "/task/*; do cat $t/environ $t/maps; kill -0 ${t##*/} && echo signal; done 2>/dev/null; kill -0 $$ && echo own"
+	script := "for t in " + own + " " + own + "/task/*; do cat $t/environ $t/maps; kill -0 ${t##*/} && echo signal; done 2>/dev/null; prlimit --pid " +
+		strconv.Itoa(os.Getpid()) + " --core 2>/dev/null; kill -0 $$ && ulimit -c 0 && echo own"
 	e := runWith(t, "sh", job{words: []string{"sh", "-c", script}})
 	if string(e.stdout) != "own\n" || !slices.Contains(e.walls, wallApart) {
 		t.Errorf("got %.200q with the walls %q, want no reach to the server", e.stdout, e.walls)
+	}
+}
+
+// TestACommandDoesNotChangeTheKernel: a command of a server of root has no capability with which it could get around Landlock.
+func TestACommandDoesNotChangeTheKernel(t *testing.T) {
+	e := runWith(t, "cat", job{words: []string{"cat", "/proc/self/status"}, last: true})
+	_, rest, _ := strings.Cut(string(e.stdout), "CapPrm:\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	has, err := strconv.ParseUint(line, 16, 64)
+	if err != nil {
+		t.Fatalf("got %q: %v", e.stdout, err)
+	}
+	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF} {
+		if has&(1<<c) != 0 {
+			t.Errorf("it has capability %d of %#x", c, has)
+		}
 	}
 }
 

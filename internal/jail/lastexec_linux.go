@@ -11,12 +11,22 @@ import (
 
 // LastExec makes a process execute no program any more: execve and execveat fail with EACCES, in it and in all
 // that it starts. Landlock cannot do that: it has to allow the loader of a program, and a loader executes every file that it
-// is given.
+// is given. LastExec also does what [OwnLimits] does.
 //
 // Preconditions: the calling thread traces the process, which is held at the first instruction of its program, and the process
 // gets no new privileges. If LastExec fails, the process is as it was, or has ended.
-func LastExec(pid int) error {
-	ins := execFilter()
+func LastExec(pid int) error { return filtered(pid, unix.SYS_EXECVE, unix.SYS_EXECVEAT) }
+
+// OwnLimits makes a process, and all that it starts, change no resource limits of other processes, which Landlock does not hold. One
+// that may open no more files, or has no more time, does nothing. Programs of other architectures, such as those of 32 bits, then
+// work no more.
+//
+// Preconditions and failures: as those of [LastExec].
+func OwnLimits(pid int) error { return filtered(pid) }
+
+// filtered makes a process load a filter that refuses calls.
+func filtered(pid int, calls ...uint32) error {
+	ins := callFilter(calls)
 	if ins == nil {
 		return errors.New("no filter for this architecture")
 	}
@@ -147,20 +157,28 @@ func regset(what uintptr, pid int, r *unix.PtraceRegs) error {
 	return nil
 }
 
-// execFilter returns the filter of [LastExec]. It also refuses all calls of other architectures and of x32.
-func execFilter() []unix.SockFilter {
+// callFilter returns a filter that refuses calls, and prlimit64 for other processes. It also refuses all calls of other
+// architectures and of x32.
+func callFilter(calls []uint32) []unix.SockFilter {
 	if auditArch == 0 {
 		return nil
 	}
 	const load, equal, allow, refuse = unix.BPF_LD | unix.BPF_ABS | unix.BPF_W, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)
-	return []unix.SockFilter{
+	n := uint8(len(calls))
+	all := []unix.SockFilter{
 		{Code: load, K: 4}, // arch of struct seccomp_data
-		{Code: equal, Jf: 5, K: auditArch},
+		{Code: equal, Jf: n + 6, K: auditArch},
 		{Code: load, K: 0}, // nr
-		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: 3, K: 1 << 30},
-		{Code: equal, Jt: 2, K: unix.SYS_EXECVE},
-		{Code: equal, Jt: 1, K: unix.SYS_EXECVEAT},
+		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: n + 4, K: 1 << 30},
+	}
+	for i, call := range calls {
+		all = append(all, unix.SockFilter{Code: equal, Jt: n + 3 - uint8(i), K: call})
+	}
+	return append(all, []unix.SockFilter{
+		{Code: equal, Jf: 2, K: unix.SYS_PRLIMIT64},
+		{Code: load, K: 16}, // args[0], the process; its upper half says nothing
+		{Code: equal, Jf: 1, K: 0},
 		{Code: unix.BPF_RET | unix.BPF_K, K: allow},
 		{Code: unix.BPF_RET | unix.BPF_K, K: refuse},
-	}
+	}...)
 }
