@@ -100,13 +100,17 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (env, p
 		home = u.HomeDir
 	}
 	mounts := plainfile.ReadMounts()
+	var changeable []string
+	if h.cfg.Changeable != "" {
+		changeable = mounts.Whole(h.cfg.Changeable)
+	}
 	all := append([]string{}, places...) // not nil, also if the system has none of these
 	for _, p := range slices.Concat(ofPrograms(), r.usual.reads, r.program.beside()) {
 		if below, ok := strings.CutPrefix(p, "~"); ok && home != "" {
 			p = home + below
 		}
 		if !mounts.LeadsInto(h.cfg.Changeable, p) { // else a program in a sandbox may have put code there
-			all = append(all, besides(plainfile.Unlinked(p), []string{h.cfg.Changeable})...)
+			all = append(all, besides(plainfile.Unlinked(p), changeable)...)
 		}
 	}
 	return env, all, nil

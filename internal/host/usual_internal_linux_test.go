@@ -74,3 +74,39 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 		}
 	}
 }
+
+// TestUsualRulesReadNothingThatAMountShows: the workspace may be shown once more in a place of the system.
+func TestUsualRulesReadNothingThatAMountShows(t *testing.T) {
+	if !testkit.OwnMounts(t) {
+		return
+	}
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) string {
+		path := filepath.Join(base, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = os.WriteFile(path, []byte(text), 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	tool, own, planted := write("opt/bin/tool", "\x7fELF"), write("opt/lib/own", "own"), write("opt/lib/shown/x", "")
+	shown := filepath.Dir(planted)
+	if err = unix.Mount(filepath.Dir(write("ws/x", "planted")), shown, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(shown, unix.MNT_DETACH) })
+	h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
+	_, only, err := h.only(&Rule{usual: &usual{}, program: newProgram(tool)}, []string{"tool"}, "/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := runWith(t, "cat", job{words: []string{"cat", own, planted}, only: only, last: true}); string(e.stdout) != "own" {
+		t.Errorf("got %q, want only what no program in a sandbox can change", e.stdout)
+	}
+}
