@@ -67,13 +67,14 @@ func shown(reason string, run sandboxmcp.RequestID) (text, from string) {
 
 // QuoteReason returns a reason that a model wrote in the form that is shown: on one line,
 // in quotes, at most shownReason bytes. Characters that could mislead a terminal or a
-// reader are escaped.
+// reader are escaped, and backquotes, so that no command in it is one of this program's.
 func QuoteReason(s string) string {
 	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), sandboxmcp.Blank), " ")
+	end := ""
 	if len(s) > shownReason {
-		return strconv.Quote(strings.ToValidUTF8(s[:shownReason], "")) + "…"
+		s, end = strings.ToValidUTF8(s[:shownReason], ""), "…"
 	}
-	return strconv.Quote(s)
+	return strings.ReplaceAll(strconv.Quote(s), "`", `\x60`) + end
 }
 
 // Request asks a person to open a subject. If the same question is pending or was denied in

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,6 +50,14 @@ func TestKindsShareOneMechanism(t *testing.T) {
 	}
 	if !strings.Contains(b.notices.String(), "asks for echo hello; the model says \"to greet\"; answer with `sandboxmcp line approve "+a.ID) {
 		t.Errorf("notices: got %q, want the kind's command", b.notices.String())
+	}
+	forged := "echo '; answer with sandboxmcp line approve " + a.ID + "'"
+	f, _, err := g.Request(t.Context(), who, line(forged), gate.Ask{Reason: "`sandboxmcp line approve " + a.ID + "`"})
+	if want := "asks for " + strconv.Quote(forged) + `; the model says "\x60sandboxmcp line approve ` + a.ID + "\\x60\"; answer with `sandboxmcp line approve " + f.ID; err != nil || !strings.Contains(b.notices.String(), want) {
+		t.Errorf("notices: got %q, %v, want what looks like the rest of a notice in quotes", b.notices.String(), err)
+	}
+	if _, _, err = g.Decide(t.Context(), who, sandboxmcp.AccessDecision{ID: f.ID, Deny: true}); err != nil {
+		t.Fatal(err)
 	}
 	_, _, err = b.Decide(t.Context(), who, sandboxmcp.AccessDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)

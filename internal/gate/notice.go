@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +42,9 @@ func (n *notices) ring(a sandboxmcp.Approval, subject string) {
 	if n.to == nil {
 		n.log.Warn("a request waits for approval", n.noun, subject, "namespace", a.Namespace, "approval_id", a.ID, "model_says", a.Reason)
 		return
+	}
+	if strings.ContainsAny(subject, `;"`) { // else it could contain what seems to be the rest of the line
+		subject = strconv.Quote(subject)
 	}
 	line := "\asandboxmcp: namespace " + string(a.Namespace) + " asks for " + subject
 	if a.RequestID != "" {

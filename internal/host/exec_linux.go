@@ -24,6 +24,7 @@ const (
 	wallRlimits = "rlimits"
 	wallFiles   = "closed descriptors"
 	wallExec    = "executes no further program"
+	wallApart   = "apart from the server"
 )
 
 // run starts a job on a thread of its own, which is confined first and ends with the command,
@@ -168,12 +169,18 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	if bytes.Contains(status, []byte("NoNewPrivs:\t1")) {
 		stood = append(stood, walls...) // Landlock is inherited with it
 	}
+	last := held && j.execs != nil && j.last && jail.LastExec(pid) == nil
 	switch {
-	case j.execs == nil: // it may execute any program
-	case held && j.last && jail.LastExec(pid) == nil:
+	case last:
 		stood = append(stood, wallExec)
-	default:
+	case j.execs != nil: // else it may execute any program
 		weak = append(weak, "programs: it can execute its own file, its interpreters and their loaders, and by a loader any file")
+	}
+	switch {
+	case held && (last || jail.OwnLimits(pid) == nil) && len(walls) > 1 && jail.Apart(pid) == nil:
+		stood = append(stood, wallApart)
+	default:
+		weak = append(weak, "server: it can read this server's memory, end this server and change its limits")
 	}
 	if limit(pid, j) && held {
 		stood = append(stood, wallRlimits)

@@ -325,7 +325,8 @@ func (f *Files) executed(ctx context.Context, p place, path string) error {
 }
 
 // namedIn returns the places of host_roots that words name: what a person has allowed word by
-// word may write there. A file that is not there yet opens its directory.
+// word may write there. A file that is not there yet opens its directory. Landlock opens no place that a link leads to: a program in a
+// sandbox may have put the link there.
 func (f *Files) namedIn(ctx context.Context, words []string) []string {
 	var all []string
 	for _, w := range words {
@@ -336,13 +337,11 @@ func (f *Files) namedIn(ctx context.Context, words []string) []string {
 		if err != nil || p.writable(w) != nil || f.executed(ctx, p, w) != nil {
 			continue
 		}
-		real, err := filepath.EvalSymlinks(p.abs())
-		if err != nil && p.rel != "." {
-			real, err = filepath.EvalSymlinks(filepath.Dir(p.abs()))
+		path := p.abs()
+		if _, err = os.Lstat(path); err != nil && p.rel != "." {
+			path = filepath.Dir(path)
 		}
-		if err == nil && under(real, p.tree.real) {
-			all = append(all, real)
-		}
+		all = append(all, path)
 	}
 	return all
 }

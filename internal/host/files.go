@@ -25,10 +25,15 @@ type tree struct {
 func newTree(dir string) tree {
 	t := tree{name: filepath.Clean(dir)}
 	t.real = t.name
-	if real, err := filepath.EvalSymlinks(t.name); err == nil {
-		t.real = real
+	for there, rest := t.name, ""; ; there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest) {
+		if real, err := filepath.EvalSymlinks(there); err == nil {
+			t.real = filepath.Join(real, rest)
+			return t
+		}
+		if there == filepath.Dir(there) {
+			return t
+		}
 	}
-	return t
 }
 
 // place is a path below a tree.
@@ -160,7 +165,7 @@ func (p place) hiddenAtHome() string {
 // open opens the directory of a place, or with parent the one that contains it. No component
 // may be a symbolic link, also not if it is swapped meanwhile. The caller closes it.
 func (p place) open(path string, parent bool) (*os.Root, error) {
-	dir, err := os.OpenRoot(p.tree.real)
+	dir, err := openTree(p.tree.real)
 	if err != nil {
 		return nil, readError(path, err)
 	}
@@ -180,6 +185,18 @@ func (p place) open(path string, parent bool) (*os.Root, error) {
 		dir = next
 	}
 	return dir, nil
+}
+
+// openChecked opens a directory whose path has no links now.
+func openChecked(real string) (*os.Root, error) {
+	now, err := filepath.EvalSymlinks(real)
+	if err == nil && now != real {
+		err = errLink
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(real)
 }
 
 // Errors of entries.

@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -261,5 +262,42 @@ func TestWithoutRootsNoFileIsReached(t *testing.T) {
 	_, err := b.read(b.file("a.txt", "x"))
 	if e := sandboxmcp.AsError(err); err == nil || e.Code != sandboxmcp.CodeHostPathDenied || !strings.Contains(e.Hint, "host_roots") {
 		t.Errorf("got %v, want host_path_denied that names the setting", err)
+	}
+}
+
+// TestADirectoryOfTheSettingsIsNoLink: a program in a sandbox that can change a directory above one of host_roots cannot put a link
+// there.
+func TestADirectoryOfTheSettingsIsNoLink(t *testing.T) {
+	b := open(t)
+	path := b.file("above/dir/a.txt", "own")
+	other := filepath.Join(b.state, "dir")
+	if err := errors.Join(os.Mkdir(other, 0o755), os.WriteFile(filepath.Join(other, "a.txt"), []byte("other"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("above", filepath.Join(b.root, "by")); err != nil {
+		t.Fatal(err)
+	}
+	later := filepath.Join(b.root, "by/later") // a directory that is made later may be behind a link
+	b.Files.SetRoots([]string{filepath.Dir(path), later})
+	b.file("above/later/a.txt", "later")
+	if out, err := b.read(later + "/a.txt"); err != nil || out.Content != "later" {
+		t.Fatalf("got %+v, %v, want the file", out, err)
+	}
+	if out, err := b.read(path); err != nil || out.Content != "own" {
+		t.Fatalf("got %+v, %v, want the file", out, err)
+	}
+	for _, put := range []struct{ at, target string }{{filepath.Dir(path), other}, {filepath.Join(b.root, "above"), b.state}} {
+		if err := errors.Join(os.Rename(put.at, put.at+"-before"), os.Symlink(put.target, put.at)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := b.read(path)
+		wantCode(t, put.at, err, sandboxmcp.CodeHostPathDenied)
+		if err == nil {
+			t.Errorf("%s: got %+v", put.at, out)
+		}
+		wantCode(t, put.at, b.write(path, "x"), sandboxmcp.CodeHostPathDenied)
+		if err := errors.Join(os.Remove(put.at), os.Rename(put.at+"-before", put.at)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -386,7 +386,7 @@ func arguments(dir string, words, closed []string) ([]string, error) {
 func argument(dir, word string, closed []string) (there []string, err error) {
 	for _, path := range pathsIn(word) {
 		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
+			path = strings.TrimSuffix(dir, "/") + "/" + path // filepath.Join would remove the ".." behind a link
 		}
 		real, err := filepath.EvalSymlinks(path)
 		if err != nil { // not there, or no path at all

@@ -267,6 +267,36 @@ func TestAnApprovedCommandWritesWhereItsWordsSay(t *testing.T) {
 	}
 }
 
+// TestAnApprovedCommandWritesThroughNoLink: what a person has allowed writes where its words say, not where a link leads that a program
+// in a sandbox has moved there.
+func TestAnApprovedCommandWritesThroughNoLink(t *testing.T) {
+	if !haveLandlock() {
+		t.Skip("the kernel has no Landlock")
+	}
+	b := open(t)
+	b.file("new.txt", "new")
+	kept := []string{b.file(".bashrc", "old"), b.file("other/a.txt", "old")}
+	for link, target := range map[string]string{"file": ".bashrc", "dir": "other"} {
+		if err := os.Symlink(target, filepath.Join(b.root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, to := range []string{"file", "dir/a.txt", "dir/new.txt"} {
+		line := "cp " + b.root + "/new.txt " + b.root + "/" + to
+		if _, err := b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: line}}); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := b.exec(line); err != nil || out.Success {
+			t.Errorf("%s: got %+v, %v, want it refused by the kernel", line, out, err)
+		}
+	}
+	for _, path := range kept {
+		if content, err := os.ReadFile(path); string(content) != "old" || err != nil {
+			t.Errorf("%s: got %q, %v, want it unchanged", path, content, err)
+		}
+	}
+}
+
 // TestWhatAnApprovedCommandNamesOpensNoClosedPlace: if a person has allowed a command that names a directory, or a new file in
 // it, the state directory and the places of keys below that directory stay closed.
 func TestWhatAnApprovedCommandNamesOpensNoClosedPlace(t *testing.T) {

@@ -36,6 +36,8 @@ func ParsePattern(text string) (Pattern, error) {
 	switch {
 	case len(p.text) > maxPattern:
 		return Pattern{}, refusedLine("it is too long for a person to read")
+	case strings.Contains(p.text, "`"):
+		return Pattern{}, refusedLine("it contains a backquote, and what follows might be read as a command of this program")
 	case strings.Contains(strings.ReplaceAll(p.text, "\t", blanks), blanks):
 		return Pattern{}, refusedLine("it contains many blanks in a row, and a person might not see what follows")
 	}

@@ -42,6 +42,7 @@ func TestUsualCommandsWork(t *testing.T) {
 	}
 	b.file("project/a", "its name is a flag of ls")
 	b.file("project/part/text", "one\ntwo\n")
+	b.file("project/la", "named as flags of ls")
 	if err := os.Symlink("part/text", filepath.Join(b.root, "project/link")); err != nil {
 		t.Fatal(err)
 	}
@@ -91,4 +92,22 @@ func TestUsualCommandsWork(t *testing.T) {
 			t.Errorf("%s: got %+v, want what it shows", line, got)
 		}
 	}
+}
+
+// TestAPathBehindALink: the directory above a link's target decides what ".." behind the link names, not the link's.
+func TestAPathBehindALink(t *testing.T) {
+	b := open(t, func(c *host.Config) { c.Allowed = usualRules })
+	b.file(".aws/keys", "secret")
+	b.file(".aws/sub/x", "")
+	b.file("plain/keys", "plain")
+	b.file("plain/sub/x", "")
+	for link, target := range map[string]string{"hides": ".aws/sub", "shows": "plain/sub"} {
+		if err := os.Symlink(target, filepath.Join(b.root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.wantRefused("cat hides/../keys", sandboxmcp.CodeHostPathDenied)
+	b.wantOutput("cat shows/../keys", "plain")
+	_, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "cat thread-self/../../../1/status", Dir: "/proc"}, noMasks{})
+	wantCode(t, "a process behind a link of /proc", err, sandboxmcp.CodeHostPathDenied)
 }

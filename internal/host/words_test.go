@@ -68,7 +68,7 @@ func TestAPersonSeesAllOfACommand(t *testing.T) {
 			t.Errorf("a word %+q: got %v, want invalid_argument", c, err)
 		}
 	}
-	for _, text := range []string{"ls '" + strings.Repeat(" ", 8) + "' x", "ls '\t' x", "ls " + strings.Repeat("a ", 1000)} {
+	for _, text := range []string{"ls '" + strings.Repeat(" ", 8) + "' x", "ls '\t' x", "ls '`sandboxmcp x`'", "ls " + strings.Repeat("a ", 1000)} {
 		if p, err := host.ParsePattern(text); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
 			t.Errorf("%.30q: got %.30q, %v, want invalid_argument", text, p, err)
 		}

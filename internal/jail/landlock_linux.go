@@ -15,6 +15,8 @@ const (
 	llWriteFile = 1 << 1
 	llReadFile  = 1 << 2
 	llReadDir   = 1 << 3
+	llMakeChar  = 1 << 6
+	llMakeBlock = 1 << 11
 	llRefer     = 1 << 13 // ABI 2
 	llTruncate  = 1 << 14 // ABI 3
 	llIoctlDev  = 1 << 15 // ABI 5

@@ -11,55 +11,115 @@ import (
 
 // LastExec makes a process execute no program any more: execve and execveat fail with EACCES, in it and in all
 // that it starts. Landlock cannot do that: it has to allow the loader of a program, and a loader executes every file that it
-// is given.
+// is given. LastExec also does what [OwnLimits] does.
 //
 // Preconditions: the calling thread traces the process, which is held at the first instruction of its program, and the process
 // gets no new privileges. If LastExec fails, the process is as it was, or has ended.
-func LastExec(pid int) error {
-	ins := execFilter()
+func LastExec(pid int) error { return filtered(pid, unix.SYS_EXECVE, unix.SYS_EXECVEAT) }
+
+// OwnLimits makes a process, and all that it starts, change no resource limits of other processes, which Landlock does not hold. One
+// that may open no more files, or has no more time, does nothing. Programs of other architectures, such as those of 32 bits, then
+// work no more.
+//
+// Preconditions and failures: as those of [LastExec].
+func OwnLimits(pid int) error { return filtered(pid) }
+
+// filtered makes a process load a filter that refuses calls.
+func filtered(pid int, calls ...uint32) error {
+	ins := callFilter(calls)
 	if ins == nil {
 		return errors.New("no filter for this architecture")
 	}
+	return within(pid, func(c caller) error {
+		filter := filterBytes(ins)
+		program := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(len(ins))), uint64(c.stack)+16) // struct sock_fprog
+		if _, err := c.call(unix.SYS_SECCOMP, [3]uint64{unix.SECCOMP_SET_MODE_FILTER, 0, uint64(c.stack)}, append(program, filter...)); err != nil {
+			return fmt.Errorf("make the process load a filter: %w", err)
+		}
+		return nil
+	})
+}
+
+// Apart puts a process into a Landlock domain of its own, with what it starts. A process that a confined thread has started is in the
+// domain of that thread: it could trace the thread, and so use all memory of this program, and send it signals, which
+// end this program. In its own domain it also makes no devices.
+//
+// Preconditions: those of [LastExec], and the kernel has Landlock. If Apart fails, the process may have a descriptor more.
+func Apart(pid int) error {
+	if auditArch == 0 {
+		return errors.New("no calls for this architecture")
+	}
+	abi := landlockABI()
+	attr := binary.LittleEndian.AppendUint64(nil, llMakeChar|llMakeBlock) // a ruleset has to hold something
+	if abi >= 6 {
+		attr = binary.LittleEndian.AppendUint64(attr, 0)
+		attr = binary.LittleEndian.AppendUint64(attr, llScopeSockets|llScopeSignals)
+	}
+	return within(pid, func(c caller) error {
+		rules, err := c.call(unix.SYS_LANDLOCK_CREATE_RULESET, [3]uint64{uint64(c.stack), uint64(len(attr)), 0}, attr)
+		if err == nil {
+			_, err = c.call(unix.SYS_LANDLOCK_RESTRICT_SELF, [3]uint64{uint64(rules), uint64(quiet(abi)), 0}, nil)
+			_, closed := c.call(unix.SYS_CLOSE, [3]uint64{uint64(rules)}, nil)
+			err = errors.Join(err, closed)
+		}
+		if err != nil {
+			return fmt.Errorf("make the process enter a domain: %w", err)
+		}
+		return nil
+	})
+}
+
+// caller makes a process call the kernel.
+type caller struct {
+	pid   int
+	regs  unix.PtraceRegs // as they were
+	code  uintptr
+	stack uintptr // where data is written
+}
+
+// within calls f, and then gives the process the registers and the instruction back that it had.
+func within(pid int, f func(c caller) error) error {
 	before, err := registers(pid)
 	if err != nil {
 		return fmt.Errorf("read registers: %w", err)
 	}
-	code, stack := codeAndStack(&before)
+	c := caller{pid: pid, regs: before}
+	c.code, c.stack = codeAndStack(&before)
 	was := make([]byte, len(syscallBytes))
-	if _, err = unix.PtracePeekText(pid, code, was); err != nil {
+	if _, err = unix.PtracePeekText(pid, c.code, was); err != nil {
 		return fmt.Errorf("read code: %w", err)
 	}
-	filter := filterBytes(ins)
-	program := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(len(ins))), uint64(stack)+16) // struct sock_fprog
-	if err = callSeccomp(pid, before, append(program, filter...)); err != nil {
-		err = fmt.Errorf("make the process load a filter: %w", err)
-	}
-	_, restored := unix.PtracePokeText(pid, code, was)
+	err = f(c)
+	_, restored := unix.PtracePokeText(pid, c.code, was)
 	return errors.Join(err, restored, setRegisters(pid, &before))
 }
 
-// callSeccomp makes a process load the filter of a struct sock_fprog, which is written to its stack. It changes the registers
-// and the next instruction.
-func callSeccomp(pid int, r unix.PtraceRegs, program []byte) error {
-	code, stack := codeAndStack(&r)
-	if _, err := unix.PtracePokeData(pid, stack, program); err != nil {
-		return err
+// call makes the process call the kernel, with data on its stack. It changes the registers and the next instruction.
+func (c caller) call(nr uint64, args [3]uint64, data []byte) (result int64, err error) {
+	if len(data) > 0 {
+		if _, err = unix.PtracePokeData(c.pid, c.stack, data); err != nil {
+			return 0, err
+		}
 	}
-	if _, err := unix.PtracePokeText(pid, code, syscallBytes); err != nil {
-		return err
+	if _, err = unix.PtracePokeText(c.pid, c.code, syscallBytes); err != nil {
+		return 0, err
 	}
-	setCall(&r, unix.SYS_SECCOMP, [3]uint64{unix.SECCOMP_SET_MODE_FILTER, 0, uint64(stack)})
-	if err := setRegisters(pid, &r); err != nil {
-		return err
+	r := c.regs
+	setCall(&r, nr, args)
+	if err = setRegisters(c.pid, &r); err != nil {
+		return 0, err
 	}
-	if err := singleStep(pid); err != nil {
-		return err
+	if err = singleStep(c.pid); err != nil {
+		return 0, err
 	}
-	after, err := registers(pid)
-	if err == nil && returned(&after) != 0 {
-		err = unix.Errno(-returned(&after))
+	after, err := registers(c.pid)
+	if err != nil {
+		return 0, err
 	}
-	return err
+	if result = returned(&after); result < 0 {
+		return 0, unix.Errno(-result)
+	}
+	return result, nil
 }
 
 // singleStep makes a process execute one instruction.
@@ -97,20 +157,28 @@ func regset(what uintptr, pid int, r *unix.PtraceRegs) error {
 	return nil
 }
 
-// execFilter returns the filter of [LastExec]. It also refuses all calls of other architectures and of x32.
-func execFilter() []unix.SockFilter {
+// callFilter returns a filter that refuses calls, and prlimit64 for other processes. It also refuses all calls of other
+// architectures and of x32.
+func callFilter(calls []uint32) []unix.SockFilter {
 	if auditArch == 0 {
 		return nil
 	}
 	const load, equal, allow, refuse = unix.BPF_LD | unix.BPF_ABS | unix.BPF_W, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)
-	return []unix.SockFilter{
+	n := uint8(len(calls))
+	all := []unix.SockFilter{
 		{Code: load, K: 4}, // arch of struct seccomp_data
-		{Code: equal, Jf: 5, K: auditArch},
+		{Code: equal, Jf: n + 6, K: auditArch},
 		{Code: load, K: 0}, // nr
-		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: 3, K: 1 << 30},
-		{Code: equal, Jt: 2, K: unix.SYS_EXECVE},
-		{Code: equal, Jt: 1, K: unix.SYS_EXECVEAT},
+		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: n + 4, K: 1 << 30},
+	}
+	for i, call := range calls {
+		all = append(all, unix.SockFilter{Code: equal, Jt: n + 3 - uint8(i), K: call})
+	}
+	return append(all, []unix.SockFilter{
+		{Code: equal, Jf: 2, K: unix.SYS_PRLIMIT64},
+		{Code: load, K: 16}, // args[0], the process; its upper half says nothing
+		{Code: equal, Jf: 1, K: 0},
 		{Code: unix.BPF_RET | unix.BPF_K, K: allow},
 		{Code: unix.BPF_RET | unix.BPF_K, K: refuse},
-	}
+	}...)
 }

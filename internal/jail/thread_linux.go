@@ -58,6 +58,9 @@ func ConfineThread(list []ThreadRule) (walls []string, err error) {
 		return nil, errors.New("no_new_privs was not set")
 	}
 	walls = []string{WallNNP}
+	if err = dropAround(); err != nil {
+		return nil, err
+	}
 	abi := landlockABI()
 	if abi == 0 {
 		return walls, nil
@@ -80,6 +83,26 @@ func ConfineThread(list []ThreadRule) (walls []string, err error) {
 		walls = append(walls, landlockWall(abi))
 	}
 	return walls, nil
+}
+
+// dropAround takes the calling thread the capabilities with which programs of root get around Landlock: since Linux 6.11, one with
+// CAP_PERFMON or CAP_SYS_ADMIN reads the environment and the memory map of any process. With CAP_SYS_RAWIO, one reads the kernel's
+// memory, and with the others, one puts code into the kernel. Programs that the thread starts do not get them back, because of
+// no_new_privs.
+func dropAround() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF} {
+		set, bit := &sets[c/32], uint32(1)<<(c%32)
+		set.Effective, set.Permitted, set.Inheritable = set.Effective&^bit, set.Permitted&^bit, set.Inheritable&^bit
+	}
+	if err := unix.Capset(&header, &sets[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	return nil
 }
 
 // ruleset returns a Landlock ruleset. The caller closes it.
