@@ -37,6 +37,8 @@ type further struct {
 	dir      string   // its directory, without links
 	operands []string // words that are neither flags nor their values
 	named    []string // what is there of the paths that words name, without links
+
+	changes func(path string) bool // whether programs in sandboxes can change what a path names
 }
 
 // known are the rules that the settings have by default.
@@ -97,8 +99,10 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scop
 	if r.usual == nil {
 		return s, nil
 	}
+	mounts := plainfile.ReadMounts()
+	changes := func(path string) bool { return mounts.LeadsInto(h.cfg.Changeable, path) }
 	if r.usual.scope != nil {
-		c := further{program: r.program.path, dir: dir, named: named}
+		c := further{program: r.program.path, dir: dir, named: named, changes: changes}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}
@@ -107,13 +111,12 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scop
 		}
 	}
 	s.reads = append([]string{}, s.reads...) // not nil, also if the system has none of these
-	mounts := plainfile.ReadMounts()
 	var changeable []string
 	if h.cfg.Changeable != "" {
 		changeable = mounts.Whole(h.cfg.Changeable)
 	}
 	safe := func(paths []string) []string { // the others may have code of a program in a sandbox
-		return slices.DeleteFunc(paths, func(p string) bool { return mounts.LeadsInto(h.cfg.Changeable, p) })
+		return slices.DeleteFunc(paths, changes)
 	}
 	reads := safe(expanded(slices.Concat(ofPrograms(), r.usual.reads, r.program.beside())))
 	if r.usual.python {
