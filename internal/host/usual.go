@@ -47,7 +47,7 @@ var known = sync.OnceValue(func() map[string]*usual {
 	kernel := list("/proc /sys/devices /sys/fs/cgroup /run/utmp /run/systemd/sessions")
 	units := append(list("/run/systemd /run/log/journal /var/log/journal /etc/systemd /etc/machine-id /sys/firmware /sys/fs/selinux"), kernel...)
 
-	packages := list("~/.local/lib /usr/share/python-wheels /usr/share/python3 /etc/python3*/sitecustomize.py") // Debian links to the last
+	packages := list("~/.local/lib /usr/share/python-wheels /usr/share/python3 /etc/debian_version /etc/*-release /etc/python3*/sitecustomize.py") // Debian links to the last
 
 	// --no-merges changes nothing in git diff. But if git finds no repository, because .git is damaged, and would compare any files,
 	// it fails: then it does not know that flag.
