@@ -241,12 +241,12 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	if err != nil {
 		return j, "", err
 	}
-	j.only, j.lists = s.reads, s.lists
+	j.only, j.lists, j.as = s.reads, s.lists, s.as
 	if j.file, err = r.program.open(); err != nil {
 		return j, "", notExecuted(words[0], err)
 	}
 	j.pinned = r.program.pinned
-	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), slices.Concat(environment(), settingsOfNpm(r.program.path), s.env), defaultTime
+	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), slices.Concat(environment(s.as), settingsOfNpm(r.program.path), s.env), defaultTime
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}

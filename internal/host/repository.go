@@ -56,7 +56,10 @@ func tracked(c further) (s scope, _ error) {
 	// none. The one that .git names now, because a program in a sandbox may change .git until git reads it.
 	git, parts := partsOf(top)
 	s.env = []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + attributesOfGit}
-	s.reads = slices.Concat(parts, settingsOfGit())
+	if c.changes(top) { // git prints any file there that an index names
+		s.as = c.owner
+	}
+	s.reads = slices.Concat(parts, settingsOfGit(s.as))
 	return s, nil
 }
 
@@ -125,14 +128,19 @@ func isThere(dir string, names ...string) bool {
 	return true
 }
 
-// settingsOfGit returns files of the server's user, without links, that say what git passes over in all repositories. If it may not
+// settingsOfGit returns files of a user, or of the server's for nil, without links, that say what git passes over in all repositories. If it may not
 // read one that is there, git fails.
-func settingsOfGit() []string {
-	u, err := user.Current()
-	if err != nil {
+func settingsOfGit(as *account) []string {
+	home := ""
+	if as != nil {
+		home = as.home
+	} else if u, err := user.Current(); err == nil {
+		home = u.HomeDir
+	}
+	if home == "" {
 		return nil
 	}
-	dir := filepath.Join(u.HomeDir, ".config/git")
+	dir := filepath.Join(home, ".config/git")
 	return []string{plainfile.Unlinked(filepath.Join(dir, "ignore")), plainfile.Unlinked(filepath.Join(dir, "attributes"))}
 }
 

@@ -29,6 +29,7 @@ type scope struct {
 	env   []string // variables
 	reads []string // places that it may read, without links; nil: all but the closed ones
 	lists []string // further ones whose names it may read
+	as    *account // its user; nil: that of the server
 }
 
 // further is what a command has behind the words of its rule.
@@ -39,6 +40,7 @@ type further struct {
 	named    []string // what is there of the paths that words name, without links
 
 	changes func(path string) bool // whether programs in sandboxes can change what a path names
+	owner   *account               // the user whose rights programs in sandboxes have there, if the server is root; nil: that of the server
 }
 
 // known are the rules that the settings have by default.
@@ -102,7 +104,7 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scop
 	mounts := plainfile.ReadMounts()
 	changes := func(path string) bool { return mounts.LeadsInto(h.cfg.Changeable, path) }
 	if r.usual.scope != nil {
-		c := further{program: r.program.path, dir: dir, named: named, changes: changes}
+		c := further{program: r.program.path, dir: dir, named: named, changes: changes, owner: ownerOf(h.cfg.Changeable)}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}

@@ -38,6 +38,42 @@ func LastExec(pid int) error {
 	return errors.Join(err, restored, setRegisters(pid, &before))
 }
 
+// Become gives a process the rights of a user and a group, without further groups. Without all rights of root, the
+// caller can set no limits of the process afterwards. The preconditions are those of LastExec. If Become fails, the process must not go on.
+func Become(pid, uid, gid int) error {
+	if syscallBytes == nil {
+		return errors.New("not known on this architecture")
+	}
+	before, err := registers(pid)
+	if err != nil {
+		return fmt.Errorf("read registers: %w", err)
+	}
+	code, _ := codeAndStack(&before)
+	was := make([]byte, len(syscallBytes))
+	if _, err = unix.PtracePeekText(pid, code, was); err != nil {
+		return fmt.Errorf("read code: %w", err)
+	}
+	if _, err = unix.PtracePokeText(pid, code, syscallBytes); err != nil {
+		return fmt.Errorf("write code: %w", err)
+	}
+	u, g := uint64(uid), uint64(gid)
+	for _, c := range [][4]uint64{
+		{unix.SYS_SETGROUPS},
+		{unix.SYS_SETRESGID, g, g, g},
+		{unix.SYS_SETRESUID, u, u, u},
+		{unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uint64(unix.SIGKILL)}, // the kernel resets this and the next with the user
+		{unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1},
+	} {
+		r := before
+		setCall(&r, c[0], [3]uint64(c[1:]))
+		if err = callKernel(pid, r); err != nil {
+			return fmt.Errorf("call %d: %w", c[0], err)
+		}
+	}
+	_, err = unix.PtracePokeText(pid, code, was)
+	return errors.Join(err, setRegisters(pid, &before))
+}
+
 // callSeccomp makes a process load the filter of a struct sock_fprog, which is written to its stack. It changes the registers
 // and the next instruction.
 func callSeccomp(pid int, r unix.PtraceRegs, program []byte) error {
@@ -49,6 +85,11 @@ func callSeccomp(pid int, r unix.PtraceRegs, program []byte) error {
 		return err
 	}
 	setCall(&r, unix.SYS_SECCOMP, [3]uint64{unix.SECCOMP_SET_MODE_FILTER, 0, uint64(stack)})
+	return callKernel(pid, r)
+}
+
+// callKernel makes a process call the kernel. Its next instruction has to do that. It changes the registers.
+func callKernel(pid int, r unix.PtraceRegs) error {
 	if err := setRegisters(pid, &r); err != nil {
 		return err
 	}
