@@ -441,8 +441,12 @@ func readable(path, real string, closed []string) error {
 	return nil
 }
 
-// inProc reports whether a path is one of another process, or of the kernel's memory.
+// inProc reports whether a path is one of another process, or of the kernel's memory. To root, the kernel shows addresses and what others
+// do in its directories for debugging as well.
 func inProc(path string) bool {
+	if under(path, "/sys/kernel/debug") || under(path, "/sys/kernel/tracing") {
+		return true
+	}
 	rest, ok := strings.CutPrefix(path, "/proc/")
 	if !ok {
 		return false
