@@ -77,6 +77,13 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 	}
 	yield(pid)
 	e.walls, e.weak = observed(pid, j, walls, held, closed)
+	if held && j.as != nil {
+		if err = jail.Become(pid, j.as.uid, j.as.gid); err != nil {
+			kill()
+			_, failed := waitFor(pid)
+			return e, errors.Join(err, failed)
+		}
+	}
 	if held {
 		if err := unix.PtraceDetach(pid); err != nil {
 			kill()
@@ -136,6 +143,9 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 	pid, err = execute(attr)
 	if errors.Is(err, syscall.EPERM) { // tracing may be forbidden
 		attr.Sys.Ptrace = false
+		if j.as != nil {
+			attr.Sys.Credential = &syscall.Credential{Uid: uint32(j.as.uid), Gid: uint32(j.as.gid)}
+		}
 		pid, err = execute(attr)
 		return pid, false, err
 	}

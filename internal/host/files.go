@@ -132,10 +132,28 @@ func (p place) writable(path string) error {
 	if why == "" {
 		why = p.hiddenAtHome()
 	}
+	if why == "" && recordOfGit(abs) {
+		why = "git has the records of a repository there, and executes or obeys some of them"
+	}
 	if why != "" {
 		return pathDenied(path, why)
 	}
 	return nil
+}
+
+// recordOfGit reports whether a path is below the directory of a bare repository, or makes its directory one. Such a directory may have
+// any name.
+func recordOfGit(path string) bool {
+	dir := filepath.Dir(path)
+	if isThere(dir, "objects", "refs") && slices.Contains(parts(filepath.Base(path)), "head") { // "HEAD" would be the last that is missing
+		return true
+	}
+	for ; !holdsGit(dir); dir = filepath.Dir(dir) {
+		if dir == filepath.Dir(dir) {
+			return false
+		}
+	}
+	return true
 }
 
 // hiddenAtHome returns why a place is not written that has a hidden name in a home directory, or is below it, or "". Programs keep their

@@ -195,6 +195,21 @@ func TestSecretsAndWhatProgramsObeyAreRefused(t *testing.T) {
 }
 
 // TestSettingsInAHomeAreNotWritten: no list has the names of all files that programs execute when they start.
+// TestRecordsOfGitAreNotWritten: a bare repository has any name, and git executes what its files name. A directory does not become one
+// either.
+func TestRecordsOfGitAreNotWritten(t *testing.T) {
+	b := open(t)
+	for _, name := range []string{"code/HEAD", "code/objects/x", "code/refs/x", "code/hooks/x", "code/worktrees/w/index", "nearly/objects/x", "nearly/refs/x", "other/objects/x", "other/HEAD"} {
+		b.file(name, "")
+	}
+	for name, want := range map[string]sandboxmcp.Code{
+		"code/config": sandboxmcp.CodeHostPathDenied, "code/hooks/x": sandboxmcp.CodeHostPathDenied, "code/worktrees/w/index": sandboxmcp.CodeHostPathDenied,
+		"nearly/HEAD": sandboxmcp.CodeHostPathDenied, "nearly/head": sandboxmcp.CodeHostPathDenied, "nearly/config": "", "other/config": "", "other/HEAD": "", "config": "",
+	} {
+		wantCode(t, name, b.write(filepath.Join(b.root, name), "x"), want)
+	}
+}
+
 func TestSettingsInAHomeAreNotWritten(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

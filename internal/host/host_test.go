@@ -108,7 +108,7 @@ func wantCode(t *testing.T, what string, err error, want sandboxmcp.Code) {
 	}
 }
 
-// TestFilesAreNoRepository: a model may write files with the names of a bare repository, whose
+// TestFilesAreNoRepository: a program may write files with the names of a bare repository, whose
 // configuration names programs that git executes.
 func TestFilesAreNoRepository(t *testing.T) {
 	_, err := exec.LookPath("git")
@@ -117,10 +117,7 @@ func TestFilesAreNoRepository(t *testing.T) {
 	for name, content := range map[string]string{
 		"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\tbare = true\n[diff \"x\"]\n\ttextconv = id\n", "info/attributes": "* diff=x\n", "refs/heads/x": "", "objects/info/alternates": "",
 	} {
-		_, err := b.Files.Write(t.Context(), caller, sandboxmcp.HostWrite{Path: filepath.Dir(b.file(name, "")) + "/" + filepath.Base(name), Content: content, Overwrite: true}, noMasks{})
-		if err != nil {
-			t.Fatalf("write %s: %v", name, err)
-		}
+		b.file(name, content)
 	}
 	if out, err := b.exec("git rev-parse --git-dir"); err != nil || out.Success || !strings.Contains(out.Stderr, "bare repository") {
 		t.Errorf("got %+v, %v, want that git uses no such repository", out, err)

@@ -27,3 +27,16 @@ func TestFilesOfTheKernelAreNotRead(t *testing.T) {
 	_, err := b.copy(own+"/environ", "x")
 	wantCode(t, "copy environ", err, sandboxmcp.CodeHostPathDenied)
 }
+
+// TestCommandsReadNoAddressesOfTheKernel: with them a program in a sandbox would know where the kernel is in memory.
+func TestCommandsReadNoAddressesOfTheKernel(t *testing.T) {
+	b := open(t)
+	for _, path := range []string{"/proc/kallsyms", "/sys/kernel/tracing/printk_formats", "/sys/kernel/debug/tracing/trace", "/sys/kernel/../kernel/tracing"} {
+		b.wantRefused("cat "+path, sandboxmcp.CodeHostPathDenied)
+	}
+	for _, path := range []string{"/proc/version", "/sys/kernel/uevent_seqnum"} {
+		if _, err := b.exec("cat " + path); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

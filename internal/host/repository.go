@@ -30,7 +30,8 @@ func repository(dir string) string {
 // tracked returns variables that tie a command of git to the repository of its directory, and the places that it may read. Outside of a repository, and for places outside of it, git diff compares whatever is there: with two directories
 // it prints all files of one of them, also those that may hold secrets and that no word names. The files of a repository, which a
 // program in a sandbox may have written, can name any file as well: the index as one of its own, and the configuration as attributes,
-// whose mistakes git prints. tracked fails with host_path_denied for such a command.
+// whose mistakes git prints. If only the records of a repository are in the workspace, as with a linked worktree elsewhere, its other files are
+// none that the program could read. tracked fails with host_path_denied for such commands.
 func tracked(c further) (s scope, _ error) {
 	dir := c.dir
 	top := repository(dir)
@@ -47,17 +48,33 @@ func tracked(c further) (s scope, _ error) {
 				WithHint("name paths of one repository, and a directory of it as cwd")
 		}
 	}
+	if records := recordsOf(top); c.changes(records) && !c.changes(top) {
+		return s, pathDenied(dir, "programs in sandboxes can change the records of its repository, which are in workspace_path, and these can name any of its files").
+			WithHint("name a directory of workspace_path as cwd, or ask a person: request_host_access")
+	}
 	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use
 	// none. The one that .git names now, because a program in a sandbox may change .git until git reads it.
 	git, parts := partsOf(top)
 	s.env = []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + attributesOfGit}
-	s.reads = slices.Concat(parts, settingsOfGit())
+	if c.changes(top) { // git prints any file there that an index names
+		s.as = c.owner
+	}
+	s.reads = slices.Concat(parts, settingsOfGit(s.as))
 	return s, nil
 }
 
 // attributesOfGit is a setting that comes before that of a repository, and is what git does without one. Git prints words of the file, also
 // if it is a file with secrets among those of programs.
 const attributesOfGit = "'core.attributesFile=~/.config/git/attributes'"
+
+// recordsOf returns where the files of a repository say that its records are.
+func recordsOf(top string) string {
+	git := filepath.Join(top, ".git")
+	if named, ok := lineOf(git, "gitdir: "); ok {
+		return from(top, named)
+	}
+	return git
+}
 
 // maxBorrowed bounds the directories from which a repository may borrow objects.
 const maxBorrowed = 100
@@ -67,10 +84,7 @@ const maxBorrowed = 100
 // it borrows. They count only if they are what git makes: a program in a sandbox can name others, but cannot make these outside of the
 // workspace.
 func partsOf(top string) (git string, all []string) {
-	git, all = filepath.Join(top, ".git"), []string{top}
-	if named, ok := lineOf(git, "gitdir: "); ok {
-		git = from(top, named)
-	}
+	git, all = recordsOf(top), []string{top}
 	real, err := filepath.EvalSymlinks(git)
 	if err != nil {
 		return git, all
@@ -102,8 +116,11 @@ func partsOf(top string) (git string, all []string) {
 }
 
 // holdsGit reports whether a directory has what git makes in that of a repository.
-func holdsGit(dir string) bool {
-	for _, name := range []string{"HEAD", "objects", "refs"} {
+func holdsGit(dir string) bool { return isThere(dir, "HEAD", "objects", "refs") }
+
+// isThere reports whether a directory has all of some names.
+func isThere(dir string, names ...string) bool {
+	for _, name := range names {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
 			return false
 		}
@@ -111,14 +128,19 @@ func holdsGit(dir string) bool {
 	return true
 }
 
-// settingsOfGit returns files of the server's user, without links, that say what git passes over in all repositories. If it may not
+// settingsOfGit returns files of a user, or of the server's for nil, without links, that say what git passes over in all repositories. If it may not
 // read one that is there, git fails.
-func settingsOfGit() []string {
-	u, err := user.Current()
-	if err != nil {
+func settingsOfGit(as *account) []string {
+	home := ""
+	if as != nil {
+		home = as.home
+	} else if u, err := user.Current(); err == nil {
+		home = u.HomeDir
+	}
+	if home == "" {
 		return nil
 	}
-	dir := filepath.Join(u.HomeDir, ".config/git")
+	dir := filepath.Join(home, ".config/git")
 	return []string{plainfile.Unlinked(filepath.Join(dir, "ignore")), plainfile.Unlinked(filepath.Join(dir, "attributes"))}
 }
 

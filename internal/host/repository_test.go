@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -103,6 +104,33 @@ func TestGitComparesInEveryRepository(t *testing.T) {
 			out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, dir, "sub")}, noMasks{})
 			if err != nil || !strings.Contains(out.Stdout, want) {
 				t.Errorf("%s in %s: got %+v, %v, want the change", line, dir, out, err)
+			}
+		}
+	}
+}
+
+// TestGitUsesNoRecordsOfTheWorkspaceElsewhere: a worktree of a repository in a writable workspace may be elsewhere. Programs in sandboxes
+// can change its index there, which can name any of its files, and its configuration.
+func TestGitUsesNoRecordsOfTheWorkspaceElsewhere(t *testing.T) {
+	_, err := exec.LookPath("git")
+	testkit.Need(t, "git", err == nil, "git")
+	b := open(t, func(c *host.Config) { c.Changeable = filepath.Join(filepath.Dir(c.Roots[0]), "root/ws") })
+	b.file("ws/repo/sub/a", "x\n")
+	for _, line := range []string{"init -q", "add .", "commit -qm one", "worktree add -q ../inside", "worktree add -q ../../outside", "clone -q . ../../whole", "-C ../../whole worktree add -q ../ws/ofWhole"} {
+		b.git("ws/repo", append([]string{"-c", "user.name=x", "-c", "user.email=x"}, strings.Fields(line)...)...)
+	}
+	if err := os.Symlink("ws/repo/.git", b.root+"/linked.git"); err != nil {
+		t.Fatal(err)
+	}
+	b.file("through/.git", "gitdir: "+b.root+"/linked.git\n")
+	for dir, want := range map[string]sandboxmcp.Code{
+		"ws/repo/sub": "", "ws/inside": "", "ws/ofWhole": "", "whole": "", "outside": sandboxmcp.CodeHostPathDenied, "outside/sub": sandboxmcp.CodeHostPathDenied, "through": sandboxmcp.CodeHostPathDenied,
+	} {
+		for _, line := range []string{"git diff", "git status", "git log -p"} {
+			out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, dir)}, noMasks{})
+			wantCode(t, line+" in "+dir, err, want)
+			if err == nil && !out.Success {
+				t.Errorf("%s in %s: got %+v", line, dir, out)
 			}
 		}
 	}

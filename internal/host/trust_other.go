@@ -11,3 +11,5 @@ func onlyRoot(string) bool { return false }
 func links(os.FileInfo) uint64 { return 1 }
 
 func keepOwner(*os.File, os.FileInfo) {}
+
+func ownerOf(string) *account { return nil }

@@ -4,7 +4,10 @@ package host
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"syscall"
 )
 
@@ -42,4 +45,22 @@ func keepOwner(f *os.File, old os.FileInfo) {
 	if st, ok := old.Sys().(*syscall.Stat_t); ok {
 		_ = f.Chown(int(st.Uid), int(st.Gid))
 	}
+}
+
+// ownerOf returns the user and the group that own a directory if the server is root, and nil if it is not. Programs in sandboxes have
+// their rights in a writable workspace.
+func ownerOf(dir string) *account {
+	info, err := os.Stat(dir)
+	if err != nil || os.Geteuid() != 0 || runtime.GOOS != "linux" {
+		return nil
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || st.Uid == 0 {
+		return nil
+	}
+	owner := &account{uid: int(st.Uid), gid: int(st.Gid), name: strconv.Itoa(int(st.Uid)), home: "/nonexistent"}
+	if u, err := user.LookupId(owner.name); err == nil {
+		owner.name, owner.home = u.Username, u.HomeDir
+	}
+	return owner
 }

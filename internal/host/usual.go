@@ -29,6 +29,7 @@ type scope struct {
 	env   []string // variables
 	reads []string // places that it may read, without links; nil: all but the closed ones
 	lists []string // further ones whose names it may read
+	as    *account // its user; nil: that of the server
 }
 
 // further is what a command has behind the words of its rule.
@@ -37,6 +38,9 @@ type further struct {
 	dir      string   // its directory, without links
 	operands []string // words that are neither flags nor their values
 	named    []string // what is there of the paths that words name, without links
+
+	changes func(path string) bool // whether programs in sandboxes can change what a path names
+	owner   *account               // the user whose rights programs in sandboxes have there, if the server is root; nil: that of the server
 }
 
 // known are the rules that the settings have by default.
@@ -45,7 +49,7 @@ var known = sync.OnceValue(func() map[string]*usual {
 	kernel := list("/proc /sys/devices /sys/fs/cgroup /run/utmp /run/systemd/sessions")
 	units := append(list("/run/systemd /run/log/journal /var/log/journal /etc/systemd /etc/machine-id /sys/firmware /sys/fs/selinux"), kernel...)
 
-	packages := list("~/.local/lib /usr/share/python-wheels /usr/share/python3 /etc/python3*/sitecustomize.py") // Debian links to the last
+	packages := list("~/.local/lib /usr/share/python-wheels /usr/share/python3 /etc/debian_version /etc/*-release /etc/python3*/sitecustomize.py") // Debian links to the last
 
 	// --no-merges changes nothing in git diff. But if git finds no repository, because .git is damaged, and would compare any files,
 	// it fails: then it does not know that flag.
@@ -97,8 +101,10 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scop
 	if r.usual == nil {
 		return s, nil
 	}
+	mounts := plainfile.ReadMounts()
+	changes := func(path string) bool { return mounts.LeadsInto(h.cfg.Changeable, path) }
 	if r.usual.scope != nil {
-		c := further{program: r.program.path, dir: dir, named: named}
+		c := further{program: r.program.path, dir: dir, named: named, changes: changes, owner: ownerOf(h.cfg.Changeable)}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}
@@ -107,13 +113,12 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scop
 		}
 	}
 	s.reads = append([]string{}, s.reads...) // not nil, also if the system has none of these
-	mounts := plainfile.ReadMounts()
 	var changeable []string
 	if h.cfg.Changeable != "" {
 		changeable = mounts.Whole(h.cfg.Changeable)
 	}
 	safe := func(paths []string) []string { // the others may have code of a program in a sandbox
-		return slices.DeleteFunc(paths, func(p string) bool { return mounts.LeadsInto(h.cfg.Changeable, p) })
+		return slices.DeleteFunc(paths, changes)
 	}
 	reads := safe(expanded(slices.Concat(ofPrograms(), r.usual.reads, r.program.beside())))
 	if r.usual.python {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -190,6 +191,46 @@ func TestAMountOfTheWorkspaceIsNoPlaceOfPrograms(t *testing.T) {
 	for path, want := range map[string]bool{"/tool/lib/again": false, "/tool/lib/own": true} {
 		if got := slices.ContainsFunc(only.reads, func(p string) bool { return under(base+path, p) }); got != want || err != nil {
 			t.Errorf("%s can be read: got %v, %v, want %v", path, got, err, want)
+		}
+	}
+}
+
+// TestGitHasTheRightsOfProgramsInTheWorkspace: a program in a sandbox can name any file of a writable workspace in the index of git, also
+// one that it may not read because it is root's.
+func TestGitHasTheRightsOfProgramsInTheWorkspace(t *testing.T) {
+	testkit.Need(t, "root", os.Geteuid() == 0, "root")
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(base), 0o755); err != nil { // another user has to pass
+		t.Fatal(err)
+	}
+	ws := filepath.Join(base, "ws")
+	for name, text := range map[string]string{"ws/.git/HEAD": "ref: refs/heads/x\n", "ws/own": "own", "ws/secret": "root's", "elsewhere/.git/HEAD": "ref: refs/heads/x\n"} {
+		path := filepath.Join(base, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chown(ws, 65533, 65532), os.Chown(ws+"/own", 65533, 65532)); err != nil {
+		t.Fatal(err)
+	}
+	cat, err := find("cat")
+	testkit.Need(t, "cat", err == nil && cat.path != "", "cat")
+	h := &Host{cfg: Config{Changeable: ws}}
+	for dir, want := range map[string]string{"ws": "own", "elsewhere": "ownroot's"} {
+		s, err := h.only(&Rule{Words: list("diff"), usual: known()["git diff"], program: cat}, list("git diff"), filepath.Join(base, dir), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := cat.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := execute(t.Context(), job{file: f, path: cat.path, words: []string{"cat", ws + "/own", ws + "/secret"}, dir: "/", as: s.as, execs: cat.execs, last: true, timeout: time.Minute})
+		if err = errors.Join(err, f.Close()); err != nil || string(e.stdout) != want {
+			t.Errorf("%s: got %q, %q, %v, want %q", dir, e.stdout, e.stderr, err, want)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestUsualCommandsWork(t *testing.T) {
 	for _, line := range []string{
 		"ls", "ls -la", "ls -I part", "ls -laR .", "ls -l link part/text", "ls --color=always /", "cat link", "cat part/text", "cat nothing", "cat /proc/version", "head -n 1 part/text", "tail -n1 part/text", "tail --pid=1 -n1 link",
 		"df --output=source,target", "df --output=target .", "free --help", "uptime --help", "whoami", "hostname", "hostname -f", "hostname -I", "date +%Y", "date -r part/text", "date -d 2026-01-01", "uname -a",
-		"docker ps", "docker images", "systemctl is-active dbus", "systemctl status", "pip list", "pip show pip", "pip show -f pip", "npm list", "npm list --all", "npm list -g", "npm list -a",
+		"docker ps", "docker images", "systemctl is-active dbus", "systemctl status", "pip list", "pip list --outdated", "pip show pip", "pip show -f pip", "npm list", "npm list --all", "npm list -g", "npm list -a",
 		"git status", "git log -p", "git diff", "git branch -v",
 	} {
 		dir := filepath.Join(b.root, "project")

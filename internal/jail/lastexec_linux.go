@@ -94,6 +94,29 @@ func within(pid int, f func(c caller) error) error {
 	return errors.Join(err, restored, setRegisters(pid, &before))
 }
 
+// Become gives a process the rights of a user and a group, without further groups. Without all rights of root, the
+// caller can set no limits of the process afterwards. The preconditions are those of [LastExec]. If Become fails, the process must not go on.
+func Become(pid, uid, gid int) error {
+	if auditArch == 0 {
+		return errors.New("no calls for this architecture")
+	}
+	u, g := uint64(uid), uint64(gid)
+	return within(pid, func(c caller) error {
+		for _, call := range [][4]uint64{
+			{unix.SYS_SETGROUPS},
+			{unix.SYS_SETRESGID, g, g, g},
+			{unix.SYS_SETRESUID, u, u, u},
+			{unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uint64(unix.SIGKILL)}, // the kernel resets this and the next with the user
+			{unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1},
+		} {
+			if _, err := c.call(call[0], [3]uint64(call[1:]), nil); err != nil {
+				return fmt.Errorf("call %d: %w", call[0], err)
+			}
+		}
+		return nil
+	})
+}
+
 // call makes the process call the kernel, with data on its stack. It changes the registers and the next instruction.
 func (c caller) call(nr uint64, args [3]uint64, data []byte) (result int64, err error) {
 	if len(data) > 0 {
