@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,8 @@ func TestACommandDoesNotReachTheServer(t *testing.T) {
 	}
 }
 
-// TestACommandDoesNotChangeTheKernel: a command of a server of root has no capability with which it could get around Landlock.
+// TestACommandDoesNotChangeTheKernel: a command of a server of root has no capability with which it could get around Landlock,
+// reach the networks of sandboxes, or set the clock.
 func TestACommandDoesNotChangeTheKernel(t *testing.T) {
 	e := runWith(t, "cat", job{words: []string{"cat", "/proc/self/status"}, last: true})
 	_, rest, _ := strings.Cut(string(e.stdout), "CapPrm:\t")
@@ -60,10 +62,31 @@ func TestACommandDoesNotChangeTheKernel(t *testing.T) {
 	if err != nil {
 		t.Fatalf("got %q: %v", e.stdout, err)
 	}
-	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF} {
+	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_SYS_TIME} {
 		if has&(1<<c) != 0 {
 			t.Errorf("it has capability %d of %#x", c, has)
 		}
+	}
+}
+
+// TestACommandEntersNoSandbox: a command enters no namespace. The server's user has all rights in the user namespaces of sandboxes.
+func TestACommandEntersNoSandbox(t *testing.T) {
+	e := runWith(t, "perl", job{words: []string{"perl", "-e", fmt.Sprintf(`for (%d, %d) { syscall($_, -1, 0, 0); print $!{EACCES} ? "refused " : "no " }`,
+		unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT)}, last: true})
+	if string(e.stdout) != "refused refused " {
+		t.Errorf("got %q, %.200q, want both calls refused", e.stdout, e.stderr)
+	}
+}
+
+// TestACommandLeavesTheServerNoChildren: a command starts no process beside itself. Nobody would wait for its end, so it would keep its
+// process id until the server ends.
+func TestACommandLeavesTheServerNoChildren(t *testing.T) {
+	code := fmt.Sprintf(`my $p = syscall(%d, %d, 0, 0, 0, 0); exit if !$p; print $!{EACCES} ? "refused" : "child of %d";
+		syscall(%d, 0, 0); print $!{ENOSYS} ? " clone3\n" : " no\n"; $p = fork; exit if !$p; waitpid $p, 0; print "own\n"`,
+		unix.SYS_CLONE, unix.CLONE_PARENT|unix.SIGCHLD, os.Getpid(), unix.SYS_CLONE3)
+	e := runWith(t, "perl", job{words: []string{"perl", "-e", "$| = 1; " + code}, last: true})
+	if string(e.stdout) != "refused clone3\nown\n" {
+		t.Errorf("got %q, %.200q, want children of its own alone", e.stdout, e.stderr)
 	}
 }
 
