@@ -458,6 +458,9 @@ func inProc(path string) bool {
 func (h *Host) output(e ended, masks gate.Masks, timeout time.Duration) sandboxmcp.HostOutput {
 	shown := func(b []byte, total int64) (string, bool) {
 		text := masks.Text(string(b))
+		if total > int64(len(b)) { // a secret at the end may be cut off, and then it is not masked
+			text = alike(text, masks.Text(string(b[:max(0, len(b)-spare)])))
+		}
 		if len(text) > maxShown {
 			text = text[:maxShown]
 		}
@@ -483,6 +486,15 @@ func (h *Host) output(e ended, masks gate.Masks, timeout time.Duration) sandboxm
 		out.Warning = autoWarning
 	}
 	return out
+}
+
+// alike returns what two texts begin with.
+func alike(a, b string) string {
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	return a[:i]
 }
 
 // cut bounds a text for the record.

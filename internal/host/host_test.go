@@ -442,6 +442,21 @@ func TestSecretsAreMaskedInBinaryFiles(t *testing.T) {
 	}
 }
 
+// TestASecretAtTheEndOfWhatIsKeptIsNotShown: of much output a part is kept, and its end may be within a secret. Masks can be so short that
+// this end is shown.
+func TestASecretAtTheEndOfWhatIsKeptIsNotShown(t *testing.T) {
+	b := open(t)
+	secret := "secret-value" + strings.Repeat("0123456789", 5)
+	b.file("many", strings.Repeat(secret+"\n", 4000))
+	got, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "cat many"}, starMasks{secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Trim(got.Stdout, "*\n") != "" || got.Stdout == "" || !got.StdoutTruncated {
+		t.Errorf("got %d bytes that end with %q, want masks alone", len(got.Stdout), got.Stdout[max(0, len(got.Stdout)-80):])
+	}
+}
+
 // TestAProgramThatWasReplacedIsNotExecutedByTheNextServer: a grant outlives the server, which has remembered the program file.
 func TestAProgramThatWasReplacedIsNotExecutedByTheNextServer(t *testing.T) {
 	var settings host.Config
