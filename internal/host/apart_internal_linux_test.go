@@ -1,6 +1,8 @@
 package host
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,6 +89,34 @@ func TestACommandLeavesTheServerNoChildren(t *testing.T) {
 	e := runWith(t, "perl", job{words: []string{"perl", "-e", "$| = 1; " + code}, last: true})
 	if string(e.stdout) != "refused clone3\nown\n" {
 		t.Errorf("got %q, %.200q, want children of its own alone", e.stdout, e.stderr)
+	}
+}
+
+// TestAProgramThatCannotBeKeptApartIsNotExecuted: the server cannot make a program of 32 bits enter a domain of its own.
+func TestAProgramThatCannotBeKeptApartIsNotExecuted(t *testing.T) {
+	abi, _, _ := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	testkit.Need(t, "Landlock", int(abi) > 0, "a kernel with Landlock")
+	const at = 0x8048000
+	code := []byte{0xb8, 1, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80} // exit(0)
+	head := []byte("\x7fELF\x01\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x03\x00")
+	for _, v := range []uint32{1, at + 84, 52, 0, 0, 52 | 32<<16, 1, 0, 1, 0, at, at, 84 + 9, 84 + 9, 5, 4096} { // the rest of the header, and one segment
+		head = binary.LittleEndian.AppendUint32(head, v)
+	}
+	j := job{path: filepath.Join(t.TempDir(), "old"), words: []string{"old"}, dir: "/", timeout: time.Minute}
+	if err := os.WriteFile(j.path, append(head, code...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if j.file, err = os.Open(j.path); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.file.Close() }()
+	e, err := execute(t.Context(), j)
+	if errors.Is(err, unix.ENOEXEC) {
+		t.Skip("the kernel executes no programs of 32 bits for x86")
+	}
+	if !errors.Is(err, errForeign) {
+		t.Errorf("got %+v, %v, want that it is not executed", e, err)
 	}
 }
 

@@ -188,7 +188,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	out := h.output(e, masks, j.timeout)
 	out.Rule = rule
 	switch {
-	case errors.Is(err, errReplaced):
+	case errors.Is(err, errReplaced), errors.Is(err, errForeign):
 		err = notExecuted(words[0], err)
 	case err != nil:
 		err = sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be started", sandboxmcp.Quote(j.path)).WithHint("see the server's log").WithCause(err)
@@ -262,8 +262,10 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 // notExecuted is the error for a program that is not there, or not as it was.
 func notExecuted(name string, err error) error {
 	why := errNotThere
-	if errors.Is(err, errReplaced) {
-		why = errReplaced
+	for _, known := range []error{errReplaced, errForeign} {
+		if errors.Is(err, known) {
+			why = known
+		}
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: %s", sandboxmcp.Quote(name), why.Error()).
 		WithHint("a person checks the program and restarts the server").With("success", false).With("denied", true)

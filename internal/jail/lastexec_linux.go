@@ -73,6 +73,24 @@ func Apart(pid int) error {
 	})
 }
 
+// Foreign reports whether a process cannot be made to call the kernel as [LastExec], [OwnLimits] and [Apart] do, although this program's
+// architecture has them: its program is of another one, such as one of 32 bits, or has no code where it begins.
+//
+// Preconditions: those of [LastExec].
+func Foreign(pid int) bool {
+	if auditArch == 0 {
+		return false
+	}
+	var r unix.PtraceRegs
+	n, err := regset(unix.PTRACE_GETREGSET, pid, &r)
+	if err != nil {
+		return false
+	}
+	code, _ := codeAndStack(&r)
+	_, err = unix.PtracePeekText(pid, code, make([]byte, len(syscallBytes)))
+	return n != int(unsafe.Sizeof(r)) || err != nil
+}
+
 // caller makes a process call the kernel.
 type caller struct {
 	pid   int
@@ -147,18 +165,23 @@ func singleStep(pid int) error {
 }
 
 func registers(pid int) (r unix.PtraceRegs, err error) {
-	return r, regset(unix.PTRACE_GETREGSET, pid, &r)
+	_, err = regset(unix.PTRACE_GETREGSET, pid, &r)
+	return r, err
 }
 
-func setRegisters(pid int, r *unix.PtraceRegs) error { return regset(unix.PTRACE_SETREGSET, pid, r) }
+func setRegisters(pid int, r *unix.PtraceRegs) error {
+	_, err := regset(unix.PTRACE_SETREGSET, pid, r)
+	return err
+}
 
-func regset(what uintptr, pid int, r *unix.PtraceRegs) error {
+// regset reads or sets registers, and returns their bytes.
+func regset(what uintptr, pid int, r *unix.PtraceRegs) (int, error) {
 	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(r))}
 	v.SetLen(int(unsafe.Sizeof(*r)))
 	if _, _, e := unix.Syscall6(unix.SYS_PTRACE, what, uintptr(pid), unix.NT_PRSTATUS, uintptr(unsafe.Pointer(&v)), 0, 0); e != 0 {
-		return e
+		return 0, e
 	}
-	return nil
+	return int(v.Len), nil
 }
 
 // callFilter returns a filter that refuses calls, those that OwnLimits names, and prlimit64 for other processes. It also refuses all calls of other
