@@ -55,7 +55,7 @@ func TestACommandDoesNotReachTheServer(t *testing.T) {
 }
 
 // TestACommandDoesNotChangeTheKernel: a command of a server of root has no capability with which it could get around Landlock,
-// reach the networks of sandboxes, read what others send, or set the clock.
+// reach the networks of sandboxes, read what others send, set the clock, or close files to the server.
 func TestACommandDoesNotChangeTheKernel(t *testing.T) {
 	e := runWith(t, "cat", job{words: []string{"cat", "/proc/self/status"}, last: true})
 	_, rest, _ := strings.Cut(string(e.stdout), "CapPrm:\t")
@@ -64,7 +64,7 @@ func TestACommandDoesNotChangeTheKernel(t *testing.T) {
 	if err != nil {
 		t.Fatalf("got %q: %v", e.stdout, err)
 	}
-	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_TIME} {
+	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_TIME, unix.CAP_LINUX_IMMUTABLE} {
 		if has&(1<<c) != 0 {
 			t.Errorf("it has capability %d of %#x", c, has)
 		}
