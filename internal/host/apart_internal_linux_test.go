@@ -80,6 +80,16 @@ func TestACommandEntersNoSandbox(t *testing.T) {
 	}
 }
 
+// TestACommandTracesNothing: a process that left the command's group and traced the command could hide the command's end from the
+// server, which would wait for ever.
+func TestACommandTracesNothing(t *testing.T) {
+	e := runWith(t, "perl", job{words: []string{"perl", "-e", fmt.Sprintf(`syscall(%d, %d, getppid(), 0, 0); print $!{EACCES} ? "refused" : "$!"`,
+		unix.SYS_PTRACE, unix.PTRACE_SEIZE)}, last: true})
+	if string(e.stdout) != "refused" {
+		t.Errorf("got %q, %.200q, want that tracing is refused", e.stdout, e.stderr)
+	}
+}
+
 // TestACommandLeavesTheServerNoChildren: a command starts no process beside itself. Nobody would wait for its end, so it would keep its
 // process id until the server ends.
 func TestACommandLeavesTheServerNoChildren(t *testing.T) {

@@ -22,7 +22,8 @@ func LastExec(pid int) error { return filtered(pid, unix.SYS_EXECVE, unix.SYS_EX
 // that may open no more files, or has no more time, does nothing. It also keeps them from entering namespaces, and from opening
 // files by handles: the user of this program has all rights in the user namespaces of its sandboxes, and since Linux 6.18 a handle
 // that is guessed opens a namespace, for which Landlock has no rule. And they start no processes beside themselves: nobody would wait
-// for such a child of this program. Programs of other architectures, such as those of 32 bits, then
+// for such a child of this program. And they trace no processes: the kernel shows the end of a traced process to the one that traces
+// it, and to this program only after that. Programs of other architectures, such as those of 32 bits, then
 // work no more.
 //
 // Preconditions and failures: as those of [LastExec].
@@ -190,7 +191,7 @@ func callFilter(calls []uint32) []unix.SockFilter {
 	if auditArch == 0 {
 		return nil
 	}
-	calls = append(slices.Clone(calls), unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT)
+	calls = append(slices.Clone(calls), unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_PTRACE)
 	const load, equal, ret, start = unix.BPF_LD | unix.BPF_ABS | unix.BPF_W, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K, 16 // start of args
 	n := uint8(len(calls))
 	all := []unix.SockFilter{
