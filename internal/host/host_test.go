@@ -442,6 +442,29 @@ func TestSecretsAreMaskedInBinaryFiles(t *testing.T) {
 	}
 }
 
+// TestAProgramIsJudgedByWhatItsNameLeadsTo: a link to an interpreter has the warning of the interpreter, and no free words.
+func TestAProgramIsJudgedByWhatItsNameLeadsTo(t *testing.T) {
+	b := open(t)
+	bin := b.file("bin/perl", "#!/bin/true\n")
+	if err := errors.Join(os.Chmod(bin, 0o755), os.Symlink(bin, filepath.Join(b.root, "tool"))); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(pattern string) error {
+		_, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: pattern}, noMasks{})
+		return err
+	}
+	tool := filepath.Join(b.root, "tool")
+	if err := ask(tool + " *"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("got %v, want the free word refused", err)
+	}
+	if err := ask(tool + " file"); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := b.List(t.Context(), ""); err != nil || len(l.Pending) != 1 || !strings.Contains(l.Pending[0].Warning, "perl") {
+		t.Errorf("got %+v, %v, want a warning that names what the link leads to", l.Pending, err)
+	}
+}
+
 // TestASecretAtTheEndOfWhatIsKeptIsNotShown: of much output a part is kept, and its end may be within a secret. Masks can be so short that
 // this end is shown.
 func TestASecretAtTheEndOfWhatIsKeptIsNotShown(t *testing.T) {
