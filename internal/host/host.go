@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,15 +172,16 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	}
 	id := sandboxmcp.RequestID(uuid.NewString())
 	act := entry{c: c, action: "host_exec", detail: cut(Line(words)), request: id}
-	j, rule, err := h.prepare(ctx, c, cmd, words, id)
-	if err != nil {
-		return sandboxmcp.HostOutput{}, h.refused(ctx, c, "host_exec", act.detail, err)
-	}
-	defer func() { _ = j.file.Close() }()
-	more := map[string]any{"rule": rule, "program": j.path, "cwd": j.dir, "timeout_seconds": j.timeout.Seconds()}
+	more := map[string]any{}
 	if line := Line(words); act.detail != line {
 		more["command"] = line // whole: what is left out of the detail may be all that matters
 	}
+	j, rule, err := h.prepare(ctx, c, cmd, words, id)
+	if err != nil {
+		return sandboxmcp.HostOutput{}, h.outcome(ctx, entry{c: c, action: act.action, detail: act.detail}, more, err, false)
+	}
+	defer func() { _ = j.file.Close() }()
+	maps.Copy(more, map[string]any{"rule": rule, "program": j.path, "cwd": j.dir, "timeout_seconds": j.timeout.Seconds()})
 	if err = h.intent(ctx, act, more); err != nil {
 		return sandboxmcp.HostOutput{}, err
 	}

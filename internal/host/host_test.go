@@ -421,6 +421,17 @@ func TestTheRecordNamesWhatWasDone(t *testing.T) {
 	}
 }
 
+// TestTheRecordNamesWhatWasRefused: of a refused command the record has every word, too.
+func TestTheRecordNamesWhatWasRefused(t *testing.T) {
+	b := open(t)
+	line := "touch " + strings.Repeat("x", 600) + " what matters"
+	b.wantRefused(line, sandboxmcp.CodeHostAccessDenied)
+	page, err := b.audit.List(t.Context(), "default", sandboxmcp.AuditQuery{})
+	if err != nil || len(page.Entries) != 1 || page.Entries[0].Metadata["command"] != line {
+		t.Errorf("record: got %+v, %v, want the whole command", page.Entries, err)
+	}
+}
+
 // starMasks masks one secret.
 type starMasks struct{ secret string }
 
