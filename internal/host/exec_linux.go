@@ -187,7 +187,7 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	case held && (last || jail.OwnLimits(pid) == nil) && len(walls) > 1 && jail.Apart(pid) == nil:
 		stood = append(stood, wallApart)
 	default:
-		weak = append(weak, "server: it can read this server's memory, end this server and change its limits")
+		weak = append(weak, "server: it can read this server's memory, end this server, change its limits and enter its sandboxes")
 	}
 	if limit(pid, j) && held {
 		stood = append(stood, wallRlimits)
