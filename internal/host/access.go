@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -73,10 +74,13 @@ func (h *Host) pattern(text string) (Pattern, error) {
 	if err != nil {
 		return p, h.blockedLine(text, err)
 	}
-	words, _ := p.words()
+	words, free := p.words()
 	prog, err := find(words[0])
 	if err != nil {
 		return p, err
+	}
+	if slices.Contains(free, true) && warningOf(words) != "" {
+		return p, freeWords()
 	}
 	if rule := h.set.Load().blocked.rule(words, programName(prog.path)); rule != "" {
 		return p, blockedError(words, rule)
@@ -116,7 +120,7 @@ func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Ho
 	for _, a := range all.Pending {
 		p := sandboxmcp.HostApproval{Approval: a}
 		if words, err := Words(a.Pattern); err == nil {
-			p.Warning = Warning(words)
+			p.Warning = warningOf(words)
 		}
 		if letters := foreignLetters(a.Pattern); letters != "" && p.Warning != "" {
 			p.Warning += "; " + letters
@@ -126,6 +130,16 @@ func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Ho
 		l.Pending = append(l.Pending, p)
 	}
 	return l, nil
+}
+
+// warningOf is [Warning] also for the program to which the first word leads, such as a shell with another name.
+func warningOf(words []string) string {
+	why := Warning(words)
+	prog, err := find(words[0])
+	if why != "" || err != nil || prog.path == "" || slices.Contains([]string{"busybox", "toybox"}, programName(prog.path)) { // these do what the name of the link says
+		return why
+	}
+	return Warning(append([]string{prog.path}, words[1:]...))
 }
 
 // foreignLetters warns of a word that has letters of the Latin script and others, or "". Some of them look the same, so that the

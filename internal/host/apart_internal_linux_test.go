@@ -1,6 +1,9 @@
 package host
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +54,8 @@ func TestACommandDoesNotReachTheServer(t *testing.T) {
 	}
 }
 
-// TestACommandDoesNotChangeTheKernel: a command of a server of root has no capability with which it could get around Landlock.
+// TestACommandDoesNotChangeTheKernel: a command of a server of root has no capability with which it could get around Landlock,
+// reach the networks of sandboxes, read what others send, set the clock, or close files to the server.
 func TestACommandDoesNotChangeTheKernel(t *testing.T) {
 	e := runWith(t, "cat", job{words: []string{"cat", "/proc/self/status"}, last: true})
 	_, rest, _ := strings.Cut(string(e.stdout), "CapPrm:\t")
@@ -60,10 +64,69 @@ func TestACommandDoesNotChangeTheKernel(t *testing.T) {
 	if err != nil {
 		t.Fatalf("got %q: %v", e.stdout, err)
 	}
-	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF} {
+	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_TIME, unix.CAP_LINUX_IMMUTABLE} {
 		if has&(1<<c) != 0 {
 			t.Errorf("it has capability %d of %#x", c, has)
 		}
+	}
+}
+
+// TestACommandEntersNoSandbox: a command enters no namespace. The server's user has all rights in the user namespaces of sandboxes.
+func TestACommandEntersNoSandbox(t *testing.T) {
+	e := runWith(t, "perl", job{words: []string{"perl", "-e", fmt.Sprintf(`for (%d, %d) { syscall($_, -1, 0, 0); print $!{EACCES} ? "refused " : "no " }`,
+		unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT)}, last: true})
+	if string(e.stdout) != "refused refused " {
+		t.Errorf("got %q, %.200q, want both calls refused", e.stdout, e.stderr)
+	}
+}
+
+// TestACommandTracesNothing: a process that left the command's group and traced the command could hide the command's end from the
+// server, which would wait for ever.
+func TestACommandTracesNothing(t *testing.T) {
+	e := runWith(t, "perl", job{words: []string{"perl", "-e", fmt.Sprintf(`syscall(%d, %d, getppid(), 0, 0); print $!{EACCES} ? "refused" : "$!"`,
+		unix.SYS_PTRACE, unix.PTRACE_SEIZE)}, last: true})
+	if string(e.stdout) != "refused" {
+		t.Errorf("got %q, %.200q, want that tracing is refused", e.stdout, e.stderr)
+	}
+}
+
+// TestACommandLeavesTheServerNoChildren: a command starts no process beside itself. Nobody would wait for its end, so it would keep its
+// process id until the server ends.
+func TestACommandLeavesTheServerNoChildren(t *testing.T) {
+	code := fmt.Sprintf(`my $p = syscall(%d, %d, 0, 0, 0, 0); exit if !$p; print $!{EACCES} ? "refused" : "child of %d";
+		syscall(%d, 0, 0); print $!{ENOSYS} ? " clone3\n" : " no\n"; $p = fork; exit if !$p; waitpid $p, 0; print "own\n"`,
+		unix.SYS_CLONE, unix.CLONE_PARENT|unix.SIGCHLD, os.Getpid(), unix.SYS_CLONE3)
+	e := runWith(t, "perl", job{words: []string{"perl", "-e", "$| = 1; " + code}, last: true})
+	if string(e.stdout) != "refused clone3\nown\n" {
+		t.Errorf("got %q, %.200q, want children of its own alone", e.stdout, e.stderr)
+	}
+}
+
+// TestAProgramThatCannotBeKeptApartIsNotExecuted: the server cannot make a program of 32 bits enter a domain of its own.
+func TestAProgramThatCannotBeKeptApartIsNotExecuted(t *testing.T) {
+	abi, _, _ := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	testkit.Need(t, "Landlock", int(abi) > 0, "a kernel with Landlock")
+	const at = 0x8048000
+	code := []byte{0xb8, 1, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80} // exit(0)
+	head := []byte("\x7fELF\x01\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x03\x00")
+	for _, v := range []uint32{1, at + 84, 52, 0, 0, 52 | 32<<16, 1, 0, 1, 0, at, at, 84 + 9, 84 + 9, 5, 4096} { // the rest of the header, and one segment
+		head = binary.LittleEndian.AppendUint32(head, v)
+	}
+	j := job{path: filepath.Join(t.TempDir(), "old"), words: []string{"old"}, dir: "/", timeout: time.Minute}
+	if err := os.WriteFile(j.path, append(head, code...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if j.file, err = os.Open(j.path); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.file.Close() }()
+	e, err := execute(t.Context(), j)
+	if errors.Is(err, unix.ENOEXEC) {
+		t.Skip("the kernel executes no programs of 32 bits for x86")
+	}
+	if !errors.Is(err, errForeign) {
+		t.Errorf("got %+v, %v, want that it is not executed", e, err)
 	}
 }
 

@@ -70,10 +70,17 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 	}
 	s.started()
 	kill := func() { _ = unix.Kill(-pid, unix.SIGKILL) }
-	if j.rewritten() {
+	var unfit error
+	switch {
+	case j.rewritten():
+		unfit = errReplaced
+	case held && len(walls) > 1 && jail.Foreign(pid): // without Landlock it may do what it likes anyway
+		unfit = errForeign
+	}
+	if unfit != nil {
 		kill()
 		_, err = waitFor(pid)
-		return e, errors.Join(errReplaced, err)
+		return e, errors.Join(unfit, err)
 	}
 	yield(pid)
 	e.walls, e.weak = observed(pid, j, walls, held, closed)
@@ -190,7 +197,7 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	case held && (last || jail.OwnLimits(pid) == nil) && len(walls) > 1 && jail.Apart(pid) == nil:
 		stood = append(stood, wallApart)
 	default:
-		weak = append(weak, "server: it can read this server's memory, end this server and change its limits")
+		weak = append(weak, "server: it can read this server's memory, end this server, change its limits and enter its sandboxes")
 	}
 	if limit(pid, j) && held {
 		stood = append(stood, wallRlimits)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,15 +172,16 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	}
 	id := sandboxmcp.RequestID(uuid.NewString())
 	act := entry{c: c, action: "host_exec", detail: cut(Line(words)), request: id}
-	j, rule, err := h.prepare(ctx, c, cmd, words, id)
-	if err != nil {
-		return sandboxmcp.HostOutput{}, h.refused(ctx, c, "host_exec", act.detail, err)
-	}
-	defer func() { _ = j.file.Close() }()
-	more := map[string]any{"rule": rule, "program": j.path, "cwd": j.dir, "timeout_seconds": j.timeout.Seconds()}
+	more := map[string]any{}
 	if line := Line(words); act.detail != line {
 		more["command"] = line // whole: what is left out of the detail may be all that matters
 	}
+	j, rule, err := h.prepare(ctx, c, cmd, words, id)
+	if err != nil {
+		return sandboxmcp.HostOutput{}, h.outcome(ctx, entry{c: c, action: act.action, detail: act.detail}, more, err, false)
+	}
+	defer func() { _ = j.file.Close() }()
+	maps.Copy(more, map[string]any{"rule": rule, "program": j.path, "cwd": j.dir, "timeout_seconds": j.timeout.Seconds()})
 	if err = h.intent(ctx, act, more); err != nil {
 		return sandboxmcp.HostOutput{}, err
 	}
@@ -188,7 +190,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	out := h.output(e, masks, j.timeout)
 	out.Rule = rule
 	switch {
-	case errors.Is(err, errReplaced):
+	case errors.Is(err, errReplaced), errors.Is(err, errForeign):
 		err = notExecuted(words[0], err)
 	case err != nil:
 		err = sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be started", sandboxmcp.Quote(j.path)).WithHint("see the server's log").WithCause(err)
@@ -262,8 +264,10 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 // notExecuted is the error for a program that is not there, or not as it was.
 func notExecuted(name string, err error) error {
 	why := errNotThere
-	if errors.Is(err, errReplaced) {
-		why = errReplaced
+	for _, known := range []error{errReplaced, errForeign} {
+		if errors.Is(err, known) {
+			why = known
+		}
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: %s", sandboxmcp.Quote(name), why.Error()).
 		WithHint("a person checks the program and restarts the server").With("success", false).With("denied", true)
@@ -462,6 +466,9 @@ func inProc(path string) bool {
 func (h *Host) output(e ended, masks gate.Masks, timeout time.Duration) sandboxmcp.HostOutput {
 	shown := func(b []byte, total int64) (string, bool) {
 		text := masks.Text(string(b))
+		if total > int64(len(b)) { // a secret at the end may be cut off, and then it is not masked
+			text = alike(text, masks.Text(string(b[:max(0, len(b)-spare)])))
+		}
 		if len(text) > maxShown {
 			text = text[:maxShown]
 		}
@@ -487,6 +494,15 @@ func (h *Host) output(e ended, masks gate.Masks, timeout time.Duration) sandboxm
 		out.Warning = autoWarning
 	}
 	return out
+}
+
+// alike returns what two texts begin with.
+func alike(a, b string) string {
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	return a[:i]
 }
 
 // cut bounds a text for the record.

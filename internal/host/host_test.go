@@ -418,6 +418,17 @@ func TestTheRecordNamesWhatWasDone(t *testing.T) {
 	}
 }
 
+// TestTheRecordNamesWhatWasRefused: of a refused command the record has every word, too.
+func TestTheRecordNamesWhatWasRefused(t *testing.T) {
+	b := open(t)
+	line := "touch " + strings.Repeat("x", 600) + " what matters"
+	b.wantRefused(line, sandboxmcp.CodeHostAccessDenied)
+	page, err := b.audit.List(t.Context(), "default", sandboxmcp.AuditQuery{})
+	if err != nil || len(page.Entries) != 1 || page.Entries[0].Metadata["command"] != line {
+		t.Errorf("record: got %+v, %v, want the whole command", page.Entries, err)
+	}
+}
+
 // starMasks masks one secret.
 type starMasks struct{ secret string }
 
@@ -436,6 +447,44 @@ func TestSecretsAreMaskedInBinaryFiles(t *testing.T) {
 	content, err := base64.StdEncoding.DecodeString(got.Content)
 	if err != nil || got.Encoding != "base64" || string(content) != "\x00\xff***\x00" {
 		t.Errorf("got %q, %q, %v, want the secret masked", got.Encoding, content, err)
+	}
+}
+
+// TestAProgramIsJudgedByWhatItsNameLeadsTo: a link to an interpreter has the warning of the interpreter, and no free words.
+func TestAProgramIsJudgedByWhatItsNameLeadsTo(t *testing.T) {
+	b := open(t)
+	bin := b.file("bin/perl", "#!/bin/true\n")
+	if err := errors.Join(os.Chmod(bin, 0o755), os.Symlink(bin, filepath.Join(b.root, "tool"))); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(pattern string) error {
+		_, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: pattern}, noMasks{})
+		return err
+	}
+	tool := filepath.Join(b.root, "tool")
+	if err := ask(tool + " *"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("got %v, want the free word refused", err)
+	}
+	if err := ask(tool + " file"); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := b.List(t.Context(), ""); err != nil || len(l.Pending) != 1 || !strings.Contains(l.Pending[0].Warning, "perl") {
+		t.Errorf("got %+v, %v, want a warning that names what the link leads to", l.Pending, err)
+	}
+}
+
+// TestASecretAtTheEndOfWhatIsKeptIsNotShown: of much output a part is kept, and its end may be within a secret. Masks can be so short that
+// this end is shown.
+func TestASecretAtTheEndOfWhatIsKeptIsNotShown(t *testing.T) {
+	b := open(t)
+	secret := "secret-value" + strings.Repeat("0123456789", 5)
+	b.file("many", strings.Repeat(secret+"\n", 4000))
+	got, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "cat many"}, starMasks{secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Trim(got.Stdout, "*\n") != "" || got.Stdout == "" || !got.StdoutTruncated {
+		t.Errorf("got %d bytes that end with %q, want masks alone", len(got.Stdout), got.Stdout[max(0, len(got.Stdout)-80):])
 	}
 }
 

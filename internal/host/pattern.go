@@ -24,7 +24,7 @@ func ParsePattern(text string) (Pattern, error) {
 	var b []string
 	for i, w := range words {
 		if free[i] && Warning(words) != "" {
-			return Pattern{}, refusedLine("a program that can execute others, or code of its directory, needs every word")
+			return Pattern{}, freeWords()
 		}
 		if free[i] {
 			b = append(b, "*")
@@ -42,6 +42,10 @@ func ParsePattern(text string) (Pattern, error) {
 		return Pattern{}, refusedLine("it contains many blanks in a row, and a person might not see what follows")
 	}
 	return p, nil
+}
+
+func freeWords() error {
+	return refusedLine("a program that can execute others, or code of its directory, needs every word")
 }
 
 // A person has to see all of a pattern.

@@ -179,6 +179,9 @@ func (p *pins) renew(name string) {
 	p.seen[prog.path] = prog.pinned
 }
 
+// errForeign is the error for a program that the server cannot keep apart from itself.
+var errForeign = errors.New("it is a program of another architecture, such as one of 32 bits, and cannot be kept apart from the server")
+
 // same reports whether a file is unchanged.
 func same(before, now os.FileInfo) bool {
 	return os.SameFile(before, now) && before.Size() == now.Size() && before.ModTime().Equal(now.ModTime()) && before.Mode() == now.Mode() && changedAt(before) == changedAt(now)

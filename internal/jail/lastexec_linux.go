@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,11 @@ import (
 func LastExec(pid int) error { return filtered(pid, unix.SYS_EXECVE, unix.SYS_EXECVEAT) }
 
 // OwnLimits makes a process, and all that it starts, change no resource limits of other processes, which Landlock does not hold. One
-// that may open no more files, or has no more time, does nothing. Programs of other architectures, such as those of 32 bits, then
+// that may open no more files, or has no more time, does nothing. It also keeps them from entering namespaces, and from opening
+// files by handles: the user of this program has all rights in the user namespaces of its sandboxes, and since Linux 6.18 a handle
+// that is guessed opens a namespace, for which Landlock has no rule. And they start no processes beside themselves: nobody would wait
+// for such a child of this program. And they trace no processes: the kernel shows the end of a traced process to the one that traces
+// it, and to this program only after that. Programs of other architectures, such as those of 32 bits, then
 // work no more.
 //
 // Preconditions and failures: as those of [LastExec].
@@ -67,6 +72,24 @@ func Apart(pid int) error {
 		}
 		return nil
 	})
+}
+
+// Foreign reports whether a process cannot be made to call the kernel as [LastExec], [OwnLimits] and [Apart] do, although this program's
+// architecture has them: its program is of another one, such as one of 32 bits, or has no code where it begins.
+//
+// Preconditions: those of [LastExec].
+func Foreign(pid int) bool {
+	if auditArch == 0 {
+		return false
+	}
+	var r unix.PtraceRegs
+	n, err := regset(unix.PTRACE_GETREGSET, pid, &r)
+	if err != nil {
+		return false
+	}
+	code, _ := codeAndStack(&r)
+	_, err = unix.PtracePeekText(pid, code, make([]byte, len(syscallBytes)))
+	return n != int(unsafe.Sizeof(r)) || err != nil
 }
 
 // caller makes a process call the kernel.
@@ -166,42 +189,53 @@ func singleStep(pid int) error {
 }
 
 func registers(pid int) (r unix.PtraceRegs, err error) {
-	return r, regset(unix.PTRACE_GETREGSET, pid, &r)
+	_, err = regset(unix.PTRACE_GETREGSET, pid, &r)
+	return r, err
 }
 
-func setRegisters(pid int, r *unix.PtraceRegs) error { return regset(unix.PTRACE_SETREGSET, pid, r) }
+func setRegisters(pid int, r *unix.PtraceRegs) error {
+	_, err := regset(unix.PTRACE_SETREGSET, pid, r)
+	return err
+}
 
-func regset(what uintptr, pid int, r *unix.PtraceRegs) error {
+// regset reads or sets registers, and returns their bytes.
+func regset(what uintptr, pid int, r *unix.PtraceRegs) (int, error) {
 	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(r))}
 	v.SetLen(int(unsafe.Sizeof(*r)))
 	if _, _, e := unix.Syscall6(unix.SYS_PTRACE, what, uintptr(pid), unix.NT_PRSTATUS, uintptr(unsafe.Pointer(&v)), 0, 0); e != 0 {
-		return e
+		return 0, e
 	}
-	return nil
+	return int(v.Len), nil
 }
 
-// callFilter returns a filter that refuses calls, and prlimit64 for other processes. It also refuses all calls of other
+// callFilter returns a filter that refuses calls, those that OwnLimits names, and prlimit64 for other processes. It also refuses all calls of other
 // architectures and of x32.
 func callFilter(calls []uint32) []unix.SockFilter {
 	if auditArch == 0 {
 		return nil
 	}
-	const load, equal, allow, refuse = unix.BPF_LD | unix.BPF_ABS | unix.BPF_W, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)
+	calls = append(slices.Clone(calls), unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_PTRACE)
+	const load, equal, ret, start = unix.BPF_LD | unix.BPF_ABS | unix.BPF_W, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K, 16 // start of args
 	n := uint8(len(calls))
 	all := []unix.SockFilter{
 		{Code: load, K: 4}, // arch of struct seccomp_data
-		{Code: equal, Jf: n + 6, K: auditArch},
+		{Code: equal, Jf: n + 10, K: auditArch},
 		{Code: load, K: 0}, // nr
-		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: n + 4, K: 1 << 30},
+		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: n + 8, K: 1 << 30},
 	}
 	for i, call := range calls {
-		all = append(all, unix.SockFilter{Code: equal, Jt: n + 3 - uint8(i), K: call})
+		all = append(all, unix.SockFilter{Code: equal, Jt: n + 7 - uint8(i), K: call})
 	}
 	return append(all, []unix.SockFilter{
+		{Code: equal, Jt: 8, K: unix.SYS_CLONE3}, // its flags are in memory; programs then use clone
+		{Code: equal, Jf: 2, K: unix.SYS_CLONE},
+		{Code: load, K: start}, // the flags
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 4, Jf: 3, K: unix.CLONE_PARENT},
 		{Code: equal, Jf: 2, K: unix.SYS_PRLIMIT64},
-		{Code: load, K: 16}, // args[0], the process; its upper half says nothing
+		{Code: load, K: start}, // the process; its upper half says nothing
 		{Code: equal, Jf: 1, K: 0},
-		{Code: unix.BPF_RET | unix.BPF_K, K: allow},
-		{Code: unix.BPF_RET | unix.BPF_K, K: refuse},
+		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
+		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)},
+		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
 	}...)
 }
