@@ -55,7 +55,7 @@ func tracked(c further) (s scope, _ error) {
 	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use
 	// none. The one that .git names now, because a program in a sandbox may change .git until git reads it.
 	git, parts := partsOf(top)
-	s.env = []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + attributesOfGit}
+	s.env = []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + fixedOfGit}
 	if c.changes(top) { // git prints any file there that an index names
 		s.as = c.owner
 	}
@@ -63,9 +63,9 @@ func tracked(c further) (s scope, _ error) {
 	return s, nil
 }
 
-// attributesOfGit is a setting that comes before that of a repository, and is what git does without one. Git prints words of the file, also
-// if it is a file with secrets among those of programs.
-const attributesOfGit = "'core.attributesFile=~/.config/git/attributes'"
+// fixedOfGit are settings that come before those of a repository, and are what git does without any. Git prints words of such a file of
+// attributes and names of such a map of names, also if it is a file with secrets among those of programs.
+const fixedOfGit = "'core.attributesFile=~/.config/git/attributes' 'mailmap.file=" + os.DevNull + "'"
 
 // recordsOf returns where the files of a repository say that its records are.
 func recordsOf(top string) string {

@@ -178,19 +178,21 @@ func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
 	b.neverShows("git diff", "own")
 }
 
-// TestGitPrintsNoWordsOfAFileOfAttributes: git prints what is no name of an attribute. The configuration of a repository, which a program
-// in a sandbox may have written, can name another file as that of attributes.
-func TestGitPrintsNoWordsOfAFileOfAttributes(t *testing.T) {
+// TestGitPrintsNoWordsOfNamedFiles: git prints what is no name of an attribute, and names in a map of names. The configuration of a
+// repository, which a program in a sandbox may have written, can name other files as these.
+func TestGitPrintsNoWordsOfNamedFiles(t *testing.T) {
 	_, err := exec.LookPath("git")
 	testkit.Need(t, "git", err == nil, "git")
 	b := open(t)
 	b.file("repo/f", "1")
-	named := b.file("repo/other", "url: HIDDEN://words\n")
+	named := b.file("repo/other", "url: HIDDEN://words\nHIDDEN <a@b>\n")
 	b.git("repo", "init", "-q")
 	b.git("repo", "add", ".")
+	b.git("repo", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x", "f")
 	b.git("repo", "config", "core.attributesFile", named)
+	b.git("repo", "config", "mailmap.file", named)
 	b.file("repo/f", "2")
-	for _, line := range []string{"git status", "git diff"} {
+	for _, line := range []string{"git status", "git diff", "git log"} {
 		out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, "repo")}, noMasks{})
 		if err != nil || !out.Success || strings.Contains(out.Stdout+out.Stderr, "HIDDEN") {
 			t.Errorf("%s: got %+v, %v, want nothing of the file", line, out, err)
