@@ -80,6 +80,20 @@ func TestACommandEntersNoSandbox(t *testing.T) {
 	}
 }
 
+// TestACommandMakesNoUserNamespaces: a command makes no user namespace, in which it could make a network that it ties to those of
+// sandboxes. Other processes and threads it may start.
+func TestACommandMakesNoUserNamespaces(t *testing.T) {
+	code := fmt.Sprintf(`for ([%[1]d, %[3]d], [%[1]d, %[4]d], [%[2]d, %[3]d | %[5]d]) { my $p = syscall($_->[0], $_->[1], 0, 0, 0, 0);
+		exit if $_->[0] == %[2]d && !$p; print $!{EACCES} ? "refused " : "made one " } print syscall(%[1]d, %[6]d) ? "no" : "own"`,
+		unix.SYS_UNSHARE, unix.SYS_CLONE, unix.CLONE_NEWUSER, unix.CLONE_NEWUSER|unix.CLONE_NEWNET, unix.SIGCHLD, unix.CLONE_FS)
+	for _, last := range []bool{true, false} {
+		e := runWith(t, "perl", job{words: []string{"perl", "-e", "$| = 1; " + code}, last: last})
+		if string(e.stdout) != "refused refused refused own" {
+			t.Errorf("got %q, %.200q, want no user namespace", e.stdout, e.stderr)
+		}
+	}
+}
+
 // TestACommandTracesNothing: a process that left the command's group and traced the command could hide the command's end from the
 // server, which would wait for ever.
 func TestACommandTracesNothing(t *testing.T) {
