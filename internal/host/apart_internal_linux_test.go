@@ -80,6 +80,39 @@ func TestACommandEntersNoSandbox(t *testing.T) {
 	}
 }
 
+// TestACommandMakesNoUserNamespaces: a command makes no user namespace, in which it could make a network that it ties to those of
+// sandboxes. Other processes and threads it may start.
+func TestACommandMakesNoUserNamespaces(t *testing.T) {
+	code := fmt.Sprintf(`for ([%[1]d, %[3]d], [%[1]d, %[4]d], [%[2]d, %[3]d | %[5]d]) { my $p = syscall($_->[0], $_->[1], 0, 0, 0, 0);
+		exit if $_->[0] == %[2]d && !$p; print $!{EACCES} ? "refused " : "made one " } print syscall(%[1]d, %[6]d) ? "no" : "own"`,
+		unix.SYS_UNSHARE, unix.SYS_CLONE, unix.CLONE_NEWUSER, unix.CLONE_NEWUSER|unix.CLONE_NEWNET, unix.SIGCHLD, unix.CLONE_FS)
+	for _, last := range []bool{true, false} {
+		e := runWith(t, "perl", job{words: []string{"perl", "-e", "$| = 1; " + code}, last: last})
+		if string(e.stdout) != "refused refused refused own" {
+			t.Errorf("got %q, %.200q, want no user namespace", e.stdout, e.stderr)
+		}
+	}
+}
+
+// TestACommandTakesNoLease: a command takes no lease of a file of the server, which could not open it then. Landlock has no rule for
+// leases, nor for files that are opened neither to be read nor to be written.
+func TestACommandTakesNoLease(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "own")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const neither = 3
+	code := fmt.Sprintf(`my $n = %[2]q; my $f = syscall(%[1]d, -100, $n, %[3]d, 0); print $f < 0 ? "closed " : "open "; $f = 0 if $f < 0;
+		syscall(%[4]d, $f, %[5]d, %[6]d); print $!{EACCES} ? "refused " : "lease "; print syscall(%[4]d, 0, %[7]d, 0) < 0 ? "no" : "own"`,
+		unix.SYS_OPENAT, file, neither, unix.SYS_FCNTL, unix.F_SETLEASE, unix.F_WRLCK, unix.F_GETFD)
+	for _, last := range []bool{true, false} {
+		e := runWith(t, "perl", job{words: []string{"perl", "-e", code}, reads: []string{file}, last: last})
+		if _, got, _ := strings.Cut(string(e.stdout), " "); got != "refused own" {
+			t.Errorf("got %q, %.200q, want no lease", e.stdout, e.stderr)
+		}
+	}
+}
+
 // TestACommandTracesNothing: a process that left the command's group and traced the command could hide the command's end from the
 // server, which would wait for ever.
 func TestACommandTracesNothing(t *testing.T) {

@@ -21,8 +21,10 @@ func LastExec(pid int) error { return filtered(pid, unix.SYS_EXECVE, unix.SYS_EX
 // OwnLimits makes a process, and all that it starts, change no resource limits of other processes, which Landlock does not hold. One
 // that may open no more files, or has no more time, does nothing. It also keeps them from entering namespaces, and from opening
 // files by handles: the user of this program has all rights in the user namespaces of its sandboxes, and since Linux 6.18 a handle
-// that is guessed opens a namespace, for which Landlock has no rule. And they start no processes beside themselves: nobody would wait
-// for such a child of this program. And they trace no processes: the kernel shows the end of a traced process to the one that traces
+// that is guessed opens a namespace, for which Landlock has no rule. They make no user namespaces: a socket from the network of one
+// puts interfaces into the networks of sandboxes, because the user has all rights in both. And they start no processes beside themselves: nobody would wait
+// for such a child of this program. They take no leases of files, which Landlock does not hold: a lease keeps this program from
+// opening its own files. And they trace no processes: the kernel shows the end of a traced process to the one that traces
 // it, and to this program only after that. Programs of other architectures, such as those of 32 bits, then
 // work no more.
 //
@@ -219,18 +221,22 @@ func callFilter(calls []uint32) []unix.SockFilter {
 	n := uint8(len(calls))
 	all := []unix.SockFilter{
 		{Code: load, K: 4}, // arch of struct seccomp_data
-		{Code: equal, Jf: n + 10, K: auditArch},
+		{Code: equal, Jf: n + 14, K: auditArch},
 		{Code: load, K: 0}, // nr
-		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: n + 8, K: 1 << 30},
+		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: n + 12, K: 1 << 30},
 	}
 	for i, call := range calls {
-		all = append(all, unix.SockFilter{Code: equal, Jt: n + 7 - uint8(i), K: call})
+		all = append(all, unix.SockFilter{Code: equal, Jt: n + 11 - uint8(i), K: call})
 	}
 	return append(all, []unix.SockFilter{
-		{Code: equal, Jt: 8, K: unix.SYS_CLONE3}, // its flags are in memory; programs then use clone
-		{Code: equal, Jf: 2, K: unix.SYS_CLONE},
+		{Code: equal, Jt: 12, K: unix.SYS_CLONE3}, // its flags are in memory; programs then use clone
+		{Code: equal, Jt: 1, K: unix.SYS_CLONE},
+		{Code: equal, Jf: 2, K: unix.SYS_UNSHARE},
 		{Code: load, K: start}, // the flags
-		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 4, Jf: 3, K: unix.CLONE_PARENT},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 7, Jf: 6, K: unix.CLONE_PARENT | unix.CLONE_NEWUSER},
+		{Code: equal, Jf: 2, K: unix.SYS_FCNTL},
+		{Code: load, K: start + 8}, // what it does
+		{Code: equal, Jt: 4, Jf: 3, K: unix.F_SETLEASE},
 		{Code: equal, Jf: 2, K: unix.SYS_PRLIMIT64},
 		{Code: load, K: start}, // the process; its upper half says nothing
 		{Code: equal, Jf: 1, K: 0},
