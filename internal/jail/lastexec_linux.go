@@ -18,15 +18,18 @@ import (
 // gets no new privileges. If LastExec fails, the process is as it was, or has ended.
 func LastExec(pid int) error { return filtered(pid, unix.SYS_EXECVE, unix.SYS_EXECVEAT) }
 
-// OwnLimits makes a process, and all that it starts, change no resource limits of other processes, which Landlock does not hold. One
-// that may open no more files, or has no more time, does nothing. It also keeps them from entering namespaces, and from opening
-// files by handles: the user of this program has all rights in the user namespaces of its sandboxes, and since Linux 6.18 a handle
-// that is guessed opens a namespace, for which Landlock has no rule. They make no user namespaces: a socket from the network of one
-// puts interfaces into the networks of sandboxes, because the user has all rights in both. And they start no processes beside themselves: nobody would wait
-// for such a child of this program. They take no leases of files, which Landlock does not hold: a lease keeps this program from
-// opening its own files. And they trace no processes: the kernel shows the end of a traced process to the one that traces
-// it, and to this program only after that. Programs of other architectures, such as those of 32 bits, then
-// work no more.
+// OwnLimits keeps a process, and all that it starts, from what Landlock does not hold:
+//
+//   - It changes no resource limits of other processes. One that may open no more files, or has no more time, does nothing.
+//   - It enters no namespaces, and opens no files by handles. The user of this program has all rights in the user namespaces of its
+//     sandboxes, and since Linux 6.18 a handle that is guessed opens a namespace.
+//   - It makes no user namespaces. A socket from the network of one puts interfaces into the networks of sandboxes, because the user has
+//     all rights in both.
+//   - It starts no processes beside itself. Nobody would wait for such a child of this program.
+//   - It takes no leases of files. A lease keeps this program from opening its own files.
+//   - It traces no processes. The kernel shows the end of a traced process to this program only after the one that traces it has seen it.
+//
+// Programs of other architectures, such as those of 32 bits, then work no more.
 //
 // Preconditions and failures: as those of [LastExec].
 func OwnLimits(pid int) error { return filtered(pid) }
