@@ -78,7 +78,7 @@ func TestUsualCommandsWork(t *testing.T) {
 		plain.Dir = dir
 		plain.Env = []string{
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + home, "LANG=C.UTF-8", "TERM=dumb", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_PAGER=cat",
-			"PIP_CONFIG_FILE=/dev/null", "PIP_NO_INDEX=1", "PIP_NO_CACHE_DIR=1", "PIP_DISABLE_PIP_VERSION_CHECK=1", "NPM_CONFIG_UPDATE_NOTIFIER=false", "NPM_CONFIG_OFFLINE=true", "DOCKER_CONFIG=/nonexistent",
+			"PIP_CONFIG_FILE=/dev/null", "PIP_NO_INDEX=1", "PIP_NO_CACHE_DIR=1", "PIP_DISABLE_PIP_VERSION_CHECK=1", "NPM_CONFIG_UPDATE_NOTIFIER=false", "NPM_CONFIG_OFFLINE=true", "NPM_CONFIG_CACHE=" + filepath.Join(b.state, "npm"), "DOCKER_CONFIG=/nonexistent",
 		}
 		var out, errs strings.Builder
 		plain.Stdout, plain.Stderr = &out, &errs
