@@ -40,7 +40,7 @@ func TestForkWhileDescriptorsAreInTransit(t *testing.T) {
 	}
 	made := 0
 	for end := time.Now().Add(time.Minute); made < 3 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) { // one may have waited before
-		made = int(b.(*process.Backend).Forks() - before)
+		made = b.(*process.Backend).Forks() - before
 	}
 	if made < 3 {
 		t.Errorf("got %d forks with %d descriptors in transit, want one for each of 3 programs", made, sent)
