@@ -123,8 +123,8 @@ func TestACommandTracesNothing(t *testing.T) {
 	}
 }
 
-// TestACommandLeavesTheServerNoChildren: a command starts no process beside itself. Nobody would wait for its end, so it would keep its
-// process id until the server ends.
+// TestACommandLeavesTheServerNoChildren: a command cannot make its parent, the server, the parent of a process that it starts. The server
+// does not wait for such a process, whose process id would be taken until the server ends.
 func TestACommandLeavesTheServerNoChildren(t *testing.T) {
 	code := fmt.Sprintf(`my $p = syscall(%d, %d, 0, 0, 0, 0); exit if !$p; print $!{EACCES} ? "refused" : "child of %d";
 		syscall(%d, 0, 0); print $!{ENOSYS} ? " clone3\n" : " no\n"; $p = fork; exit if !$p; waitpid $p, 0; print "own\n"`,

@@ -174,7 +174,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	act := entry{c: c, action: "host_exec", detail: cut(Line(words)), request: id}
 	more := map[string]any{}
 	if line := Line(words); act.detail != line {
-		more["command"] = line // whole: what is left out of the detail may be all that matters
+		more["command"] = line // the detail is cut, and the rest of the command may be what it does
 	}
 	j, rule, err := h.prepare(ctx, c, cmd, words, id)
 	if err != nil {
@@ -372,7 +372,7 @@ func (h *Host) dir(asked string, closed []string) (string, error) {
 	return real, readable(asked, real, closed)
 }
 
-// arguments returns what is there of the paths that words name, without links. It refuses words as argument does.
+// arguments returns the files and directories that words name, as paths without links. It refuses the same words as argument.
 func arguments(dir string, words, closed []string) ([]string, error) {
 	var all []string
 	for _, w := range words {
@@ -385,8 +385,8 @@ func arguments(dir string, words, closed []string) ([]string, error) {
 	return all, nil
 }
 
-// argument returns what is there of the paths that a word names, without links. It refuses a word that names a file whose content may
-// be secret, directly or through a link. It is a second wall: what a program reads unasked, Landlock refuses.
+// argument returns the files and directories that a word names, as paths without links. It refuses a word if the content of the
+// named file may be secret, also if the word is the path of a link to that file. It is a second wall: what a program reads unasked, Landlock refuses.
 func argument(dir, word string, closed []string) (there []string, err error) {
 	for _, path := range pathsIn(word) {
 		if !filepath.IsAbs(path) {

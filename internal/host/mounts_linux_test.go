@@ -128,7 +128,8 @@ func TestDevicesAreClosedByAMountToo(t *testing.T) {
 	}
 }
 
-// TestNothingInDevIsRead: a word or the directory may name what is in /dev, but a command reads only the harmless devices there.
+// TestNothingInDevIsRead: a command reads no file and no device of /dev but the harmless devices, also if a word or its directory names
+// another one.
 func TestNothingInDevIsRead(t *testing.T) {
 	shared, err := os.CreateTemp("/dev/shm", "sandboxmcp")
 	if err != nil {

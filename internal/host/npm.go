@@ -122,3 +122,8 @@ func linksIn(dir string, left *int) (all []string) {
 	}
 	return all
 }
+
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

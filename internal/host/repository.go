@@ -27,11 +27,17 @@ func repository(dir string) string {
 	}
 }
 
-// tracked returns variables that tie a command of git to the repository of its directory, and the places that it may read. Outside of a repository, and for places outside of it, git diff compares whatever is there: with two directories
-// it prints all files of one of them, also those that may hold secrets and that no word names. The files of a repository, which a
-// program in a sandbox may have written, can name any file as well: the index as one of its own, and the configuration as attributes,
-// whose mistakes git prints. If only the records of a repository are in the workspace, as with a linked worktree elsewhere, its other files are
-// none that the program could read. tracked fails with host_path_denied for such commands.
+// tracked returns variables that tie a command of git to the repository of its directory, and the places that it may read. It fails with
+// host_path_denied in three cases:
+//
+//   - The directory is in no repository. There, git diff compares whatever it is given: with two directories it prints all files of one of
+//     them, also those that may hold secrets and that no word names.
+//   - A word names a place outside of the repository. The same holds for that place.
+//   - The records of the repository are in the workspace, and its other files are not, as with a linked worktree elsewhere. A program in a
+//     sandbox cannot read these files, but it can write an index that names them.
+//
+// A program in a sandbox can also write an index or a configuration that names files outside of the repository. So git may read only the
+// places that tracked returns.
 func tracked(c further) (s scope, _ error) {
 	dir := c.dir
 	top := repository(dir)
@@ -57,7 +63,7 @@ func tracked(c further) (s scope, _ error) {
 	git, parts := partsOf(top)
 	s.env = []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + fixedOfGit}
 	if c.changes(top) { // git prints any file there that an index names
-		s.as = c.owner
+		s.as = c.owner()
 	}
 	s.reads = slices.Concat(parts, settingsOfGit(s.as))
 	return s, nil
@@ -131,17 +137,24 @@ func isThere(dir string, names ...string) bool {
 // settingsOfGit returns files of a user, or of the server's for nil, without links, that say what git passes over in all repositories. If it may not
 // read one that is there, git fails.
 func settingsOfGit(as *account) []string {
-	home := ""
+	home := ownHome()
 	if as != nil {
 		home = as.home
-	} else if u, err := user.Current(); err == nil {
-		home = u.HomeDir
 	}
 	if home == "" {
 		return nil
 	}
 	dir := filepath.Join(home, ".config/git")
 	return []string{plainfile.Unlinked(filepath.Join(dir, "ignore")), plainfile.Unlinked(filepath.Join(dir, "attributes"))}
+}
+
+// ownHome returns the home directory of the server's user, or "".
+func ownHome() string {
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.HomeDir
 }
 
 // lineOf returns what follows a prefix in the only line of a file.

@@ -178,8 +178,8 @@ func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
 	b.neverShows("git diff", "own")
 }
 
-// TestGitPrintsNoWordsOfNamedFiles: git prints what is no name of an attribute, and names in a map of names. The configuration of a
-// repository, which a program in a sandbox may have written, can name other files as these.
+// TestGitPrintsNoWordsOfNamedFiles: git prints invalid attributes of its attributes file, and names of its mailmap. A program in a sandbox can
+// write the configuration of a repository, which says which files these two are.
 func TestGitPrintsNoWordsOfNamedFiles(t *testing.T) {
 	_, err := exec.LookPath("git")
 	testkit.Need(t, "git", err == nil, "git")

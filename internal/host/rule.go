@@ -17,7 +17,7 @@ type Rule struct {
 	Exact *Pattern // the whole command; nil: further words are free, within those of usual
 	Any   bool     // it may execute other programs: a person was warned of that
 
-	usual   *usual // nil: it is none of those that the settings have by default
+	usual   *usual // what the server knows of a default rule; nil: the rule is another one
 	program *program
 }
 

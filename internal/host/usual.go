@@ -2,7 +2,6 @@ package host
 
 import (
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,7 +39,7 @@ type further struct {
 	named    []string // what is there of the paths that words name, without links
 
 	changes func(path string) bool // whether programs in sandboxes can change what a path names
-	owner   *account               // the user whose rights programs in sandboxes have there, if the server is root; nil: that of the server
+	owner   func() *account        // returns the user whose rights programs in sandboxes have there, if the server is root; nil: that of the server
 }
 
 // known are the rules that the settings have by default.
@@ -104,7 +103,7 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scop
 	mounts := plainfile.ReadMounts()
 	changes := func(path string) bool { return mounts.LeadsInto(h.cfg.Changeable, path) }
 	if r.usual.scope != nil {
-		c := further{program: r.program.path, dir: dir, named: named, changes: changes, owner: ownerOf(h.cfg.Changeable)}
+		c := further{program: r.program.path, dir: dir, named: named, changes: changes, owner: func() *account { return ownerOf(h.cfg.Changeable) }}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}
@@ -132,10 +131,10 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scop
 
 // expanded returns paths with the home directory for ~, and with what is there for a pattern.
 func expanded(paths []string) (all []string) {
-	u, err := user.Current()
+	home := ownHome()
 	for _, p := range paths {
-		if below, ok := strings.CutPrefix(p, "~"); ok && err == nil {
-			p = u.HomeDir + below
+		if below, ok := strings.CutPrefix(p, "~"); ok && home != "" {
+			p = home + below
 		}
 		if !strings.Contains(p, "*") {
 			all = append(all, p)
@@ -194,9 +193,4 @@ func named(c further) (s scope, _ error) {
 // namesOnly allows the names in what the words of a command name, and in its directory: a word that names a file may be a flag, or its value.
 func namesOnly(c further) (scope, error) {
 	return scope{lists: append(slices.Clone(c.named), c.dir)}, nil
-}
-
-func there(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
