@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
@@ -73,7 +74,7 @@ func TestACommandDoesNotChangeTheKernel(t *testing.T) {
 
 // TestACommandEntersNoSandbox: a command enters no namespace. The server's user has all rights in the user namespaces of sandboxes.
 func TestACommandEntersNoSandbox(t *testing.T) {
-	e := runWith(t, "perl", job{words: []string{"perl", "-e", fmt.Sprintf(`for (%d, %d) { syscall($_, -1, 0, 0); print $!{EACCES} ? "refused " : "no " }`,
+	e := runWith(t, "perl", job{words: []string{"perl", "-e", fmt.Sprintf(`for (%d, %d) { syscall($_, -1, 0, 0); print $!{EPERM} ? "refused " : "no " }`,
 		unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT)}, last: true})
 	if string(e.stdout) != "refused refused " {
 		t.Errorf("got %q, %.200q, want both calls refused", e.stdout, e.stderr)
@@ -84,8 +85,8 @@ func TestACommandEntersNoSandbox(t *testing.T) {
 // sandboxes. Other processes and threads it may start.
 func TestACommandMakesNoUserNamespaces(t *testing.T) {
 	code := fmt.Sprintf(`for ([%[1]d, %[3]d], [%[1]d, %[4]d], [%[2]d, %[3]d | %[5]d]) { my $p = syscall($_->[0], $_->[1], 0, 0, 0, 0);
-		exit if $_->[0] == %[2]d && !$p; print $!{EACCES} ? "refused " : "made one " } print syscall(%[1]d, %[6]d) ? "no" : "own"`,
-		unix.SYS_UNSHARE, unix.SYS_CLONE, unix.CLONE_NEWUSER, unix.CLONE_NEWUSER|unix.CLONE_NEWNET, unix.SIGCHLD, unix.CLONE_FS)
+		exit if $_->[0] == %[2]d && !$p; print $!{EPERM} ? "refused " : "made one " } my $p = fork; exit if defined $p && !$p; print defined $p ? "own" : "no"`,
+		unix.SYS_UNSHARE, unix.SYS_CLONE, unix.CLONE_NEWUSER, unix.CLONE_NEWUSER|unix.CLONE_NEWNET, unix.SIGCHLD)
 	for _, last := range []bool{true, false} {
 		e := runWith(t, "perl", job{words: []string{"perl", "-e", "$| = 1; " + code}, last: last})
 		if string(e.stdout) != "refused refused refused own" {
@@ -103,20 +104,80 @@ func TestACommandTakesNoLease(t *testing.T) {
 	}
 	const neither = 3
 	code := fmt.Sprintf(`my $n = %[2]q; my $f = syscall(%[1]d, -100, $n, %[3]d, 0); print $f < 0 ? "closed " : "open "; $f = 0 if $f < 0;
-		syscall(%[4]d, $f, %[5]d, %[6]d); print $!{EACCES} ? "refused " : "lease "; print syscall(%[4]d, 0, %[7]d, 0) < 0 ? "no" : "own"`,
+		syscall(%[4]d, $f, %[5]d, %[6]d); print $!{EPERM} ? "refused " : "lease "; print syscall(%[4]d, 0, %[7]d, 0) < 0 ? "no" : "own"`,
 		unix.SYS_OPENAT, file, neither, unix.SYS_FCNTL, unix.F_SETLEASE, unix.F_WRLCK, unix.F_GETFD)
 	for _, last := range []bool{true, false} {
 		e := runWith(t, "perl", job{words: []string{"perl", "-e", code}, reads: []string{file}, last: last})
-		if _, got, _ := strings.Cut(string(e.stdout), " "); got != "refused own" {
-			t.Errorf("got %q, %.200q, want no lease", e.stdout, e.stderr)
+		if string(e.stdout) != "closed refused own" {
+			t.Errorf("got %q, %.200q, want neither the file opened nor a lease", e.stdout, e.stderr)
 		}
+	}
+}
+
+// TestACommandOfTheSettingsHasOnlyWhatItNeeds: a command of a rule that the settings have by default starts no process, makes no socket unless
+// its program needs one, and changes no attributes of files, which Landlock does not hold.
+func TestACommandOfTheSettingsHasOnlyWhatItNeeds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code := fmt.Sprintf(`use Socket; $| = 1; my $p = fork; exit if defined $p && !$p; print defined $p ? "fork " : $!{EAGAIN} ? "" : "other ";
+		print "inet " if socket(S, PF_INET, SOCK_STREAM, 0); print "unix " if socket(S, PF_UNIX, SOCK_STREAM, 0); print "netlink " if socket(S, 16, SOCK_RAW, 0);
+		print "packet " if socket(S, PF_INET, SOCK_RAW, 6); chmod 0666, %q; syscall(%d, 0, 1, 0); print "ipc" if !$!{ENOSYS}`, file, unix.SYS_MSGGET)
+	const files = "files: modes, owners and times of files can be changed, because Landlock does not hold them"
+	for _, c := range []struct {
+		known  *usual
+		want   string
+		walls  []string
+		weak   []string
+		opened os.FileMode
+	}{
+		{&usual{}, "", []string{wallExec, wallTasks, wallSockets, wallAttributes}, nil, 0o600},
+		{&usual{sockets: true}, "inet unix netlink ", []string{wallExec, wallTasks, wallAttributes}, []string{"network and unix sockets: those of the host"}, 0o600},
+		{nil, "fork inet unix netlink ipc", []string{wallExec}, []string{files, "network and unix sockets: those of the host"}, 0o666},
+	} {
+		e := runWith(t, "perl", job{words: []string{"perl", "-e", code}, last: true, known: c.known})
+		if string(e.stdout) != c.want {
+			t.Errorf("with %+v: got %q, %.200q, want %q", c.known, e.stdout, e.stderr, c.want)
+		}
+		for _, w := range []string{wallExec, wallTasks, wallSockets, wallAttributes} {
+			if slices.Contains(e.walls, w) != slices.Contains(c.walls, w) {
+				t.Errorf("with %+v: got the walls %q, want of these %q", c.known, e.walls, c.walls)
+			}
+		}
+		for _, w := range []string{files, "network and unix sockets: those of the host"} {
+			if slices.Contains(e.weak, w) != slices.Contains(c.weak, w) {
+				t.Errorf("with %+v: got the weaknesses %q, want of these %q", c.known, e.weak, c.weak)
+			}
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode() != c.opened {
+			t.Errorf("with %+v: got the mode %v, %v, want %v", c.known, info.Mode(), err, c.opened)
+		}
+	}
+}
+
+// TestACommandLeavesTheServerTasks: if the kernel limits the tasks of the server's user, a command has a lower limit, so that the server
+// starts its threads.
+func TestACommandLeavesTheServerTasks(t *testing.T) {
+	most := jail.TasksOfOthers()
+	if most == 0 {
+		e := runWith(t, "cat", job{words: []string{"cat", "/dev/null"}, last: true})
+		if !slices.Contains(e.weak, "tasks: their number is not limited") {
+			t.Errorf("got the weaknesses %q, want that tasks are not limited", e.weak)
+		}
+		return
+	}
+	e := runWith(t, "cat", job{words: []string{"cat", "/proc/self/limits"}, last: true})
+	_, rest, _ := strings.Cut(string(e.stdout), "Max processes")
+	if f := strings.Fields(rest); len(f) < 2 || f[0] != strconv.FormatUint(most, 10) || f[1] != f[0] {
+		t.Errorf("got the limits %.40q, want %d", rest, most)
 	}
 }
 
 // TestACommandTracesNothing: a process that left the command's group and traced the command could hide the command's end from the
 // server, which would wait for ever.
 func TestACommandTracesNothing(t *testing.T) {
-	e := runWith(t, "perl", job{words: []string{"perl", "-e", fmt.Sprintf(`syscall(%d, %d, getppid(), 0, 0); print $!{EACCES} ? "refused" : "$!"`,
+	e := runWith(t, "perl", job{words: []string{"perl", "-e", fmt.Sprintf(`syscall(%d, %d, getppid(), 0, 0); print $!{EPERM} ? "refused" : "$!"`,
 		unix.SYS_PTRACE, unix.PTRACE_SEIZE)}, last: true})
 	if string(e.stdout) != "refused" {
 		t.Errorf("got %q, %.200q, want that tracing is refused", e.stdout, e.stderr)
@@ -126,7 +187,7 @@ func TestACommandTracesNothing(t *testing.T) {
 // TestACommandLeavesTheServerNoChildren: a command cannot make its parent, the server, the parent of a process that it starts. The server
 // does not wait for such a process, whose process id would be taken until the server ends.
 func TestACommandLeavesTheServerNoChildren(t *testing.T) {
-	code := fmt.Sprintf(`my $p = syscall(%d, %d, 0, 0, 0, 0); exit if !$p; print $!{EACCES} ? "refused" : "child of %d";
+	code := fmt.Sprintf(`my $p = syscall(%d, %d, 0, 0, 0, 0); exit if !$p; print $!{EPERM} ? "refused" : "child of %d";
 		syscall(%d, 0, 0); print $!{ENOSYS} ? " clone3\n" : " no\n"; $p = fork; exit if !$p; waitpid $p, 0; print "own\n"`,
 		unix.SYS_CLONE, unix.CLONE_PARENT|unix.SIGCHLD, os.Getpid(), unix.SYS_CLONE3)
 	e := runWith(t, "perl", job{words: []string{"perl", "-e", "$| = 1; " + code}, last: true})

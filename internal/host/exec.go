@@ -36,6 +36,7 @@ type job struct {
 	execs   []string // files that may be executed; nil: any
 	after   []string // binary that executes the program, which is a script, and words for it; nil: the kernel finds it
 	last    bool     // the program has to execute no other one
+	known   *usual   // its rule, if the settings have it by default; nil: another one
 	timeout time.Duration
 }
 

@@ -21,10 +21,13 @@ import (
 
 // wallRlimits and wallFiles are walls of a command besides those of package jail.
 const (
-	wallRlimits = "rlimits"
-	wallFiles   = "closed descriptors"
-	wallExec    = "executes no further program"
-	wallApart   = "apart from the server"
+	wallRlimits    = "rlimits"
+	wallFiles      = "closed descriptors"
+	wallApart      = "apart from the server"
+	wallExec       = "executes no further program"
+	wallTasks      = "starts no process"
+	wallSockets    = "makes no socket"
+	wallAttributes = "changes no file attribute"
 )
 
 // run starts a job on a thread of its own, which is confined first and ends with the command,
@@ -178,28 +181,53 @@ func elfFile(f *os.File) bool {
 	return err == nil && bytes.Equal(b[:], []byte("\x7fELF"))
 }
 
-// observed sets the limits of a program and returns the walls that it has.
+// observed puts a program behind its walls, and returns those that it has.
 func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []string) {
 	stood = []string{}
+	calls, apart, signals := jail.Calls{NoExec: j.execs != nil && j.last}, false, true
+	if k := j.known; k != nil {
+		calls.NoProcesses, calls.NoSockets, calls.NoAttributes = calls.NoExec, !k.sockets, true
+	}
+	if held && len(walls) > 1 { // without Landlock there is nothing to be apart from
+		var err error
+		signals, err = jail.Apart(pid)
+		apart = err == nil
+	}
+	filtered := held && jail.LimitCalls(pid, calls) == nil
+	limits := limit(pid, j)
 	var status []byte
 	unconfined(func() { status, _ = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") })
 	if bytes.Contains(status, []byte("NoNewPrivs:\t1")) {
 		stood = append(stood, walls...) // Landlock is inherited with it
 	}
-	last := held && j.execs != nil && j.last && jail.LastExec(pid) == nil
-	switch {
-	case last:
-		stood = append(stood, wallExec)
-	case j.execs != nil: // else it may execute any program
-		weak = append(weak, "programs: it can execute its own file, its interpreters and their loaders, and by a loader any file")
+	if filtered = filtered && bytes.Contains(status, []byte("\nSeccomp:\t2\n")); filtered {
+		stood = append(stood, jail.WallSeccomp)
+	}
+	for _, c := range []struct {
+		has        bool
+		wall, weak string
+	}{
+		{calls.NoExec, wallExec, "programs: it can execute its own file, its interpreters and their loaders, and by a loader any file"},
+		{calls.NoProcesses, wallTasks, "processes: those that leave the command's group outlive it"},
+		{calls.NoSockets, wallSockets, "network and unix sockets: those of the host"},
+		{calls.NoAttributes, wallAttributes, "files: modes, owners and times of files can be changed, because Landlock does not hold them"},
+	} {
+		switch {
+		case c.has && filtered:
+			stood = append(stood, c.wall)
+		case c.wall != wallExec || j.execs != nil: // else it may execute any program
+			weak = append(weak, c.weak)
+		}
 	}
 	switch {
-	case held && (last || jail.OwnLimits(pid) == nil) && len(walls) > 1 && jail.Apart(pid) == nil:
-		stood = append(stood, wallApart)
-	default:
+	case !filtered || !apart:
 		weak = append(weak, "server: it can read this server's memory, end this server, change its limits and enter its sandboxes")
+	case signals:
+		weak = append(weak, "server: it can end this server, because this kernel does not keep signals from others")
+	default:
+		stood = append(stood, wallApart)
 	}
-	if limit(pid, j) && held {
+	if limits && held {
 		stood = append(stood, wallRlimits)
 	} else {
 		weak = append(weak, "limits: set only after the program has started, or not at all")
@@ -207,11 +235,13 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	if closed {
 		stood = append(stood, wallFiles)
 	}
-	weak = append(weak, "files: modes, owners and times of files can be changed, because Landlock does not hold them")
+	if jail.UserTasks() == 0 && !(calls.NoProcesses && filtered) {
+		weak = append(weak, "tasks: their number is not limited")
+	}
 	if len(walls) < 2 {
 		weak = append(weak, "files: the kernel has no Landlock, so the program can read, write and execute whatever the server's user can")
 	}
-	return stood, append(weak, "network and unix sockets: those of the host", "processes: those that leave the command's group outlive it")
+	return stood, weak
 }
 
 // Most bytes of data of a process.
@@ -248,9 +278,13 @@ func limit(pid int, j job) bool {
 	if j.execs == nil {
 		data = maxAnyData
 	}
-	for what, most := range map[int]uint64{
+	limits := map[int]uint64{
 		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10,
-	} {
+	}
+	if tasks := jail.TasksOfOthers(); tasks > 0 && j.as == nil {
+		limits[unix.RLIMIT_NPROC] = tasks // so that this server starts its threads whatever the program does
+	}
+	for what, most := range limits {
 		var old, now unix.Rlimit
 		if unix.Prlimit(pid, what, nil, &old) != nil {
 			return false

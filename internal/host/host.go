@@ -243,7 +243,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	if err != nil {
 		return j, "", err
 	}
-	j.only, j.lists, j.as = s.reads, s.lists, s.as
+	j.only, j.lists, j.as, j.known = s.reads, s.lists, s.as, r.usual
 	if j.file, err = r.program.open(); err != nil {
 		return j, "", notExecuted(words[0], err)
 	}

@@ -17,6 +17,8 @@ type usual struct {
 	with  []string // flags that each command gets behind the words of its rule
 	reads []string // places of the system that its program reads besides ofPrograms
 
+	sockets bool // its program uses sockets: it asks the host for names of users or machines, or another program for what it shows
+
 	python bool // its program is Python's: it may list all directories, because pip fails at one that it may not list
 
 	// scope returns what a command has besides what the system has for programs. It may refuse the command. nil: nothing.
@@ -53,7 +55,7 @@ var known = sync.OnceValue(func() map[string]*usual {
 	// --no-merges changes nothing in git diff. But if git finds no repository, because .git is damaged, and would compare any files,
 	// it fails: then it does not know that flag.
 	return map[string]*usual{
-		"ls":   {scope: namesOnly},
+		"ls":   {scope: namesOnly, sockets: true},
 		"cat":  {scope: named},
 		"head": {scope: named},
 		"tail": {scope: named},
@@ -61,18 +63,18 @@ var known = sync.OnceValue(func() map[string]*usual {
 		"free": {reads: kernel},
 
 		"uptime":   {reads: kernel, flags: &flags{short: "ps", long: list("pretty since version help")}},
-		"whoami":   {flags: &flags{long: list("version help")}},
-		"hostname": {flags: &flags{short: "adfiIsyA", long: list("alias domain fqdn long ip-address all-ip-addresses short all-fqdns version help")}, reads: list("/etc/hostname /proc/sys")},
+		"whoami":   {sockets: true, flags: &flags{long: list("version help")}},
+		"hostname": {sockets: true, flags: &flags{short: "adfiIsyA", long: list("alias domain fqdn long ip-address all-ip-addresses short all-fqdns version help")}, reads: list("/etc/hostname /proc/sys")},
 		"uname":    {flags: &flags{short: "asnrvmpio", long: list("all kernel-name nodename kernel-release kernel-version machine processor hardware-platform operating-system version help")}, reads: list("/proc/sys")},
 		"date":     {flags: &flags{short: "ud:IRr:", long: list("date: iso-8601 rfc-email rfc-3339 reference: utc universal version help"), plus: true}},
 
-		"docker ps":     {flags: &flags{short: "aqnlsf:", long: list("all filter: format: last: latest no-trunc quiet size"), operands: true}},
-		"docker logs":   {flags: &flags{short: "fn:t", long: list("details follow since: tail: timestamps until:"), operands: true}},
-		"docker images": {flags: &flags{short: "aqf:", long: list("all digests filter: format: no-trunc quiet tree"), operands: true}},
-		"docker stats":  {flags: &flags{short: "a", long: list("all format: no-stream no-trunc"), operands: true}},
+		"docker ps":     {sockets: true, flags: &flags{short: "aqnlsf:", long: list("all filter: format: last: latest no-trunc quiet size"), operands: true}},
+		"docker logs":   {sockets: true, flags: &flags{short: "fn:t", long: list("details follow since: tail: timestamps until:"), operands: true}},
+		"docker images": {sockets: true, flags: &flags{short: "aqf:", long: list("all digests filter: format: no-trunc quiet tree"), operands: true}},
+		"docker stats":  {sockets: true, flags: &flags{short: "a", long: list("all format: no-stream no-trunc"), operands: true}},
 
-		"systemctl status":    {reads: units, flags: &flags{short: "aln:qt:", long: list("all full lines: no-pager no-legend plain quiet state: system type: user"), operands: true}},
-		"systemctl is-active": {reads: units, flags: &flags{short: "aq", long: list("all quiet system user"), operands: true}},
+		"systemctl status":    {sockets: true, reads: units, flags: &flags{short: "aln:qt:", long: list("all full lines: no-pager no-legend plain quiet state: system type: user"), operands: true}},
+		"systemctl is-active": {sockets: true, reads: units, flags: &flags{short: "aq", long: list("all quiet system user"), operands: true}},
 
 		"pip list": {reads: packages, python: true, flags: &flags{short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")}},
 		"pip show": {reads: packages, python: true, flags: &flags{short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true}},

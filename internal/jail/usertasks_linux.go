@@ -22,6 +22,10 @@ func UserTasks() int {
 	return finite(unix.RLIMIT_NPROC)
 }
 
+// TasksOfOthers returns how many tasks the server's user may have before only the server gets further ones, and 0 if the kernel does
+// not limit them.
+func TasksOfOthers() uint64 { return below(UserTasks(), ownTasks) }
+
 // finite returns a limit of this process, and 0 if it is infinite.
 func finite(which int) int {
 	var l unix.Rlimit

@@ -83,10 +83,7 @@ func truncateRules(rules map[string]rule) {
 		if !there {
 			continue
 		}
-		emptied := []clause{
-			{[]test{masked(flags, openTruncate|openFor, openTruncate)}, Refuse(errEPERM)},
-			{[]test{masked(flags, openTruncate|openFor, openTruncate|openNothing)}, Refuse(errEPERM)},
-		}
-		rules[name] = rule{append(emptied, r.clauses...), r.otherwise}
+		emptied := clause{[]test{masked(flags, openTruncate|openFor, openTruncate)}, Refuse(errEPERM)}
+		rules[name] = rule{append([]clause{emptied}, r.clauses...), r.otherwise}
 	}
 }

@@ -55,7 +55,7 @@ func TestNoFileIsEmptied(t *testing.T) {
 	checkVerdicts(t, []verdict{
 		{old, "truncate", [6]uint64{1 << 40, 0}, refused},
 		{old, "openat", [6]uint64{3, 1 << 40, 0o1000}, refused},
-		{old, "openat", [6]uint64{3, 1 << 40, 0o1000 | 3}, refused}, // neither for reading nor for writing
+		{old, "openat", [6]uint64{3, 1 << 40, 0o1000 | 3}, seccomp.Refuse(22)}, // neither for reading nor for writing
 		{old, "openat", [6]uint64{3, 1 << 40, 0o1000 | create | 1<<32}, refused},
 		{old, "openat", [6]uint64{3, 1 << 40, 0o1000 | create | 1}, seccomp.Allow}, // Landlock governs it
 		{old, "openat", [6]uint64{3, 1 << 40, 0o1000 | create | 2}, seccomp.Allow},
@@ -63,4 +63,18 @@ func TestNoFileIsEmptied(t *testing.T) {
 		{seccomp.Variant{NoAttributes: true}, "openat", [6]uint64{3, 1 << 40, 0o1000}, seccomp.Allow},
 		{seccomp.Variant{NoAttributes: true}, "truncate", [6]uint64{1 << 40, 0}, seccomp.Allow},
 	})
+}
+
+// TestNoFileIsOpenedForNothing: Landlock lets a program open every file neither to read nor to write it.
+func TestNoFileIsOpenedForNothing(t *testing.T) {
+	var cases []verdict
+	for _, v := range []seccomp.Variant{{NoAttributes: true, SelfOnly: true}, {Command: true, SelfOnly: true}} {
+		for _, flags := range []uint64{3, 3 | 1<<32, 0o100 | 3, 0o2000003} {
+			cases = append(cases, verdict{v, "openat", [6]uint64{3, 1 << 40, flags}, seccomp.Refuse(22)})
+		}
+		for _, flags := range []uint64{0, 1, 2, 0o100 | 2, 0o10000000} {
+			cases = append(cases, verdict{v, "openat", [6]uint64{3, 1 << 40, flags}, seccomp.Allow})
+		}
+	}
+	checkVerdicts(t, append(cases, verdict{seccomp.Variant{}, "openat", [6]uint64{3, 1 << 40, 3}, seccomp.Allow}))
 }

@@ -53,8 +53,14 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	if v.NoIPC && slices.Contains(strings.Fields(systemVNames), name) {
 		return Refuse(errENOSYS)
 	}
+	if flags, opens := map[string]uint64{"open": args[1], "openat": args[2]}[name]; opens && flags%4 == 3 && (v.NoAttributes || v.Command) && slices.Contains(baselineOf(a), name) {
+		return Refuse(errEINVAL)
+	}
 	if v.NoTruncate && empties(name, args) && slices.Contains(baselineOf(a), name) {
 		return Refuse(errEPERM)
+	}
+	if verdict, ok := v.decideCommand(name, args); ok && (name == "clone" || slices.Contains(baselineOf(a), name)) {
+		return verdict
 	}
 	if verdict, ok := v.decideAttributes(name, args); ok && v.NoAttributes && slices.Contains(baselineOf(a), name) {
 		return verdict
@@ -191,7 +197,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 // empties reports whether a call empties a file and opens it for writing neither before nor now.
 func empties(name string, args [6]uint64) bool {
 	flags, opens := map[string]uint64{"open": args[1], "openat": args[2]}[name]
-	return name == "truncate" || opens && flags>>9%2 == 1 && (flags%4 == 0 || flags%4 == 3)
+	return name == "truncate" || opens && flags>>9%2 == 1 && flags%4 == 0
 }
 
 // directly reports whether a call opens a file so that reads bypass the host's memory.
@@ -252,6 +258,26 @@ func (v Variant) decideAttributes(name string, args [6]uint64) (verdict Verdict,
 		return Refuse(errEPERM), true
 	}
 	return ignore, true
+}
+
+// decideCommand decides on what differs for commands of the host. It returns false for others.
+func (v Variant) decideCommand(name string, args [6]uint64) (verdict Verdict, ok bool) {
+	switch name {
+	case "execve", "execveat":
+		return Refuse(errEACCES), v.NoExec
+	case "fork", "vfork":
+		return Refuse(errEAGAIN), v.NoProcesses
+	case "clone":
+		return Refuse(errEAGAIN), v.NoProcesses && args[0]>>16%2 == 0
+	case "fsync", "fdatasync":
+		return Allow, v.Command
+	case "socket":
+		family, kind, protocol := int32(args[0]), args[1]%16, int32(args[2])
+		special := family == 16 && (kind == 2 || kind == 3) && (protocol == 0 || protocol == 4) ||
+			family == 2 && kind == 2 && protocol == 1 || family == 10 && kind == 2 && protocol == 58 && !v.NoIPv6
+		return Allow, v.Command && !v.NoSockets && special
+	}
+	return 0, false
 }
 
 // noticed returns the verdict on a call that is allowed and of which init is notified if noted is set.

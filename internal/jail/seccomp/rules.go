@@ -165,6 +165,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if p.variant.NoIPC {
 		set(strings.Fields(systemVNames), Refuse(errENOSYS))
 	}
+	p.commandRules(rules)
 	if p.variant.NoSockets {
 		set([]string{"socket"}, Refuse(errEAFNOSUPPORT))
 	}
@@ -177,6 +178,8 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if p.variant.NoTruncate {
 		truncateRules(rules)
 	}
+	p.neitherRules(rules)
+	p.startRules(rules)
 	if p.variant.Watched {
 		set([]string{"sched_setaffinity"}, Refuse(errEPERM))
 	}

@@ -78,7 +78,9 @@ const (
 // where package syscall has others. Both architectures have the same.
 const (
 	errEPERM        = 1
+	errEAGAIN       = 11
 	errENOMEM       = 12
+	errEACCES       = 13
 	errEINVAL       = 22
 	errENOTTY       = 25
 	errE2BIG        = 7
@@ -136,6 +138,13 @@ type Variant struct {
 	// if NoModes is set as well. It is for a sandbox without a mount namespace. NoModes is for one whose programs
 	// have the user id of the server, so that files of that user are theirs.
 	NoAttributes, NoModes bool
+
+	// Command is for a program that the server starts on the host, outside of sandboxes. It is also told of
+	// interfaces, routes and sockets, and its files are written to the disk when it asks for that.
+	Command bool
+
+	// NoExec executes no further program, and NoProcesses starts no process. Threads are started.
+	NoExec, NoProcesses bool
 
 	// NoTruncate lets a program empty no file that it cannot open for writing. It is for a sandbox like that of
 	// NoAttributes under a Landlock that does not govern it.

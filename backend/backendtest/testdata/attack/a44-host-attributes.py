@@ -1,5 +1,5 @@
 # id: A44
-# tries: to change the mode, times, owner and extended attributes of a file of the host, and of one that it may read, which Landlock does not keep it from
+# tries: to change the mode, times, owner and extended attributes of a file of the host, and of one that it may read, and to open a file of the host neither to read nor to write it, which Landlock does not keep it from
 # expect mode: hidden
 # expect[L1] mode: unchanged|hidden
 # expect[L1,root] mode: EPERM|hidden
@@ -16,6 +16,8 @@
 # expect[L1] attribute: ENOTSUP|EOPNOTSUPP|hidden
 # expect list: hidden
 # expect[L1] list: ENOTSUP|EOPNOTSUPP|hidden
+# expect neither: hidden
+# expect[L1] neither: EINVAL|hidden
 # expect readable-mode: unchanged
 # expect readable-times: unchanged
 # expect touch: made
@@ -47,6 +49,17 @@ attempt("now", changes(lambda p: os.utime(p)))
 attempt("owner", changes(lambda p: os.chown(p, -1, -1)))
 attempt("attribute", changes(lambda p: os.setxattr(p, "user.a", b"b")))
 attempt("list", changes(lambda p: os.listxattr(p)))
+
+
+def neither():
+    for path in canaries():
+        if os.path.exists(path):
+            os.open(path, 3)  # the descriptor could take a lease, or control a device
+            return "opened"
+    return "hidden"
+
+
+attempt("neither", neither)
 
 
 def readable(change):

@@ -4,46 +4,57 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
 )
 
-// LastExec makes a process execute no program any more: execve and execveat fail with EACCES, in it and in all
-// that it starts. Landlock cannot do that: it has to allow the loader of a program, and a loader executes every file that it
-// is given. LastExec also does what [OwnLimits] does.
+// Calls says which system calls of a held process are refused besides those that no program in a sandbox may make.
+type Calls struct {
+	NoExec       bool // it executes no further program
+	NoProcesses  bool // it starts no process
+	NoSockets    bool // it makes no sockets
+	NoAttributes bool // it changes no modes, owners, times and attributes of files, and has no System V IPC
+}
+
+// LimitCalls puts a process behind a filter of system calls, with all that it starts. The filter has the same list as those of sandboxes. What
+// it refuses, Landlock does not hold:
+//
+//   - A loader executes every file that it is given, and Landlock has to allow the loader of a program.
+//   - Limits of other processes. One that may open no more files, or has no more time, does nothing.
+//   - Namespaces, and files opened by handles. The user of this program has all rights in the user namespaces of its
+//     sandboxes, and since Linux 6.18 a handle that is guessed opens a namespace.
+//   - New user namespaces. A socket from the network of one puts interfaces into the networks of sandboxes, because the user has
+//     all rights in both.
+//   - Processes beside itself. Nobody would wait for such a child of this program.
+//   - Leases of files, which keep this program from opening its own files, and files opened neither to be read nor to be written.
+//   - Tracing. The kernel shows the end of a traced process to this program only after the one that traces it has seen it.
+//
+// Programs of other architectures, such as those of 32 bits, are ended.
 //
 // Preconditions: the calling thread traces the process, which is held at the first instruction of its program, and the process
-// gets no new privileges. If LastExec fails, the process is as it was, or has ended.
-func LastExec(pid int) error { return filtered(pid, unix.SYS_EXECVE, unix.SYS_EXECVEAT) }
-
-// OwnLimits keeps a process, and all that it starts, from what Landlock does not hold:
-//
-//   - It changes no resource limits of other processes. One that may open no more files, or has no more time, does nothing.
-//   - It enters no namespaces, and opens no files by handles. The user of this program has all rights in the user namespaces of its
-//     sandboxes, and since Linux 6.18 a handle that is guessed opens a namespace.
-//   - It makes no user namespaces. A socket from the network of one puts interfaces into the networks of sandboxes, because the user has
-//     all rights in both.
-//   - It starts no processes beside itself. Nobody would wait for such a child of this program.
-//   - It takes no leases of files. A lease keeps this program from opening its own files.
-//   - It traces no processes. The kernel shows the end of a traced process to this program only after the one that traces it has seen it.
-//
-// Programs of other architectures, such as those of 32 bits, then work no more.
-//
-// Preconditions and failures: as those of [LastExec].
-func OwnLimits(pid int) error { return filtered(pid) }
-
-// filtered makes a process load a filter that refuses calls.
-func filtered(pid int, calls ...uint32) error {
-	ins := callFilter(calls)
-	if ins == nil {
+// gets no new privileges. If LimitCalls fails, the process is as it was, or has ended.
+func LimitCalls(pid int, c Calls) error {
+	arch, ok := seccomp.Native()
+	if !ok {
 		return errors.New("no filter for this architecture")
 	}
+	filter, err := seccomp.Filter(seccomp.Variant{
+		Command: true, SelfOnly: true, HostFiles: true, NoIPv6: !HaveV6(), NoExec: c.NoExec, NoProcesses: c.NoProcesses,
+		NoSockets: c.NoSockets, NoAttributes: c.NoAttributes, NoModes: c.NoAttributes, NoIPC: c.NoAttributes,
+	}, arch)
+	if err != nil {
+		return err
+	}
 	return within(pid, func(c caller) error {
-		filter := filterBytes(ins)
-		program := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(len(ins))), uint64(c.stack)+16) // struct sock_fprog
-		if _, err := c.call(unix.SYS_SECCOMP, [3]uint64{unix.SECCOMP_SET_MODE_FILTER, 0, uint64(c.stack)}, append(program, filter...)); err != nil {
+		at := uint64(c.stack) - uint64(len(filter))
+		program := binary.LittleEndian.AppendUint64(nil, uint64(len(filter)/seccomp.InstructionSize)) // struct sock_fprog
+		if _, err := unix.PtracePokeData(pid, uintptr(at), filter); err != nil {
+			return fmt.Errorf("write a filter: %w", err)
+		}
+		if _, err := c.call(unix.SYS_SECCOMP, [3]uint64{unix.SECCOMP_SET_MODE_FILTER, 0, uint64(c.stack)}, binary.LittleEndian.AppendUint64(program, at)); err != nil {
 			return fmt.Errorf("make the process load a filter: %w", err)
 		}
 		return nil
@@ -52,12 +63,13 @@ func filtered(pid int, calls ...uint32) error {
 
 // Apart puts a process into a Landlock domain of its own, with what it starts. A process that a confined thread has started is in the
 // domain of that thread: it could trace the thread, and so use all memory of this program, and send it signals, which
-// end this program. In its own domain it also makes no devices.
+// end this program. In its own domain it also makes no devices. signals reports whether it can send signals to others; Linux before 6.12
+// does not keep it from that.
 //
-// Preconditions: those of [LastExec], and the kernel has Landlock. If Apart fails, the process may have a descriptor more.
-func Apart(pid int) error {
-	if auditArch == 0 {
-		return errors.New("no calls for this architecture")
+// Preconditions: those of [LimitCalls], and the kernel has Landlock. If Apart fails, the process may have a descriptor more.
+func Apart(pid int) (signals bool, err error) {
+	if len(syscallBytes) == 0 {
+		return true, errors.New("no calls for this architecture")
 	}
 	abi := landlockABI()
 	attr := binary.LittleEndian.AppendUint64(nil, llMakeChar|llMakeBlock) // a ruleset has to hold something
@@ -65,7 +77,7 @@ func Apart(pid int) error {
 		attr = binary.LittleEndian.AppendUint64(attr, 0)
 		attr = binary.LittleEndian.AppendUint64(attr, llScopeSockets|llScopeSignals)
 	}
-	return within(pid, func(c caller) error {
+	return abi < 6, within(pid, func(c caller) error {
 		rules, err := c.call(unix.SYS_LANDLOCK_CREATE_RULESET, [3]uint64{uint64(c.stack), uint64(len(attr)), 0}, attr)
 		if err == nil {
 			_, err = c.call(unix.SYS_LANDLOCK_RESTRICT_SELF, [3]uint64{uint64(rules), uint64(quiet(abi)), 0}, nil)
@@ -79,12 +91,12 @@ func Apart(pid int) error {
 	})
 }
 
-// Foreign reports whether a process cannot be made to call the kernel as [LastExec], [OwnLimits] and [Apart] do, although this program's
+// Foreign reports whether a process cannot be made to call the kernel as [LimitCalls] and [Apart] do, although this program's
 // architecture has them: its program is of another one, such as one of 32 bits, or has no code where it begins.
 //
-// Preconditions: those of [LastExec].
+// Preconditions: those of [LimitCalls].
 func Foreign(pid int) bool {
-	if auditArch == 0 {
+	if len(syscallBytes) == 0 {
 		return false
 	}
 	var r unix.PtraceRegs
@@ -123,9 +135,9 @@ func within(pid int, f func(c caller) error) error {
 }
 
 // Become gives a process the rights of a user and a group, without further groups. Without all rights of root, the
-// caller can set no limits of the process afterwards. The preconditions are those of [LastExec]. If Become fails, the process must not go on.
+// caller can set no limits of the process afterwards. The preconditions are those of [LimitCalls]. If Become fails, the process must not go on.
 func Become(pid, uid, gid int) error {
-	if auditArch == 0 {
+	if len(syscallBytes) == 0 {
 		return errors.New("no calls for this architecture")
 	}
 	u, g := uint64(uid), uint64(gid)
@@ -211,40 +223,4 @@ func regset(what uintptr, pid int, r *unix.PtraceRegs) (int, error) {
 		return 0, e
 	}
 	return int(v.Len), nil
-}
-
-// callFilter returns a filter that refuses calls, those that OwnLimits names, and prlimit64 for other processes. It also refuses all calls of other
-// architectures and of x32.
-func callFilter(calls []uint32) []unix.SockFilter {
-	if auditArch == 0 {
-		return nil
-	}
-	calls = append(slices.Clone(calls), unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_PTRACE)
-	const load, equal, ret, start = unix.BPF_LD | unix.BPF_ABS | unix.BPF_W, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K, 16 // start of args
-	n := uint8(len(calls))
-	all := []unix.SockFilter{
-		{Code: load, K: 4}, // arch of struct seccomp_data
-		{Code: equal, Jf: n + 14, K: auditArch},
-		{Code: load, K: 0}, // nr
-		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: n + 12, K: 1 << 30},
-	}
-	for i, call := range calls {
-		all = append(all, unix.SockFilter{Code: equal, Jt: n + 11 - uint8(i), K: call})
-	}
-	return append(all, []unix.SockFilter{
-		{Code: equal, Jt: 12, K: unix.SYS_CLONE3}, // its flags are in memory; programs then use clone
-		{Code: equal, Jt: 1, K: unix.SYS_CLONE},
-		{Code: equal, Jf: 2, K: unix.SYS_UNSHARE},
-		{Code: load, K: start}, // the flags
-		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 7, Jf: 6, K: unix.CLONE_PARENT | unix.CLONE_NEWUSER},
-		{Code: equal, Jf: 2, K: unix.SYS_FCNTL},
-		{Code: load, K: start + 8}, // what it does
-		{Code: equal, Jt: 4, Jf: 3, K: unix.F_SETLEASE},
-		{Code: equal, Jf: 2, K: unix.SYS_PRLIMIT64},
-		{Code: load, K: start}, // the process; its upper half says nothing
-		{Code: equal, Jf: 1, K: 0},
-		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
-		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)},
-		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
-	}...)
 }

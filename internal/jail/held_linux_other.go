@@ -4,9 +4,7 @@ package jail
 
 import "golang.org/x/sys/unix"
 
-const auditArch = 0 // no filter for this architecture
-
-var syscallBytes []byte
+var syscallBytes []byte // none for this architecture
 
 func codeAndStack(*unix.PtraceRegs) (code, stack uintptr) { return 0, 0 }
 
