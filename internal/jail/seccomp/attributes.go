@@ -64,6 +64,7 @@ func (p Policy) wideRules(rules map[string]rule, a Arch) {
 	}
 	first("ioctl", clause{[]test{oneOf(1, []uint32{ioctlSetFlags, ioctlDedupe})}, Refuse(errENOTTY)})
 	first("fcntl", clause{[]test{equal(1, fcntlSetHint)}, Refuse(errEINVAL)})
+	neitherRules(rules)
 }
 
 // openTruncate is O_TRUNC, and openFor masks the access mode (O_ACCMODE, fcntl.h). openNothing is the access mode for

@@ -32,14 +32,14 @@ func (p Policy) commandRules(rules map[string]rule) {
 		r.clauses = append([]clause{{[]test{equal(0, familyInet6), masked(1, typeMask, typeDatagram), equal(2, protoICMP6)}, Allow}}, r.clauses...)
 	}
 	rules["socket"] = r
+	if !p.variant.NoAttributes { // else wideRules has them
+		neitherRules(rules)
+	}
 }
 
 // neitherRules are for programs for which Landlock is the only wall around the host's files. They refuse to open a file neither to be read nor to be written. Landlock allows that for every file, and the
 // descriptor can take a lease of the file, and control a device before ABI 5 of Landlock. EINVAL is the kernel's error for flags that it does not know.
-func (p Policy) neitherRules(rules map[string]rule) {
-	if !p.variant.NoAttributes && !p.variant.Command {
-		return
-	}
+func neitherRules(rules map[string]rule) {
 	for name, flags := range map[string]uint8{"open": 1, "openat": 2} {
 		if r, there := rules[name]; there {
 			rules[name] = rule{append([]clause{{[]test{masked(flags, openFor, openNothing)}, Refuse(errEINVAL)}}, r.clauses...), r.otherwise}

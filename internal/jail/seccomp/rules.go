@@ -178,7 +178,6 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if p.variant.NoTruncate {
 		truncateRules(rules)
 	}
-	p.neitherRules(rules)
 	p.startRules(rules)
 	if p.variant.Watched {
 		set([]string{"sched_setaffinity"}, Refuse(errEPERM))
