@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/user"
@@ -92,16 +93,22 @@ type streams struct {
 	done     sync.WaitGroup
 }
 
-func newStreams(flood func()) (*streams, error) {
+// newStreams makes the pipes, and reads from them. It fails if the reading could not be ended before all writers have closed them: Go
+// waits for pipes by an epoll set, and the kernel refuses further watches to a user who has too many.
+func newStreams(flood func(), pipe func() (r, w *os.File, err error)) (*streams, error) {
 	s := &streams{}
 	s.out.flood, s.err.flood = flood, flood
 	for i, c := range []*collector{&s.out, &s.err} {
-		r, w, err := os.Pipe()
+		r, w, err := pipe()
+		if err == nil {
+			s.readers[i], s.writers[i] = r, w
+			err = r.SetReadDeadline(time.Time{})
+		}
 		if err != nil {
 			s.close()
-			return nil, err
+			s.done.Wait()
+			return nil, fmt.Errorf("pipes for the output: %w", err)
 		}
-		s.readers[i], s.writers[i] = r, w
 		s.done.Go(func() { _, _ = io.Copy(c, r) })
 	}
 	return s, nil
@@ -174,7 +181,7 @@ func (s *stopper) end() string {
 // execute executes a job and waits for its end.
 func execute(ctx context.Context, j job) (ended, error) {
 	stop := &stopper{}
-	s, err := newStreams(func() { stop.stop(stoppedOutput) })
+	s, err := newStreams(func() { stop.stop(stoppedOutput) }, os.Pipe)
 	if err != nil {
 		return ended{}, err
 	}

@@ -73,26 +73,10 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 	}
 	s.started()
 	kill := func() { _ = unix.Kill(-pid, unix.SIGKILL) }
-	var unfit error
-	switch {
-	case j.rewritten():
-		unfit = errReplaced
-	case held && len(walls) > 1 && jail.Foreign(pid): // without Landlock it may do what it likes anyway
-		unfit = errForeign
-	}
-	if unfit != nil {
+	if err = wall(pid, j, child{walls, held, closed}, &e); err != nil {
 		kill()
-		_, err = waitFor(pid)
-		return e, errors.Join(unfit, err)
-	}
-	yield(pid)
-	e.walls, e.weak = observed(pid, j, walls, held, closed)
-	if held && j.as != nil {
-		if err = jail.Become(pid, j.as.uid, j.as.gid); err != nil {
-			kill()
-			_, failed := waitFor(pid)
-			return e, errors.Join(err, failed)
-		}
+		_, failed := waitFor(pid)
+		return ended{}, errors.Join(err, failed)
 	}
 	if held {
 		if err := unix.PtraceDetach(pid); err != nil {
@@ -110,6 +94,29 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 		e.exit = 128 + e.signal
 	}
 	return e, nil
+}
+
+// child says how a program was started.
+type child struct {
+	walls  []string // those of the thread that has started it
+	held   bool     // it is held at its first instruction
+	closed bool     // it has no descriptors of the server
+}
+
+// wall puts a program that was started behind its walls, and sets in e which ones it has. If it fails, the program must not go on. A wall that
+// neither the kernel nor this program has is missing; a program for which another one cannot be made is not executed.
+func wall(pid int, j job, c child, e *ended) (err error) {
+	switch {
+	case j.rewritten():
+		return errReplaced
+	case c.held && len(c.walls) > 1 && jail.Foreign(pid): // without Landlock it may do what it likes anyway
+		return errForeign
+	}
+	yield(pid)
+	if e.walls, e.weak, err = observed(pid, j, c); err == nil && c.held && j.as != nil {
+		err = jail.Become(pid, j.as.uid, j.as.gid)
+	}
+	return err
 }
 
 // rewritten reports whether the program file was changed after its check. The kernel refuses writes to a binary while a process executes
@@ -175,25 +182,27 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 	return pid, true, nil
 }
 
-func elfFile(f *os.File) bool {
-	var b [4]byte
-	_, err := f.ReadAt(b[:], 0)
-	return err == nil && bytes.Equal(b[:], []byte("\x7fELF"))
-}
-
-// observed puts a program behind its walls, and returns those that it has.
-func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []string) {
+// observed puts a program behind its walls, and returns those that it has. It fails if the program is to blame for a missing one, or what
+// is used up at the moment.
+func observed(pid int, j job, child child) (stood, weak []string, err error) {
 	stood = []string{}
+	walls, held := child.walls, child.held
 	calls, apart, signals := jail.Calls{NoExec: j.execs != nil && j.last}, false, true
 	if k := j.known; k != nil {
 		calls.NoProcesses, calls.NoSockets, calls.NoAttributes = calls.NoExec, !k.sockets, true
 	}
 	if held && len(walls) > 1 { // without Landlock there is nothing to be apart from
-		var err error
 		signals, err = jail.Apart(pid)
 		apart = err == nil
 	}
-	filtered := held && jail.LimitCalls(pid, calls) == nil
+	filtered := false
+	if held && (err == nil || jail.Lacking(err)) {
+		err = jail.LimitCalls(pid, calls)
+		filtered = err == nil
+	}
+	if err != nil && len(walls) > 1 && !jail.Lacking(err) {
+		return nil, nil, fmt.Errorf("%w: %w", errUnwalled, err)
+	}
 	limits := limit(pid, j)
 	var status []byte
 	unconfined(func() { status, _ = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") })
@@ -232,7 +241,7 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	} else {
 		weak = append(weak, "limits: set only after the program has started, or not at all")
 	}
-	if closed {
+	if child.closed {
 		stood = append(stood, wallFiles)
 	}
 	if jail.UserTasks() == 0 && !(calls.NoProcesses && filtered) {
@@ -241,7 +250,7 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	if len(walls) < 2 {
 		weak = append(weak, "files: the kernel has no Landlock, so the program can read, write and execute whatever the server's user can")
 	}
-	return stood, weak
+	return stood, weak, nil
 }
 
 // Most bytes of data of a process.

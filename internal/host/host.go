@@ -190,7 +190,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	out := h.output(e, masks, j.timeout)
 	out.Rule = rule
 	switch {
-	case errors.Is(err, errReplaced), errors.Is(err, errForeign):
+	case errors.Is(err, errReplaced), errors.Is(err, errForeign), errors.Is(err, errUnwalled):
 		err = notExecuted(words[0], err)
 	case err != nil:
 		err = sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be started", sandboxmcp.Quote(j.path)).WithHint("see the server's log").WithCause(err)
@@ -264,7 +264,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 // notExecuted is the error for a program that is not there, or not as it was.
 func notExecuted(name string, err error) error {
 	why := errNotThere
-	for _, known := range []error{errReplaced, errForeign} {
+	for _, known := range []error{errReplaced, errForeign, errUnwalled} {
 		if errors.Is(err, known) {
 			why = known
 		}

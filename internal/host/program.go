@@ -2,7 +2,6 @@ package host
 
 import (
 	"bufio"
-	"debug/elf"
 	"errors"
 	"io"
 	"os"
@@ -95,9 +94,8 @@ func newProgram(asked string) *program {
 	p := &program{asked: asked, path: path}
 	p.executes(asked, 0)
 	if _, _, after := interpreterOf(path); after != nil {
-		if _, f, err := openBinary(after[0]); err == nil {
+		if binaryFile(after[0]) {
 			p.after, p.again = after, false
-			_ = f.Close()
 		}
 	}
 	if !inSearchDirs(asked) || !onlyRoot(path) {
@@ -182,6 +180,9 @@ func (p *pins) renew(name string) {
 // errForeign is the error for a program that the server cannot keep apart from itself.
 var errForeign = errors.New("it is a program of another architecture, such as one of 32 bits, and cannot be kept apart from the server")
 
+// errUnwalled is the error for a program that could not be put behind its walls.
+var errUnwalled = errors.New("it cannot be kept apart from the server")
+
 // same reports whether a file is unchanged.
 func same(before, now os.FileInfo) bool {
 	return os.SameFile(before, now) && before.Size() == now.Size() && before.ModTime().Equal(now.ModTime()) && before.Mode() == now.Mode() && changedAt(before) == changedAt(now)
@@ -208,37 +209,6 @@ func (p *program) executes(path string, depth int) {
 	for _, next := range interpreters {
 		p.executes(next, depth+1)
 	}
-}
-
-// openBinary opens an ELF file. It does not wait for a FIFO: callers may have made the file. The caller closes the file.
-func openBinary(path string) (*elf.File, *os.File, error) {
-	f, err := plainfile.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := elf.NewFile(f)
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	return b, f, nil
-}
-
-func loaderOf(path string) string {
-	b, f, err := openBinary(path)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }()
-	for _, p := range b.Progs {
-		if p.Type == elf.PT_INTERP && p.Filesz < 4096 {
-			loader, err := io.ReadAll(p.Open())
-			if err != nil {
-				return ""
-			}
-			return strings.TrimRight(string(loader), "\x00")
-		}
-	}
-	return ""
 }
 
 // interpreterOf returns the programs of a script's first line. For env that is also the program that env looks for; after

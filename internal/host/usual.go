@@ -162,9 +162,7 @@ func ofPrograms() []string {
 func (p *program) beside() (all []string) {
 	for _, way := range slices.Concat(p.ways, p.execs) {
 		dir := filepath.Dir(way)
-		if _, f, err := openBinary(way); err == nil {
-			_ = f.Close()
-		} else {
+		if !binaryFile(way) {
 			all = append(all, dir) // modules of a script
 		}
 		around := filepath.Dir(dir)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,7 @@ type Calls struct {
 	NoExec       bool // it executes no further program
 	NoProcesses  bool // it starts no process
 	NoSockets    bool // it makes no sockets
-	NoAttributes bool // it changes no modes, owners, times and attributes of files, and has no System V IPC
+	NoAttributes bool // it changes no modes, owners, times and attributes of files
 }
 
 // LimitCalls puts a process behind a filter of system calls, with all that it starts. The filter has the same list as those of sandboxes. What
@@ -30,6 +31,7 @@ type Calls struct {
 //     all rights in both.
 //   - Processes beside itself. Nobody would wait for such a child of this program.
 //   - Leases of files, which keep this program from opening its own files, and files opened neither to be read nor to be written.
+//   - System V IPC. Its memory, messages and semaphores stay when all processes that used them have ended, and the memory counts for no process.
 //   - Tracing. The kernel shows the end of a traced process to this program only after the one that traces it has seen it.
 //
 // Programs of other architectures, such as those of 32 bits, are ended.
@@ -39,11 +41,11 @@ type Calls struct {
 func LimitCalls(pid int, c Calls) error {
 	arch, ok := seccomp.Native()
 	if !ok {
-		return errors.New("no filter for this architecture")
+		return errNoCalls
 	}
 	filter, err := seccomp.Filter(seccomp.Variant{
 		Command: true, SelfOnly: true, HostFiles: true, NoIPv6: !HaveV6(), NoExec: c.NoExec, NoProcesses: c.NoProcesses,
-		NoSockets: c.NoSockets, NoAttributes: c.NoAttributes, NoModes: c.NoAttributes, NoIPC: c.NoAttributes,
+		NoSockets: c.NoSockets, NoAttributes: c.NoAttributes, NoModes: c.NoAttributes, NoIPC: true,
 	}, arch)
 	if err != nil {
 		return err
@@ -69,7 +71,7 @@ func LimitCalls(pid int, c Calls) error {
 // Preconditions: those of [LimitCalls], and the kernel has Landlock. If Apart fails, the process may have a descriptor more.
 func Apart(pid int) (signals bool, err error) {
 	if len(syscallBytes) == 0 {
-		return true, errors.New("no calls for this architecture")
+		return true, errNoCalls
 	}
 	abi := landlockABI()
 	attr := binary.LittleEndian.AppendUint64(nil, llMakeChar|llMakeBlock) // a ruleset has to hold something
@@ -138,7 +140,7 @@ func within(pid int, f func(c caller) error) error {
 // caller can set no limits of the process afterwards. The preconditions are those of [LimitCalls]. If Become fails, the process must not go on.
 func Become(pid, uid, gid int) error {
 	if len(syscallBytes) == 0 {
-		return errors.New("no calls for this architecture")
+		return errNoCalls
 	}
 	u, g := uint64(uid), uint64(gid)
 	return within(pid, func(c caller) error {
@@ -180,9 +182,24 @@ func (c caller) call(nr uint64, args [3]uint64, data []byte) (result int64, err 
 		return 0, err
 	}
 	if result = returned(&after); result < 0 {
-		return 0, unix.Errno(-result)
+		return 0, callError{unix.Errno(-result)}
 	}
 	return result, nil
+}
+
+// callError is the kernel's answer to a call of a held process.
+type callError struct{ unix.Errno }
+
+func (e callError) Unwrap() error { return e.Errno }
+
+// errNoCalls is the error on an architecture for which this package has no calls.
+var errNoCalls = errors.New("no calls for this architecture")
+
+// Lacking reports whether [LimitCalls] and [Apart] failed with err because this program or its kernel has no such wall, or because a
+// filter around this program refuses the call. Everything else is due to the held process, or to what is used up at the moment.
+func Lacking(err error) bool {
+	var e callError
+	return errors.Is(err, errNoCalls) || errors.As(err, &e) && slices.Contains([]unix.Errno{unix.ENOSYS, unix.EINVAL, unix.EPERM, unix.EOPNOTSUPP}, e.Errno)
 }
 
 // singleStep makes a process execute one instruction.

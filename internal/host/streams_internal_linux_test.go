@@ -1,0 +1,29 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestStreamsEndInTime: a command is not begun if the reading of its output could not be ended, as when the user of the server may watch no
+// further descriptors. A process that left the command's group could hold the pipes open, and the call would go on as long as it does.
+func TestStreamsEndInTime(t *testing.T) {
+	blocking := func() (r, w *os.File, err error) {
+		var p [2]int
+		if err = unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			return nil, nil, err
+		}
+		return os.NewFile(uintptr(p[0]), "r"), os.NewFile(uintptr(p[1]), "w"), nil
+	}
+	if _, err := newStreams(func() {}, blocking); !errors.Is(err, os.ErrNoDeadline) {
+		t.Errorf("got %v, want %v", err, os.ErrNoDeadline)
+	}
+	s, err := newStreams(func() {}, os.Pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.finish(&ended{}) // the writers are open
+}
