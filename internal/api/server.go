@@ -91,9 +91,10 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ConnState:         listen.ConnState,
 	}
 	s.serving.Go(func() {
-		if err := s.http.Serve(guarded{listen.Steady(l), c.Logger}); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(local(l, c.Logger, maxLocal)); !errors.Is(err, http.ErrServerClosed) {
 			c.Logger.Error("API socket ended", "error", err)
 		}
 	})
@@ -160,6 +161,15 @@ func (s *Server) remove() {
 func (s *Server) release() {
 	_ = s.dir.Close()
 	_ = s.root.Close()
+}
+
+// maxLocal is how many connections of this machine may be open. A program of the server's user that has no proof can connect as well, such as a
+// command of the host, and leave its connections idle.
+const maxLocal = 512
+
+// local returns l with at most most open connections, of users for which [mayAsk] is true.
+func local(l net.Listener, logger *slog.Logger, most int) net.Listener {
+	return listen.Bounded(guarded{listen.Steady(l), logger}, most)
 }
 
 // guarded accepts only connections of users for which [mayAsk] is true.
