@@ -13,7 +13,7 @@ import (
 func elfOf(headers uint16, sectionsAt uint64, sections, names uint16) []byte {
 	b := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)
 	for _, v := range []any{uint16(2), uint16(62), uint32(1), uint64(0x400000), uint64(64), sectionsAt, uint32(0), uint16(64), uint16(56), headers, uint16(64), sections, names} {
-		b, _ = binary.Append(b, binary.LittleEndian, v) //nolint:errcheck // the values have a fixed size
+		b, _ = binary.Append(b, binary.LittleEndian, v)
 	}
 	return b
 }
@@ -22,7 +22,7 @@ func elfOf(headers uint16, sectionsAt uint64, sections, names uint16) []byte {
 func section(kind uint32, size uint64, link uint32) []byte {
 	var b []byte
 	for _, v := range []any{uint32(0), kind, uint64(0), uint64(0), uint64(4096), size, link, uint32(0), uint64(1), uint64(0)} {
-		b, _ = binary.Append(b, binary.LittleEndian, v) //nolint:errcheck // the values have a fixed size
+		b, _ = binary.Append(b, binary.LittleEndian, v)
 	}
 	return b
 }
@@ -59,7 +59,7 @@ func TestLoaderOf(t *testing.T) {
 	segment := func(kind uint32, size uint64) []byte {
 		var b []byte
 		for _, v := range []any{kind, uint32(4), uint64(200), uint64(0), uint64(0), size, size, uint64(1)} {
-			b, _ = binary.Append(b, binary.LittleEndian, v) //nolint:errcheck // the values have a fixed size
+			b, _ = binary.Append(b, binary.LittleEndian, v)
 		}
 		return b
 	}
