@@ -102,7 +102,7 @@ func newStreams(flood func(), pipe func() (r, w *os.File, err error)) (*streams,
 		r, w, err := pipe()
 		if err == nil {
 			s.readers[i], s.writers[i] = r, w
-			err = r.SetReadDeadline(time.Time{})
+			err = watched(r)
 		}
 		if err != nil {
 			s.close()
@@ -128,6 +128,9 @@ func (s *streams) finish(e *ended) {
 		_ = r.SetReadDeadline(time.Now().Add(graceOfPipe))
 	}
 	s.done.Wait()
+	for i, c := range []*collector{&s.out, &s.err} {
+		drain(s.readers[i], c)
+	}
 	e.stdout, e.stderr, e.total = s.out.kept.Bytes(), s.err.kept.Bytes(), [2]int64{s.out.total, s.err.total}
 	s.close()
 }

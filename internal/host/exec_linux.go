@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -94,6 +95,24 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 		e.exit = 128 + e.signal
 	}
 	return e, nil
+}
+
+// watched fails if the reading of a pipe cannot be ended.
+func watched(r *os.File) error { return r.SetReadDeadline(time.Time{}) }
+
+// drain copies what is in a pipe, at most what one holds. On a busy machine the reading of a stream may end before it has begun.
+func drain(r *os.File, to io.Writer) {
+	raw, err := r.SyscallConn()
+	if err != nil || r.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		b := make([]byte, 64<<10)
+		if n, failed := unix.Read(int(fd), b); failed == nil && n > 0 {
+			_, _ = to.Write(b[:n])
+		}
+		return true // also if the pipe is empty
+	})
 }
 
 // child says how a program was started.

@@ -4,8 +4,16 @@ package host
 
 import (
 	"errors"
+	"io"
+	"os"
 	"os/exec"
 )
+
+// watched does nothing: Windows cannot end the reading of a pipe.
+func watched(*os.File) error { return nil }
+
+// drain does nothing.
+func drain(*os.File, io.Writer) {}
 
 // run starts a job and waits for its end. It has no walls besides its own process group.
 func run(j job, s *streams, stop *stopper) (ended, error) {

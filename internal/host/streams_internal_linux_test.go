@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,4 +27,28 @@ func TestStreamsEndInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.finish(&ended{}) // the writers are open
+}
+
+// TestWhatACommandHasWrittenIsRead: what is in the pipes when a command has ended is in its result, also if nothing of it was read in time.
+func TestWhatACommandHasWrittenIsRead(t *testing.T) {
+	s, err := newStreams(func() {}, os.Pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range s.readers {
+		if err = r.SetReadDeadline(time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.done.Wait()
+	for i, text := range []string{"out", "err"} {
+		if _, err = s.writers[i].WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var e ended
+	s.finish(&e)
+	if string(e.stdout) != "out" || string(e.stderr) != "err" || e.total != [2]int64{3, 3} {
+		t.Errorf("got %q, %q and %d bytes, want both texts", e.stdout, e.stderr, e.total)
+	}
 }
