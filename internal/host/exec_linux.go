@@ -27,6 +27,7 @@ const (
 	wallExec       = "executes no further program"
 	wallTasks      = "starts no process"
 	wallSockets    = "makes no socket"
+	wallIPC        = "no System V IPC"
 	wallAttributes = "changes no file attribute"
 )
 
@@ -183,7 +184,7 @@ func elfFile(f *os.File) bool {
 
 // observed puts a program behind its walls, and returns those that it has.
 func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []string) {
-	stood = []string{}
+	stood, weak = []string{}, []string{} // not nil, also for callers that read JSON
 	calls, apart, signals := jail.Calls{NoExec: j.execs != nil && j.last}, false, true
 	if k := j.known; k != nil {
 		calls.NoProcesses, calls.NoSockets, calls.NoAttributes = calls.NoExec, !k.sockets, true
@@ -210,6 +211,7 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 		{calls.NoExec, wallExec, "programs: it can execute its own file, its interpreters and their loaders, and by a loader any file"},
 		{calls.NoProcesses, wallTasks, "processes: those that leave the command's group outlive it"},
 		{calls.NoSockets, wallSockets, "network and unix sockets: those of the host"},
+		{calls.NoAttributes, wallIPC, "memory: System V IPC is that of the host"},
 		{calls.NoAttributes, wallAttributes, "files: modes, owners and times of files can be changed, because Landlock does not hold them"},
 	} {
 		switch {
@@ -235,7 +237,7 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	if closed {
 		stood = append(stood, wallFiles)
 	}
-	if jail.UserTasks() == 0 && !(calls.NoProcesses && filtered) {
+	if jail.UserTasks() == 0 { // a program that starts no process starts threads
 		weak = append(weak, "tasks: their number is not limited")
 	}
 	if len(walls) < 2 {
