@@ -182,6 +182,19 @@ func TestACommandLeavesTheServerTasks(t *testing.T) {
 	}
 }
 
+// TestACommandLocksNothingOfServers: a lock that a command takes of the file with the leases of user ids would leave none to servers. Shared locks
+// need no right to write.
+func TestACommandLocksNothingOfServers(t *testing.T) {
+	closed := closedPlaces(nil)
+	if !slices.Contains(closed, runDir) { // also where no server has made it yet
+		t.Errorf("got the closed places %q, want %s among them", closed, runDir)
+	}
+	code := fmt.Sprintf(`print open(F, "<", "%s/uids.lock") ? "opened" : $!{ENOENT} || $!{EACCES} ? "closed" : "$!"`, runDir)
+	if e := runWith(t, "perl", job{words: []string{"perl", "-e", code}, reads: closed}); string(e.stdout) != "closed" {
+		t.Errorf("got %q, %.200q, want the leases closed", e.stdout, e.stderr)
+	}
+}
+
 // TestACommandTracesNothing: a process that left the command's group and traced the command could hide the command's end from the
 // server, which would wait for ever.
 func TestACommandTracesNothing(t *testing.T) {
