@@ -124,11 +124,11 @@ func TestACommandOfTheSettingsHasOnlyWhatItNeeds(t *testing.T) {
 	code := fmt.Sprintf(`use Socket; $| = 1; my $p = fork; exit if defined $p && !$p; print defined $p ? "fork " : $!{EAGAIN} ? "" : "other ";
 		print "inet " if socket(S, PF_INET, SOCK_STREAM, 0); print "unix " if socket(S, PF_UNIX, SOCK_STREAM, 0); print "netlink " if socket(S, 16, SOCK_RAW, 0);
 		print "packet " if socket(S, PF_INET, SOCK_RAW, 6); chmod 0666, %q; print "setid " if -u %[1]q || chmod(04600, %[1]q) && -u %[1]q;
-		syscall(%d, 0, 1, 0); print "ipc " if !$!{ENOSYS}; open(F, "/dev/null"); print fileno(F)`, file, unix.SYS_MSGGET)
+		syscall(%d, 0, 1, 0); print "ipc " if !$!{ENOSYS}; print "shared " if syscall(%d, 0, 4096, 3, %d, -1, 0) != -1; my $n = "x"; print "file " if syscall(%d, $n, 0) >= 0; open(F, "/dev/null"); print fileno(F)`, file, unix.SYS_MSGGET, unix.SYS_MMAP, unix.MAP_SHARED|unix.MAP_ANONYMOUS, unix.SYS_MEMFD_CREATE)
 	const (
 		files     = "files: modes, owners and times of files can be changed, because Landlock does not hold them"
 		network   = "network and unix sockets: those of the host"
-		memory    = "memory: System V IPC is that of the host"
+		memory    = "memory: what processes share is not limited, and System V IPC is that of the host"
 		processes = "processes: those that leave the command's group outlive it"
 		tasks     = "tasks: their number is not limited"
 	)
@@ -139,15 +139,15 @@ func TestACommandOfTheSettingsHasOnlyWhatItNeeds(t *testing.T) {
 		weak   []string
 		opened os.FileMode
 	}{
-		{&usual{}, "3", []string{wallExec, wallTasks, wallSockets, wallIPC, wallAttributes}, []string{}, 0o600},
-		{&usual{sockets: true}, "inet unix netlink 3", []string{wallExec, wallTasks, wallIPC, wallAttributes}, []string{network}, 0o600},
-		{nil, "fork inet unix netlink ipc 3", []string{wallExec}, []string{processes, network, memory, files}, 0o666},
+		{&usual{}, "3", []string{wallExec, wallTasks, wallSockets, wallShared, wallAttributes}, []string{}, 0o600},
+		{&usual{sockets: true}, "inet unix netlink 3", []string{wallExec, wallTasks, wallShared, wallAttributes}, []string{network}, 0o600},
+		{nil, "fork inet unix netlink ipc shared file 4", []string{wallExec}, []string{processes, network, memory, files}, 0o666},
 	} {
 		e := runWith(t, "perl", job{words: []string{"perl", "-e", code}, last: true, known: c.known})
 		if string(e.stdout) != c.want {
 			t.Errorf("with %+v: got %q, %.200q, want %q", c.known, e.stdout, e.stderr, c.want)
 		}
-		for _, w := range []string{wallExec, wallTasks, wallSockets, wallIPC, wallAttributes} {
+		for _, w := range []string{wallExec, wallTasks, wallSockets, wallShared, wallAttributes} {
 			if slices.Contains(e.walls, w) != slices.Contains(c.walls, w) || !slices.Contains(e.walls, jail.WallSeccomp) {
 				t.Errorf("with %+v: got the walls %q, want of these %q", c.known, e.walls, c.walls)
 			}

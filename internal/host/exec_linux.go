@@ -27,7 +27,7 @@ const (
 	wallExec       = "executes no further program"
 	wallTasks      = "starts no process"
 	wallSockets    = "makes no socket"
-	wallIPC        = "no System V IPC"
+	wallShared     = "makes no shared memory"
 	wallAttributes = "changes no file attribute"
 )
 
@@ -187,7 +187,7 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 	stood, weak = []string{}, []string{} // not nil, also for callers that read JSON
 	calls, apart, signals := jail.Calls{NoExec: j.execs != nil && j.last}, false, true
 	if k := j.known; k != nil {
-		calls.NoProcesses, calls.NoSockets, calls.NoAttributes = calls.NoExec, !k.sockets, true
+		calls.NoProcesses, calls.NoSockets, calls.NoShared, calls.NoAttributes = calls.NoExec, !k.sockets, true, true
 	}
 	if held && len(walls) > 1 { // without Landlock there is nothing to be apart from
 		var err error
@@ -211,7 +211,7 @@ func observed(pid int, j job, walls []string, held, closed bool) (stood, weak []
 		{calls.NoExec, wallExec, "programs: it can execute its own file, its interpreters and their loaders, and by a loader any file"},
 		{calls.NoProcesses, wallTasks, "processes: those that leave the command's group outlive it"},
 		{calls.NoSockets, wallSockets, "network and unix sockets: those of the host"},
-		{calls.NoAttributes, wallIPC, "memory: System V IPC is that of the host"},
+		{calls.NoShared, wallShared, "memory: what processes share is not limited, and System V IPC is that of the host"},
 		{calls.NoAttributes, wallAttributes, "files: modes, owners and times of files can be changed, because Landlock does not hold them"},
 	} {
 		switch {

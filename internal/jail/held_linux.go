@@ -16,7 +16,8 @@ type Calls struct {
 	NoExec       bool // it executes no further program
 	NoProcesses  bool // it starts no process
 	NoSockets    bool // it makes no sockets
-	NoAttributes bool // it changes no modes, owners, times and attributes of files, and has no System V IPC
+	NoShared     bool // it makes no memory that processes share, which no limit of a process counts, and has no System V IPC
+	NoAttributes bool // it changes no modes, owners, times and attributes of files
 }
 
 // LimitCalls puts a process behind a filter of system calls, with all that it starts. The filter has the same list as those of sandboxes. What
@@ -43,7 +44,7 @@ func LimitCalls(pid int, c Calls) error {
 	}
 	filter, err := seccomp.Filter(seccomp.Variant{
 		Command: true, SelfOnly: true, HostFiles: true, NoIPv6: !HaveV6(), NoExec: c.NoExec, NoProcesses: c.NoProcesses,
-		NoSockets: c.NoSockets, NoAttributes: c.NoAttributes, NoModes: c.NoAttributes, NoIPC: c.NoAttributes,
+		NoSockets: c.NoSockets, NoAttributes: c.NoAttributes, NoModes: c.NoAttributes, NoIPC: c.NoShared, NoSharedMemory: c.NoShared,
 	}, arch)
 	if err != nil {
 		return err

@@ -97,7 +97,7 @@ func variants() []seccomp.Variant {
 		all = append(all, variantOf(uint8(bits)))
 	}
 	return append(all, seccomp.Variant{NoIPv6: true}, seccomp.Variant{Notices: true}, seccomp.Variant{Notices: true, NoIPv6: true}, seccomp.Variant{Notices: true, NoSockets: true}, seccomp.Variant{HostFiles: true}, seccomp.Variant{Scratch: true}, seccomp.Variant{HostFiles: true, Notices: true, NoSharedMemory: true}, seccomp.Variant{NoSharedMemory: true, Watched: true, Notices: true}, seccomp.Variant{NoAttributes: true, SelfOnly: true}, seccomp.Variant{NoAttributes: true, NoModes: true, NoSockets: true, NoIPC: true, SelfOnly: true, Notices: true}, seccomp.Variant{NoAttributes: true, NoTruncate: true}, seccomp.Variant{NoIPC: true},
-		seccomp.Variant{Command: true, SelfOnly: true, HostFiles: true}, seccomp.Variant{Command: true, SelfOnly: true, HostFiles: true, NoAttributes: true, NoModes: true, NoIPC: true, NoExec: true, NoProcesses: true, NoIPv6: true},
+		seccomp.Variant{Command: true, SelfOnly: true, HostFiles: true}, seccomp.Variant{Command: true, SelfOnly: true, HostFiles: true, NoAttributes: true, NoModes: true, NoIPC: true, NoSharedMemory: true, NoExec: true, NoProcesses: true, NoIPv6: true},
 		seccomp.Variant{Command: true, NoSockets: true, NoExec: true})
 }
 
