@@ -62,7 +62,7 @@ func plainName(s, punctuation string) bool {
 // Blank reports whether a character is invisible: white space, and characters that Unicode
 // calls printable but that show nothing.
 func Blank(r rune) bool {
-	return unicode.IsSpace(r) || r == '\u2800' || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r >= 0xE0100 && r <= 0xE01EF
+	return unicode.IsSpace(r) || r == '\u2800' || r == '\U00016FE4' || r == '\U0001D159' || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r >= 0xE0100 && r <= 0xE01EF
 }
 
 // Quote returns s in double quotes with unprintable characters and backquotes escaped, cut to about

@@ -82,7 +82,7 @@ func (h *Host) pattern(text string) (Pattern, error) {
 	if slices.Contains(free, true) && warningOf(words) != "" {
 		return p, freeWords()
 	}
-	if rule := h.set.Load().blocked.rule(words, programName(prog.path)); rule != "" {
+	if rule := h.set.Load().blocked.rule(words, prog.path); rule != "" {
 		return p, blockedError(words, rule)
 	}
 	if err := h.unchangeable(words[0], prog); err != nil {
@@ -99,7 +99,7 @@ func (h *Host) blockedLine(text string, err error) error {
 	if len(words) == 0 || strings.IndexFunc(text, control) >= 0 {
 		return err
 	}
-	if rule := h.set.Load().blocked.rule(words); rule != "" {
+	if rule := h.set.Load().blocked.rule(words, ""); rule != "" {
 		return blockedError(words, rule)
 	}
 	return err
@@ -136,14 +136,15 @@ func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Ho
 func warningOf(words []string) string {
 	why := Warning(words)
 	prog, err := find(words[0])
-	if why != "" || err != nil || prog.path == "" || slices.Contains([]string{"busybox", "toybox"}, programName(prog.path)) { // these do what the name of the link says
+	if why != "" || err != nil || prog.path == "" || slices.Contains(manyNamed(), programName(prog.path)) {
 		return why
 	}
 	return Warning(append([]string{prog.path}, words[1:]...))
 }
 
 // foreignLetters warns of a word that has letters of the Latin script and others, or "". Some of them look the same, so that the
-// word may name another file than a person reads.
+// word may name another file than a person reads. It also warns of letters that are written from right to left: what is between two of
+// them, such as the end of one word and the begin of the next, is then shown in another order.
 func foreignLetters(text string) string {
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) && r != '_' && r != '-' }) {
 		latin := strings.ContainsFunc(w, func(r rune) bool { return unicode.Is(unicode.Latin, r) })
@@ -154,7 +155,15 @@ func foreignLetters(text string) string {
 			return strconv.QuoteToASCII(w) + " has letters of several scripts, and may name something else than it seems to"
 		}
 	}
+	if strings.ContainsFunc(text, leftward) {
+		return "it has letters that are written from right to left, so its words may be shown in another order: " + strconv.QuoteToASCII(text)
+	}
 	return ""
+}
+
+// leftward reports whether a character is one of the blocks of scripts that are written from right to left.
+func leftward(r rune) bool {
+	return r >= 0x590 && r <= 0x8FF || r >= 0xFB1D && r <= 0xFDFF || r >= 0xFE70 && r <= 0xFEFF || r >= 0x10800 && r <= 0x10FFF || r >= 0x1E800 && r <= 0x1EFFF
 }
 
 // Find returns a question. An empty namespace means all. It fails with request_not_found.

@@ -66,7 +66,7 @@ func TestACommandDoesNotChangeTheKernel(t *testing.T) {
 	if err != nil {
 		t.Fatalf("got %q: %v", e.stdout, err)
 	}
-	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_TIME, unix.CAP_LINUX_IMMUTABLE, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_NICE} {
+	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_TIME, unix.CAP_LINUX_IMMUTABLE, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_NICE, unix.CAP_IPC_LOCK, unix.CAP_SETFCAP} {
 		if has&(1<<c) != 0 {
 			t.Errorf("it has capability %d of %#x", c, has)
 		}
@@ -124,8 +124,15 @@ func TestACommandOfTheSettingsHasOnlyWhatItNeeds(t *testing.T) {
 	}
 	code := fmt.Sprintf(`use Socket; $| = 1; my $p = fork; exit if defined $p && !$p; print defined $p ? "fork " : $!{EAGAIN} ? "" : "other ";
 		print "inet " if socket(S, PF_INET, SOCK_STREAM, 0); print "unix " if socket(S, PF_UNIX, SOCK_STREAM, 0); print "netlink " if socket(S, 16, SOCK_RAW, 0);
-		print "packet " if socket(S, PF_INET, SOCK_RAW, 6); chmod 0666, %q; syscall(%d, 0, 1, 0); print "ipc" if !$!{ENOSYS}`, file, unix.SYS_MSGGET)
-	const files = "files: modes, owners and times of files can be changed, because Landlock does not hold them"
+		print "packet " if socket(S, PF_INET, SOCK_RAW, 6); chmod 0666, %q; print "setid " if -u %[1]q || chmod(04600, %[1]q) && -u %[1]q;
+		syscall(%d, 0, 1, 0); print "ipc " if !$!{ENOSYS}; print "shared " if syscall(%d, 0, 4096, 3, %d, -1, 0) != -1; my $n = "x"; print "file " if syscall(%d, $n, 0) >= 0; open(F, "/dev/null"); print fileno(F)`, file, unix.SYS_MSGGET, unix.SYS_MMAP, unix.MAP_SHARED|unix.MAP_ANONYMOUS, unix.SYS_MEMFD_CREATE)
+	const (
+		files     = "files: modes, owners and times of files can be changed, because Landlock does not hold them"
+		network   = "network and unix sockets: those of the host"
+		memory    = "memory: what processes share is not limited"
+		processes = "processes: those that leave the command's group outlive it"
+		tasks     = "tasks: their number is not limited"
+	)
 	for _, c := range []struct {
 		known  *usual
 		want   string
@@ -133,23 +140,24 @@ func TestACommandOfTheSettingsHasOnlyWhatItNeeds(t *testing.T) {
 		weak   []string
 		opened os.FileMode
 	}{
-		{&usual{}, "", []string{wallExec, wallTasks, wallSockets, wallAttributes}, nil, 0o600},
-		{&usual{sockets: true}, "inet unix netlink ", []string{wallExec, wallTasks, wallAttributes}, []string{"network and unix sockets: those of the host"}, 0o600},
-		{nil, "fork inet unix netlink ", []string{wallExec}, []string{files, "network and unix sockets: those of the host"}, 0o666},
+		{&usual{}, "3", []string{wallExec, wallTasks, wallSockets, wallShared, wallAttributes}, []string{}, 0o600},
+		{&usual{sockets: true}, "inet unix netlink 3", []string{wallExec, wallTasks, wallShared, wallAttributes}, []string{network}, 0o600},
+		{nil, "fork inet unix netlink shared file 4", []string{wallExec}, []string{processes, network, memory, files}, 0o666},
 	} {
 		e := runWith(t, "perl", job{words: []string{"perl", "-e", code}, last: true, known: c.known})
 		if string(e.stdout) != c.want {
 			t.Errorf("with %+v: got %q, %.200q, want %q", c.known, e.stdout, e.stderr, c.want)
 		}
-		for _, w := range []string{wallExec, wallTasks, wallSockets, wallAttributes} {
-			if slices.Contains(e.walls, w) != slices.Contains(c.walls, w) {
+		for _, w := range []string{wallExec, wallTasks, wallSockets, wallShared, wallAttributes} {
+			if slices.Contains(e.walls, w) != slices.Contains(c.walls, w) || !slices.Contains(e.walls, jail.WallSeccomp) {
 				t.Errorf("with %+v: got the walls %q, want of these %q", c.known, e.walls, c.walls)
 			}
 		}
-		for _, w := range []string{files, "network and unix sockets: those of the host"} {
-			if slices.Contains(e.weak, w) != slices.Contains(c.weak, w) {
-				t.Errorf("with %+v: got the weaknesses %q, want of these %q", c.known, e.weak, c.weak)
-			}
+		if jail.UserTasks() == 0 { // threads are tasks
+			c.weak = append(c.weak, tasks)
+		}
+		if slices.Contains(e.walls, wallApart) && !slices.Equal(e.weak, c.weak) || e.weak == nil {
+			t.Errorf("with %+v: got the weaknesses %#v, want %q", c.known, e.weak, c.weak)
 		}
 		if info, err := os.Stat(file); err != nil || info.Mode() != c.opened {
 			t.Errorf("with %+v: got the mode %v, %v, want %v", c.known, info.Mode(), err, c.opened)
@@ -172,6 +180,19 @@ func TestACommandLeavesTheServerTasks(t *testing.T) {
 	_, rest, _ := strings.Cut(string(e.stdout), "Max processes")
 	if f := strings.Fields(rest); len(f) < 2 || f[0] != strconv.FormatUint(most, 10) || f[1] != f[0] {
 		t.Errorf("got the limits %.40q, want %d", rest, most)
+	}
+}
+
+// TestACommandLocksNothingOfServers: a lock that a command takes of the file with the leases of user ids would leave none to servers. Shared locks
+// need no right to write.
+func TestACommandLocksNothingOfServers(t *testing.T) {
+	closed := closedPlaces(nil)
+	if !slices.Contains(closed, runDir) { // also where no server has made it yet
+		t.Errorf("got the closed places %q, want %s among them", closed, runDir)
+	}
+	code := fmt.Sprintf(`print open(F, "<", "%s/uids.lock") ? "opened" : $!{ENOENT} || $!{EACCES} ? "closed" : "$!"`, runDir)
+	if e := runWith(t, "perl", job{words: []string{"perl", "-e", code}, reads: closed}); string(e.stdout) != "closed" {
+		t.Errorf("got %q, %.200q, want the leases closed", e.stdout, e.stderr)
 	}
 }
 

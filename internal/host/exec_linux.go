@@ -28,6 +28,7 @@ const (
 	wallExec       = "executes no further program"
 	wallTasks      = "starts no process"
 	wallSockets    = "makes no socket"
+	wallShared     = "makes no shared memory"
 	wallAttributes = "changes no file attribute"
 )
 
@@ -204,11 +205,11 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 // observed puts a program behind its walls, and returns those that it has. It fails if the program is to blame for a missing one, or what
 // is used up at the moment.
 func observed(pid int, j job, child child) (stood, weak []string, err error) {
-	stood = []string{}
+	stood, weak = []string{}, []string{} // not nil, also for callers that read JSON
 	walls, held := child.walls, child.held
 	calls, apart, signals := jail.Calls{NoExec: j.execs != nil && j.last}, false, true
 	if k := j.known; k != nil {
-		calls.NoProcesses, calls.NoSockets, calls.NoAttributes = calls.NoExec, !k.sockets, true
+		calls.NoProcesses, calls.NoSockets, calls.NoShared, calls.NoAttributes = calls.NoExec, !k.sockets, true, true
 	}
 	if held && len(walls) > 1 { // without Landlock there is nothing to be apart from
 		signals, err = jail.Apart(pid)
@@ -238,6 +239,7 @@ func observed(pid int, j job, child child) (stood, weak []string, err error) {
 		{calls.NoExec, wallExec, "programs: it can execute its own file, its interpreters and their loaders, and by a loader any file"},
 		{calls.NoProcesses, wallTasks, "processes: those that leave the command's group outlive it"},
 		{calls.NoSockets, wallSockets, "network and unix sockets: those of the host"},
+		{calls.NoShared, wallShared, "memory: what processes share is not limited"},
 		{calls.NoAttributes, wallAttributes, "files: modes, owners and times of files can be changed, because Landlock does not hold them"},
 	} {
 		switch {
@@ -263,7 +265,7 @@ func observed(pid int, j job, child child) (stood, weak []string, err error) {
 	if child.closed {
 		stood = append(stood, wallFiles)
 	}
-	if jail.UserTasks() == 0 && !(calls.NoProcesses && filtered) {
+	if jail.UserTasks() == 0 { // a program that starts no process starts threads
 		weak = append(weak, "tasks: their number is not limited")
 	}
 	if len(walls) < 2 {

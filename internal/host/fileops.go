@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // Files reads and writes files of the host.
@@ -143,7 +144,7 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 		if err != nil {
 			return err
 		}
-		if err := f.executed(ctx, p, w.Path); err != nil {
+		if err := f.written(ctx, p, w.Path, plainfile.ReadMounts()); err != nil {
 			return err
 		}
 		more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
@@ -296,28 +297,33 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (s
 	if err != nil {
 		return "", err
 	}
-	if err := f.executed(ctx, p, path); err != nil {
+	if err := f.written(ctx, p, path, plainfile.ReadMounts()); err != nil {
 		return "", err
 	}
 	return path, put(p, path, content, true)
 }
 
-// executed refuses to write a file of [Config.Found], and one that is executed for a rule of the settings. This server would not
-// execute the new file for the rule, but the next one would take it for the rule's.
-func (f *Files) executed(ctx context.Context, p place, path string) error {
+// written refuses a place that is not writable, a file of [Config.Found], and one that is executed for a rule of the settings. This server
+// would not execute the new file for the rule, but the next one would take it for the rule's.
+func (f *Files) written(ctx context.Context, p place, path string, mounts plainfile.Mounts) error {
+	if err := p.writable(path, mounts); err != nil {
+		return err
+	}
+	all := mounts.Paths(p.abs())
 	if f.host.cfg.Found != nil {
 		found, err := f.host.cfg.Found(ctx)
 		if err != nil {
 			return err
 		}
 		for _, dir := range found {
-			if under(p.abs(), newTree(dir).real) {
+			real := newTree(dir).real
+			if slices.ContainsFunc(all, func(abs string) bool { return under(abs, real) }) {
 				return pathDenied(path, startedThere)
 			}
 		}
 	}
 	for _, r := range f.host.set.Load().rules {
-		if slices.Contains(r.program.execs, p.abs()) {
+		if slices.ContainsFunc(r.program.execs, func(file string) bool { return slices.Contains(all, file) }) {
 			return pathDenied(path, "a rule of host_allowed_commands executes it")
 		}
 	}
@@ -329,12 +335,13 @@ func (f *Files) executed(ctx context.Context, p place, path string) error {
 // sandbox may have put the link there.
 func (f *Files) namedIn(ctx context.Context, words []string) []string {
 	var all []string
+	mounts := plainfile.ReadMounts()
 	for _, w := range words {
 		if !filepath.IsAbs(w) {
 			continue
 		}
 		p, err := locate(w, *f.trees.Load(), f.closed)
-		if err != nil || p.writable(w) != nil || f.executed(ctx, p, w) != nil {
+		if err != nil || f.written(ctx, p, w, mounts) != nil {
 			continue
 		}
 		path := p.abs()

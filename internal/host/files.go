@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // tree is a directory below which files may be reached.
@@ -115,30 +116,34 @@ func (p place) judge(path string, closed []string) error {
 // startedThere is why a place of [Config.Started] is not written.
 const startedThere = "this program executes or trusts what is there"
 
-// writable refuses a place that may be read and not written.
-func (p place) writable(path string) error {
-	abs := p.abs()
-	for _, c := range neverWritten {
-		if under(abs, c) && !under(p.tree.real, c) {
-			return pathDenied(path, "it belongs to the system")
+// writable refuses a place that may be read and not written, also if that holds only for another path at which a mount shows it.
+func (p place) writable(path string, mounts plainfile.Mounts) error {
+	trees := mounts.Paths(p.tree.real)
+	for _, abs := range mounts.Paths(p.abs()) {
+		why := obeyed(abs)
+		switch {
+		case underAny(abs, p.tree.started):
+			why = startedThere
+		case slices.ContainsFunc(neverWritten, func(c string) bool {
+			return under(abs, c) && !slices.ContainsFunc(trees, func(t string) bool { return under(t, c) })
+		}):
+			why = "it belongs to the system"
+		case why != "":
+		case recordOfGit(abs):
+			why = "git has the records of a repository there, and executes or obeys some of them"
+		default:
+			why = hiddenAtHome(abs, trees)
 		}
-	}
-	for _, c := range p.tree.started {
-		if under(abs, c) {
-			return pathDenied(path, startedThere)
+		if why != "" {
+			return pathDenied(path, why)
 		}
-	}
-	why := obeyed(abs)
-	if why == "" {
-		why = p.hiddenAtHome()
-	}
-	if why == "" && recordOfGit(abs) {
-		why = "git has the records of a repository there, and executes or obeys some of them"
-	}
-	if why != "" {
-		return pathDenied(path, why)
 	}
 	return nil
+}
+
+// underAny reports whether a path is one of some directories, or below one.
+func underAny(path string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return under(path, dir) })
 }
 
 // recordOfGit reports whether a path is below the directory of a bare repository, or makes its directory one. Such a directory may have
@@ -156,17 +161,16 @@ func recordOfGit(path string) bool {
 	return true
 }
 
-// hiddenAtHome returns why a place is not written that has a hidden name in a home directory, or is below it, or "". Programs keep their
+// hiddenAtHome returns why a path is not written that has a hidden name in a home directory, or is below it, or "". Programs keep their
 // settings there, and many settings name what a program executes. The same holds for bin, which shells have in their PATH. It may be
-// written if the tree itself is there.
-func (p place) hiddenAtHome() string {
-	abs := p.abs()
+// written if its tree is there, by one of the paths of the tree.
+func hiddenAtHome(abs string, trees []string) string {
 	for _, home := range homes() {
 		for _, dir := range []string{home, newTree(home).real} {
 			rest, below := strings.CutPrefix(abs, dir+string(filepath.Separator))
 			name, _, _ := strings.Cut(rest, string(filepath.Separator))
 			read := parts(rest)
-			if !below || len(read) == 0 || under(p.tree.real, filepath.Join(dir, name)) {
+			if !below || len(read) == 0 || slices.ContainsFunc(trees, func(t string) bool { return under(t, filepath.Join(dir, name)) }) {
 				continue
 			}
 			if read[0] == "bin" {
@@ -334,9 +338,6 @@ func (f *Files) openFile(path string) (*os.File, os.FileInfo, error) {
 // put writes a file at a place. It replaces a file whole, so that no reader sees a part of it
 // and a link that is put in its way is replaced, not followed.
 func put(p place, path string, content []byte, overwrite bool) error {
-	if err := p.writable(path); err != nil {
-		return err
-	}
 	if p.rel == "." {
 		return pathDenied(path, errSpecial.Error())
 	}

@@ -217,14 +217,14 @@ func wordsOf(cmd sandboxmcp.HostCommand) ([]string, error) {
 // prepare decides whether a command may be executed. The caller closes the job's file.
 func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.HostCommand, words []string, id sandboxmcp.RequestID) (job, string, error) {
 	var j job
-	if rule := h.set.Load().blocked.rule(words); rule != "" {
+	if rule := h.set.Load().blocked.rule(words, ""); rule != "" {
 		return j, "", blockedError(words, rule)
 	}
 	r, named, err := h.ruleFor(ctx, c, words, id)
 	if err != nil {
 		return j, "", err
 	}
-	if rule := h.set.Load().blocked.rule(words, programName(r.program.path)); rule != "" {
+	if rule := h.set.Load().blocked.rule(words, r.program.path); rule != "" {
 		return j, "", blockedError(words, rule)
 	}
 	j.reads = closedPlaces(h.cfg.Own) // as they are now

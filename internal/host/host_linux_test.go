@@ -74,7 +74,7 @@ func TestWalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []string{"no_new_privs", "rlimits", "closed descriptors"} {
+	for w := range strings.SplitSeq("no_new_privs,rlimits,closed descriptors,seccomp,executes no further program,starts no process,makes no socket,changes no file attribute", ",") {
 		if !slices.Contains(out.Walls, w) {
 			t.Errorf("walls: got %q, want %q in them", out.Walls, w)
 		}

@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -156,4 +157,37 @@ func TestADeviceIsNoArgument(t *testing.T) {
 		t.Skipf("no device can be made: %v", err)
 	}
 	b.wantRefused("cat "+node, sandboxmcp.CodeHostPathDenied)
+}
+
+// TestFilesAreKeptByAMountToo: a mount below a root may show a directory once more in which the file tools do not write.
+func TestFilesAreKeptByAMountToo(t *testing.T) {
+	if !testkit.OwnMounts(t) {
+		return
+	}
+	dir := t.TempDir()
+	b := open(t, func(c *host.Config) {
+		c.Started = []string{filepath.Join(dir, "started")}
+		c.Found = func(context.Context) ([]string, error) { return []string{filepath.Join(dir, "found")}, nil }
+		c.Roots = append(c.Roots, filepath.Join(dir, "own"))
+	})
+	for _, name := range []string{"started", "found", "home", "home/.own", "own", "plain"} {
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, name), 0o755), os.Mkdir(filepath.Join(b.root, name), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount(t, filepath.Join(dir, "home"), u.HomeDir)
+	for _, name := range []string{"started", "found", "home", "plain"} {
+		mount(t, filepath.Join(dir, name), filepath.Join(b.root, name))
+	}
+	mount(t, filepath.Join(dir, "home/.own"), filepath.Join(dir, "own")) // the settings open it
+	for path, want := range map[string]sandboxmcp.Code{
+		b.root + "/started/new": sandboxmcp.CodeHostPathDenied, b.root + "/found/new": sandboxmcp.CodeHostPathDenied, b.root + "/home/.new": sandboxmcp.CodeHostPathDenied, b.root + "/plain/new": "", dir + "/own/new": "",
+	} {
+		_, err := b.Files.Write(t.Context(), caller, sandboxmcp.HostWrite{Path: path, Content: "x"}, noMasks{})
+		wantCode(t, path, err, want)
+	}
 }

@@ -168,3 +168,28 @@ func TestProgramsOfSandboxesAreNotExecuted(t *testing.T) {
 	}
 	b.wantOutput(other, "ran\n")
 }
+
+// TestABlockedProgramIsBlockedByItsOwnName: a blocked name may be a link to a program, which has another name. Programs that do what the name of
+// the link says are others.
+func TestABlockedProgramIsBlockedByItsOwnName(t *testing.T) {
+	dir := t.TempDir()
+	for _, tool := range []string{"tool-3.1", "coreutils"} {
+		if err := os.WriteFile(filepath.Join(dir, tool), []byte("#!/bin/sh\necho ran\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, link := range [][2]string{{"tool-3.1", "tool"}, {"tool", "alias"}, {"coreutils", "unlink"}, {"coreutils", "nproc"}} {
+		if err := os.Symlink(link[0], filepath.Join(dir, link[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := open(t, func(c *host.Config) {
+		c.AutoApprove, c.Blocked = true, []string{filepath.Join(dir, "tool"), filepath.Join(dir, "unlink")}
+	})
+	for _, name := range []string{"tool", "tool-3.1", "alias", "unlink"} {
+		b.wantRefused(filepath.Join(dir, name), sandboxmcp.CodeHostAccessBlocked)
+		_, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: filepath.Join(dir, name)}, noMasks{})
+		wantCode(t, "a request for "+name, err, sandboxmcp.CodeHostAccessBlocked)
+	}
+	b.wantOutput(filepath.Join(dir, "nproc"), "ran\n")
+}

@@ -136,10 +136,15 @@ func TestGitUsesNoRecordsOfTheWorkspaceElsewhere(t *testing.T) {
 	}
 }
 
-// TestAPersonIsWarnedOfLookAlikes: a word of several scripts may name another file than it seems to.
+// TestAPersonIsWarnedOfLookAlikes: a word of several scripts may name another file than it seems to, and words of scripts that are written from
+// right to left may be shown in another order.
 func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
 	b := open(t)
-	for pattern, want := range map[string]bool{"wc -c /srv/b\u0443ild": true, "bash /srv/b\u0443ild": true, "wc -c /srv/build": false, "wc -c /srv/\u0441\u0431\u043e\u0440\u043a\u0430-1": false, "wc -c /srv/Übersicht": false} {
+	const scripts, order = "several scripts", "another order"
+	for pattern, want := range map[string]string{
+		"wc -c /srv/b\u0443ild": scripts, "bash /srv/b\u0443ild": scripts, "wc -c /srv/build": "", "wc -c /srv/\u0441\u0431\u043e\u0440\u043a\u0430-1": "", "wc -c /srv/Übersicht": "",
+		"cp \u05d0 \u05d1": order, "cp \u0627 1 2 \u0628": order, "cp \U0001e900 a": order,
+	} {
 		got, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: pattern}, noMasks{})
 		if err != nil {
 			t.Fatal(err)
@@ -149,8 +154,8 @@ func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range l.Pending {
-			if p.ID == got.ApprovalID && strings.Contains(p.Warning, "scripts") != want {
-				t.Errorf("%q: got the warning %q, want one: %t", pattern, p.Warning, want)
+			if p.ID == got.ApprovalID && (want == "" && p.Warning != "" || !strings.Contains(p.Warning, want)) {
+				t.Errorf("%q: got the warning %q, want %q in one", pattern, p.Warning, want)
 			}
 		}
 	}

@@ -191,16 +191,27 @@ func newBlocked(texts []string) (Blocked, error) {
 	return b, nil
 }
 
-// rule returns the text of the entry that refuses a command, or "". also are further names of
-// its program, such as that of the file that a link leads to.
-func (b Blocked) rule(words []string, also ...string) string {
-	names := append([]string{programName(words[0])}, also...)
+// rule returns the text of the entry that refuses a command, or "". path is the file of its program, without links; empty: it is not known.
+func (b Blocked) rule(words []string, path string) string {
 	for _, x := range b {
-		if slices.Contains(names, programName(x.words[0])) && holds(words[1:], x.words[1:]) {
+		name := programName(x.words[0])
+		if (name == programName(words[0]) || path != "" && (name == programName(path) || leadsTo(x.words[0], path))) && holds(words[1:], x.words[1:]) {
 			return x.text
 		}
 	}
 	return ""
+}
+
+// manyNamed are programs that do what the name by which they are started says. Links with such names lead to them.
+var manyNamed = sync.OnceValue(func() []string { return list("busybox toybox coreutils systemctl pgrep killall5") })
+
+// leadsTo reports whether the program of a name is a file, such as that of python3 python3.11.
+func leadsTo(name, path string) bool {
+	if slices.Contains(manyNamed(), programName(path)) {
+		return false
+	}
+	prog, err := find(name)
+	return err == nil && prog.path == path
 }
 
 // holds reports whether a command has all words of a blocked one, in any order. A short flag

@@ -42,9 +42,13 @@ var (
 	obeyedSuffixes = list(".pth .desktop .service .timer")
 
 	// systemPlaces are never read or written, neverWritten never written, whatever the roots are.
-	systemPlaces = list("/proc /sys /dev /run/secrets /var/run/secrets /run/credentials /etc/shadow /etc/gshadow /etc/sudoers /etc/sudoers.d /etc/ssh /etc/ssl/private /boot /var/lib/docker /var/lib/kubelet /run/containerd /var/spool/cron")
+	systemPlaces = list("/proc /sys /dev /run/secrets /var/run/secrets /run/credentials /etc/shadow /etc/gshadow /etc/sudoers /etc/sudoers.d /etc/ssh /etc/ssl/private /boot /var/lib/docker /var/lib/kubelet /run/containerd /var/spool/cron " + runDir)
 	neverWritten = list("/etc /usr /bin /sbin /lib /lib32 /lib64 /opt /run /var/run /var/lib /System /Library")
 )
+
+// runDir is where servers of root show each other what is theirs. One that may read a file there can lock it, and then no server gets
+// user ids for sandboxes.
+const runDir = "/run/sandboxmcp"
 
 // sandboxPrefix begins the names of the directories in which sandboxes of tier L1 have their files; see backend/process.
 // They belong to callers of all namespaces.
@@ -194,6 +198,7 @@ func closedPlaces(own []string) []string {
 			add(filepath.Join(home, n))
 		}
 	}
+	all = append(all, runDir) // also if it is made later
 	temp := os.TempDir()
 	if real, err := filepath.EvalSymlinks(temp); err == nil { // so that what is made there later is closed; see besides
 		all = append(all, filepath.Join(real, sandboxPrefix))

@@ -234,3 +234,17 @@ func TestGitHasTheRightsOfProgramsInTheWorkspace(t *testing.T) {
 		}
 	}
 }
+
+// TestUsualRulesHaveTheSocketsThatTheyNeed: only programs that ask others for what they show make sockets.
+func TestUsualRulesHaveTheSocketsThatTheyNeed(t *testing.T) {
+	var got []string
+	for name, u := range known() {
+		if first, _, _ := strings.Cut(name, " "); u.sockets && !slices.Contains(got, first) {
+			got = append(got, first)
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"docker", "hostname", "ls", "systemctl", "whoami"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -60,7 +60,7 @@ func TestWordsAreBounded(t *testing.T) {
 // TestAPersonSeesAllOfACommand: characters that reorder text, that a terminal acts upon, or that
 // are not seen are refused, and so is a question that is too long to be read.
 func TestAPersonSeesAllOfACommand(t *testing.T) {
-	for _, c := range []string{"\u202e", "\u2066", "\u200b", "\u200d", "\u009b", "\u0085", "\u00a0", "\u3000", "\u2028", "\u2800", "\u00ad", "\ufeff", "\U000e0041", "\U000e0101", "\ufe00", "\ufe0f", "\u180b"} {
+	for _, c := range []string{"\u202e", "\u2066", "\u200b", "\u200d", "\u009b", "\u0085", "\u00a0", "\u3000", "\u2028", "\u2800", "\u00ad", "\ufeff", "\U000e0041", "\U000e0101", "\ufe00", "\ufe0f", "\u180b", "\U00016fe4", "\U0001d159"} {
 		if words, err := host.Words("ls 'a" + c + "b'"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
 			t.Errorf("a line with %+q: got %q, %v, want invalid_argument", c, words, err)
 		}

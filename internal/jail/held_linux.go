@@ -17,6 +17,7 @@ type Calls struct {
 	NoExec       bool // it executes no further program
 	NoProcesses  bool // it starts no process
 	NoSockets    bool // it makes no sockets
+	NoShared     bool // it makes no memory that processes share, which no limit of a process counts
 	NoAttributes bool // it changes no modes, owners, times and attributes of files
 }
 
@@ -45,7 +46,7 @@ func LimitCalls(pid int, c Calls) error {
 	}
 	filter, err := seccomp.Filter(seccomp.Variant{
 		Command: true, SelfOnly: true, HostFiles: true, NoIPv6: !HaveV6(), NoExec: c.NoExec, NoProcesses: c.NoProcesses,
-		NoSockets: c.NoSockets, NoAttributes: c.NoAttributes, NoModes: c.NoAttributes, NoIPC: true,
+		NoSockets: c.NoSockets, NoAttributes: c.NoAttributes, NoModes: c.NoAttributes, NoIPC: true, NoSharedMemory: c.NoShared,
 	}, arch)
 	if err != nil {
 		return err

@@ -1,7 +1,5 @@
 package seccomp
 
-import "maps"
-
 // More families, types and protocols of socket (linux/socket.h, linux/netlink.h, linux/in.h).
 const (
 	familyNetlink = 16
@@ -49,15 +47,12 @@ func neitherRules(rules map[string]rule) {
 
 // startRules are the rules of Variant.NoExec and Variant.NoProcesses. The kernel refuses a process with EAGAIN if there are too many.
 func (p Policy) startRules(rules map[string]rule) {
-	refused := map[string]rule{}
 	if p.variant.NoExec {
-		refused["execve"], refused["execveat"] = rule{otherwise: Refuse(errEACCES)}, rule{otherwise: Refuse(errEACCES)}
+		rules["execve"], rules["execveat"] = rule{otherwise: Refuse(errEACCES)}, rule{otherwise: Refuse(errEACCES)}
 	}
 	if p.variant.NoProcesses {
+		rules["fork"], rules["vfork"] = rule{otherwise: Refuse(errEAGAIN)}, rule{otherwise: Refuse(errEAGAIN)} // on amd64 only
 		c := rules["clone"]
-		c.clauses = append([]clause{{[]test{masked(0, cloneThread, 0)}, Refuse(errEAGAIN)}}, c.clauses...)
-		refused["clone"], refused["fork"], refused["vfork"] = c, rule{otherwise: Refuse(errEAGAIN)}, rule{otherwise: Refuse(errEAGAIN)}
+		rules["clone"] = rule{append([]clause{{[]test{masked(0, cloneThread, 0)}, Refuse(errEAGAIN)}}, c.clauses...), c.otherwise}
 	}
-	maps.DeleteFunc(refused, func(name string, _ rule) bool { _, there := rules[name]; return !there })
-	maps.Copy(rules, refused)
 }

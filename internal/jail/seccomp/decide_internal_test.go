@@ -59,7 +59,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	if v.NoTruncate && empties(name, args) && slices.Contains(baselineOf(a), name) {
 		return Refuse(errEPERM)
 	}
-	if verdict, ok := v.decideCommand(name, args); ok && (name == "clone" || slices.Contains(baselineOf(a), name)) {
+	if verdict, ok := v.decideCommand(name, args); ok && (name == "clone" || name == "socket" || slices.Contains(baselineOf(a), name)) {
 		return verdict
 	}
 	if verdict, ok := v.decideAttributes(name, args); ok && v.NoAttributes && slices.Contains(baselineOf(a), name) {
