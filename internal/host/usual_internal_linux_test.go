@@ -61,7 +61,7 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 	for text, u := range known() {
 		words := strings.Fields(text)
 		h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-		only, err := h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
+		only, err := h.only(t.Context(), &Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -72,7 +72,7 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 			}
 		}
 		h.cfg.Changeable = ""
-		if only, err = h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
+		if only, err = h.only(t.Context(), &Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
 			t.Errorf("%s: %v, want what is beside the program if no sandbox can change it", text, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestProgramsReadNoDataOfApplications(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		only, err := (&Host{}).only(&Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
+		only, err := (&Host{}).only(t.Context(), &Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,8 +140,11 @@ func TestEditablePackages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err = os.Symlink("../other", filepath.Join(base, "src/s.egg-info")); err != nil {
+		t.Fatal(err)
+	}
 	h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-	only, err := h.only(&Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
+	only, err := h.only(t.Context(), &Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +190,7 @@ func TestAMountOfTheWorkspaceIsNoPlaceOfPrograms(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(base+"/tool/lib/again", unix.MNT_DETACH) })
 	h := &Host{cfg: Config{Changeable: base + "/ws"}}
-	only, err := h.only(&Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
+	only, err := h.only(t.Context(), &Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
 	for path, want := range map[string]bool{"/tool/lib/again": false, "/tool/lib/own": true} {
 		if got := slices.ContainsFunc(only.reads, func(p string) bool { return under(base+path, p) }); got != want || err != nil {
 			t.Errorf("%s can be read: got %v, %v, want %v", path, got, err, want)
@@ -220,7 +223,7 @@ func TestGitHasTheRightsOfProgramsInTheWorkspace(t *testing.T) {
 	testkit.Need(t, "cat", err == nil && cat.path != "", "cat")
 	h := &Host{cfg: Config{Changeable: ws}}
 	for dir, want := range map[string]string{"ws": "own", "elsewhere": "ownroot's"} {
-		s, err := h.only(&Rule{Words: list("diff"), usual: known()["git diff"], program: cat}, list("git diff"), filepath.Join(base, dir), nil)
+		s, err := h.only(t.Context(), &Rule{Words: list("diff"), usual: known()["git diff"], program: cat}, list("git diff"), filepath.Join(base, dir), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
