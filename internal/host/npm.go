@@ -64,6 +64,9 @@ func project(c further) (scope, error) {
 	}
 	var s scope
 	for left, i := maxSeen, 0; i < len(places); i++ {
+		if c.changes(places[i]) { // as in named
+			s.as = c.owner()
+		}
 		found, whole := secretsIn(places[i], &left)
 		if err := c.late(); err != nil {
 			return s, err

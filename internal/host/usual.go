@@ -186,6 +186,9 @@ func (p *program) beside() (all []string) {
 // sandbox lead once the command has begun.
 func named(c further) (s scope, _ error) {
 	for _, path := range c.named {
+		if c.changes(path) { // a program in a sandbox can give a directory that hides a file by its name another name
+			s.as = c.owner()
+		}
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
 			s.reads = append(s.reads, path)
 		} else {

@@ -237,3 +237,36 @@ func TestGitHasTheRightsOfProgramsInTheWorkspace(t *testing.T) {
 		}
 	}
 }
+
+// TestReadersHaveTheRightsOfProgramsInTheWorkspace: a program in a sandbox can rename a directory there, whose name alone hides files of root
+// in it.
+func TestReadersHaveTheRightsOfProgramsInTheWorkspace(t *testing.T) {
+	testkit.Need(t, "root", os.Geteuid() == 0, "root")
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := filepath.Join(base, "ws")
+	if err := errors.Join(os.Mkdir(ws, 0o755), os.Chown(ws, 65533, 65532), os.WriteFile(ws+"/package.json", nil, 0o600), os.WriteFile(base+"/x", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{cfg: Config{Changeable: ws}}
+	for _, c := range []struct {
+		line, dir string
+		named     []string
+		own       bool
+	}{
+		{"cat x package.json", base, []string{base + "/x", ws + "/package.json"}, true}, {"head -n1 x", base, []string{base + "/x"}, false}, {"tail package.json", ws, []string{ws + "/package.json"}, true},
+		{"npm list", ws, nil, true}, {"npm list", base, nil, false},
+	} {
+		words := list(c.line)
+		rule := strings.TrimSuffix(words[0], "npm")
+		if rule == "" {
+			rule = c.line
+		}
+		s, err := h.only(t.Context(), &Rule{Words: list(rule)[1:], usual: known()[rule], program: &program{}}, words, c.dir, c.named)
+		if err != nil || (s.as != nil) != c.own || c.own && s.as.uid != 65533 {
+			t.Errorf("%s in %s: got %+v, %v, want the rights of the directory's owner: %v", c.line, c.dir, s.as, err, c.own)
+		}
+	}
+}
