@@ -116,7 +116,7 @@ func TestFilesAloneAreNamed(t *testing.T) {
 	if s, err := named(further{dir: dir}); err != nil || len(s.reads)+len(s.lists) > 0 {
 		t.Errorf("no words: got %+v, %v, want nothing", s, err)
 	}
-	if s, err := named(further{dir: "/", named: []string{dir, file}}); err != nil || !slices.Equal(s.reads, []string{file}) || !slices.Equal(s.lists, []string{dir}) {
+	if s, err := named(further{dir: "/", named: []string{dir, file}, changes: func(string) bool { return false }}); err != nil || !slices.Equal(s.reads, []string{file}) || !slices.Equal(s.lists, []string{dir}) {
 		t.Errorf("got %+v, %v, want the file, and the names in the directory", s, err)
 	}
 }
@@ -256,8 +256,11 @@ func TestReadersHaveTheRightsOfProgramsInTheWorkspace(t *testing.T) {
 		named     []string
 		own       bool
 	}{
-		{"cat x package.json", base, []string{base + "/x", ws + "/package.json"}, true}, {"head -n1 x", base, []string{base + "/x"}, false}, {"tail package.json", ws, []string{ws + "/package.json"}, true},
-		{"npm list", ws, nil, true}, {"npm list", base, nil, false},
+		{"cat x package.json", base, []string{base + "/x", ws + "/package.json"}, true},
+		{"head -n1 x", base, []string{base + "/x"}, false},
+		{"tail package.json", ws, []string{ws + "/package.json"}, true},
+		{"npm list", ws, nil, true},
+		{"npm list", base, nil, false},
 	} {
 		words := list(c.line)
 		rule := strings.TrimSuffix(words[0], "npm")
@@ -267,6 +270,47 @@ func TestReadersHaveTheRightsOfProgramsInTheWorkspace(t *testing.T) {
 		s, err := h.only(t.Context(), &Rule{Words: list(rule)[1:], usual: known()[rule], program: &program{}}, words, c.dir, c.named)
 		if err != nil || (s.as != nil) != c.own || c.own && s.as.uid != 65533 {
 			t.Errorf("%s in %s: got %+v, %v, want the rights of the directory's owner: %v", c.line, c.dir, s.as, err, c.own)
+		}
+	}
+}
+
+// TestFileToolsReadWhatProgramsInTheWorkspaceMayRead: as for commands, names alone do not hide files of root there.
+func TestFileToolsReadWhatProgramsInTheWorkspaceMayRead(t *testing.T) {
+	testkit.Need(t, "root", os.Geteuid() == 0, "root")
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := filepath.Join(base, "ws")
+	if err := errors.Join(os.Mkdir(ws, 0o755), os.Chown(ws, 65533, 65532)); err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{cfg: Config{Changeable: ws}}
+	h.Files = &Files{host: h}
+	h.Files.SetRoots([]string{base})
+	for _, c := range []struct {
+		name     string
+		uid, gid int
+		mode     os.FileMode
+		want     bool
+	}{
+		{"ws/own", 65533, 0, 0o600, true},
+		{"ws/group", 0, 65532, 0o640, true},
+		{"ws/all", 0, 0, 0o644, true},
+		{"ws/roots", 0, 0, 0o600, false},
+		{"ws/others", 1, 0, 0o640, false},
+		{"beside", 0, 0, 0o600, true},
+	} {
+		path := filepath.Join(base, c.name)
+		if err := errors.Join(os.WriteFile(path, nil, c.mode), os.Chown(path, c.uid, c.gid)); err != nil {
+			t.Fatal(err)
+		}
+		f, _, err := h.Files.openFile(path)
+		if (err == nil) != c.want {
+			t.Errorf("%s: got %v, want that it can be read: %v", c.name, err, c.want)
+		}
+		if err == nil {
+			_ = f.Close()
 		}
 	}
 }
