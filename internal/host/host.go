@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -235,28 +236,32 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and would not expect it there").
 			WithHint("name a directory below host_roots, or none")
 	}
-	paths, err := arguments(j.dir, words[1:], j.reads)
+	j.timeout = defaultTime
+	if cmd.Timeout > 0 {
+		j.timeout = cmd.Timeout
+	}
+	looking, cancel := context.WithTimeout(ctx, max(j.timeout, time.Second))
+	defer cancel()
+	paths, err := arguments(looking, j.dir, words[1:], j.reads)
 	if err != nil {
 		return j, "", err
 	}
-	s, err := h.only(r, words, j.dir, paths)
+	s, err := h.only(looking, r, words, j.dir, paths)
 	if err != nil {
 		return j, "", err
 	}
+	j.reads = append(j.reads, s.closed...)
 	j.only, j.lists, j.as, j.known = s.reads, s.lists, s.as, r.usual
 	if j.file, err = r.program.open(); err != nil {
 		return j, "", notExecuted(words[0], err)
 	}
 	j.pinned = r.program.pinned
-	j.path, j.words, j.env, j.timeout = r.program.path, r.words(words), slices.Concat(environment(s.as), settingsOfNpm(r.program.path), s.env), defaultTime
+	j.path, j.words, j.env = r.program.path, r.words(words), slices.Concat(environment(s.as), settingsOfNpm(r.program.path), s.env)
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
 	if r.Exact != nil {
 		j.writes = h.Files.namedIn(ctx, words[1:])
-	}
-	if cmd.Timeout > 0 {
-		j.timeout = cmd.Timeout
 	}
 	return j, named, nil
 }
@@ -362,7 +367,7 @@ func (h *Host) dir(asked string, closed []string) (string, error) {
 	if !filepath.IsAbs(asked) || strings.IndexFunc(asked, control) >= 0 {
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "cwd is no absolute path")
 	}
-	real, err := filepath.EvalSymlinks(asked)
+	real, err := plainfile.Real(asked)
 	if err != nil {
 		return "", readError(asked, err)
 	}
@@ -372,10 +377,26 @@ func (h *Host) dir(asked string, closed []string) (string, error) {
 	return real, readable(asked, real, closed)
 }
 
+// late returns an error if the time for a command is over before it begins, or its caller has gone. Links and directories that others
+// have made can take long to follow.
+func late(ctx context.Context) error {
+	switch err := ctx.Err(); {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the files that the command names were not all looked at within its time")
+	default:
+		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled before the command began")
+	}
+}
+
 // arguments returns the files and directories that words name, as paths without links. It refuses the same words as argument.
-func arguments(dir string, words, closed []string) ([]string, error) {
+func arguments(ctx context.Context, dir string, words, closed []string) ([]string, error) {
 	var all []string
 	for _, w := range words {
+		if err := late(ctx); err != nil {
+			return nil, err
+		}
 		there, err := argument(dir, w, closed)
 		if err != nil {
 			return nil, err
@@ -392,8 +413,11 @@ func argument(dir, word string, closed []string) (there []string, err error) {
 		if !filepath.IsAbs(path) {
 			path = strings.TrimSuffix(dir, "/") + "/" + path // filepath.Join would remove the ".." behind a link
 		}
-		real, err := filepath.EvalSymlinks(path)
+		real, err := plainfile.Real(path)
 		if err != nil { // not there, or no path at all
+			if _, failed := os.Stat(path); failed == nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, pathDenied(path, "it leads through too many links and directories")
+			}
 			if !strings.Contains(word, "/") {
 				continue
 			}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,27 +57,80 @@ func project(c further) (scope, error) {
 			break
 		}
 	}
-	if len(places) == 0 {
+	global, _, _ := strings.Cut(c.program, "/node_modules/")
+	dirs := slices.Concat(places, []string{"/usr/lib", "/usr/local/lib", global})
+	if len(places) == 0 { // npm looks for the parts of a project here
 		places = []string{c.dir}
 	}
-	global, _, _ := strings.Cut(c.program, "/node_modules/")
-	return scope{reads: linked(places, "/usr/lib", "/usr/local/lib", global)}, nil
+	var s scope
+	for left, i := maxSeen, 0; i < len(places); i++ {
+		if c.changes(places[i]) { // as in named
+			s.as = c.owner()
+		}
+		found, whole := secretsIn(places[i], &left)
+		if err := c.late(); err != nil {
+			return s, err
+		}
+		if whole {
+			s.reads, s.closed = append(s.reads, places[i]), append(s.closed, found...)
+			continue
+		}
+		s.lists = append(s.lists, places[i])
+		for _, part := range list("package.json package-lock.json npm-shrinkwrap.json .npmrc node_modules") {
+			s.reads = append(s.reads, filepath.Join(places[i], part))
+		}
+	}
+	var err error
+	s.reads, err = linked(c, s.reads, dirs)
+	return s, err
+}
+
+// Bounds of what is looked at in a project.
+const (
+	maxSeen    = 50_000 // entries
+	maxSecrets = 1000   // of them, those that may hold secrets
+)
+
+// secretsIn returns what is in a directory with a name of what may hold secrets, but for what npm has to read: npm prints the JSON in a file
+// package.json that is a link to one of these. whole reports whether the directory has been looked at to its end. The entries are taken from left.
+func secretsIn(dir string, left *int) (all []string, whole bool) {
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		*left--
+		switch {
+		case *left < 0 || len(all) > maxSecrets:
+			return fs.ErrInvalid
+		case err != nil || path == dir: // what this server cannot list, npm cannot list either
+			return nil //nolint:nilerr // as said
+		case e.IsDir() && e.Name() == "node_modules":
+			return fs.SkipDir
+		case e.Name() == ".git", e.Name() != ".npmrc" && secret(strings.TrimPrefix(path, dir)) != "":
+			all = append(all, path)
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+		}
+		return nil
+	})
+	return all, err == nil
 }
 
 // maxLinks bounds the links to packages that are followed.
 const maxLinks = 2000
 
-// linked returns places, and what links to packages in the node_modules of these and of further directories lead to, without links:
+// linked returns places, and what links to packages in the node_modules of directories lead to, without links:
 // package.json of the package, and node_modules in its directory and above, or a node_modules that contains it. A program in a sandbox may have moved such links to
 // where they lead elsewhere, so other files of a package, which may hold secrets, are not among these.
-func linked(places []string, further ...string) []string {
-	dirs, links, entries := slices.Concat(places, further), 0, maxEntries
+func linked(c further, places, dirs []string) ([]string, error) {
+	links, entries := 0, maxEntries
 	for i := 0; i < len(dirs); i++ {
 		for _, link := range linksIn(filepath.Join(dirs[i], "node_modules"), &entries) {
 			if links++; links > maxLinks {
-				return places
+				return places, nil
 			}
-			real, err := filepath.EvalSymlinks(link)
+			if err := c.late(); err != nil {
+				return nil, err
+			}
+			real, err := plainfile.Real(link)
 			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) {
 				continue
 			}
@@ -96,7 +150,7 @@ func linked(places []string, further ...string) []string {
 			}
 		}
 	}
-	return places
+	return places, nil
 }
 
 // linksIn returns the links to packages in a directory node_modules, or in one of its scopes. It takes what it reads from left.

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,6 +32,46 @@ func TestNpmPrintsNoFileThatItsDirectoryNames(t *testing.T) {
 	}
 	if strings.Contains(out.Stdout+out.Stderr, "HIDDEN") {
 		t.Errorf("got %q, want nothing of a file that .npmrc names", out.Stderr)
+	}
+}
+
+// TestNpmPrintsNoLinesOfItsDirectory: npm warns of lines of .npmrc, which can be a link to a key that is beside it.
+func TestNpmPrintsNoLinesOfItsDirectory(t *testing.T) {
+	_, err := exec.LookPath("/usr/bin/npm")
+	testkit.Need(t, "npm", err == nil, "npm")
+	b := open(t, func(c *host.Config) { c.Allowed = []string{"npm list"} })
+	b.file("package.json", `{"name":"mine","version":"1.0.0"}`)
+	b.file("server.key", "loglevel=silly\nHIDDENLINEOFAKEY\n")
+	if err = os.Symlink("server.key", filepath.Join(b.root, ".npmrc")); err != nil {
+		t.Fatal(err)
+	}
+	out, err := b.exec("npm list")
+	if err != nil || !out.Success || !strings.Contains(out.Stdout, "mine@1.0.0") || strings.Contains(out.Stdout+out.Stderr, "HIDDEN") {
+		t.Errorf("got %+v, %v, want a list, and nothing of .npmrc", out, err)
+	}
+}
+
+// TestNpmReadsNoSecretsOfItsProject: npm prints what is in a package.json, which can be a link to a file of keys in the project. The same
+// holds if the project has too many files for all names to be looked at.
+func TestNpmReadsNoSecretsOfItsProject(t *testing.T) {
+	_, err := exec.LookPath("/usr/bin/npm")
+	testkit.Need(t, "npm", err == nil, "npm")
+	for _, many := range []int{0, 1001} {
+		b := open(t, func(c *host.Config) { c.Allowed = []string{"npm list"} })
+		b.file("package.json", `{"name":"mine","version":"1.0.0","dependencies":{"x":"*","y":"*"}}`)
+		b.file("conf/credentials.json", `{"name":"x","version":"2.0.0","private":"HIDDEN"}`)
+		b.file("node_modules/y/package.json", `{"name":"y","version":"3.0.0","said":"shown"}`)
+		b.file("node_modules/x/index.js", "")
+		for i := range many {
+			b.file("more/"+strconv.Itoa(i)+".pem", "")
+		}
+		if err = os.Symlink("../../conf/credentials.json", filepath.Join(b.root, "node_modules/x/package.json")); err != nil {
+			t.Fatal(err)
+		}
+		out, failed := b.exec("npm list --json --long --all")
+		if failed != nil || !strings.Contains(out.Stdout, "shown") || strings.Contains(out.Stdout+out.Stderr, "HIDDEN") {
+			t.Errorf("with %d keys: got %+v, %v, want what is in node_modules, and nothing of keys", many, out, failed)
+		}
 	}
 }
 

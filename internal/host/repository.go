@@ -91,7 +91,7 @@ const maxBorrowed = 100
 // workspace.
 func partsOf(top string) (git string, all []string) {
 	git, all = recordsOf(top), []string{top}
-	real, err := filepath.EvalSymlinks(git)
+	real, err := plainfile.Real(git)
 	if err != nil {
 		return git, all
 	}
@@ -108,7 +108,7 @@ func partsOf(top string) (git string, all []string) {
 	all = append(all, real, shared)
 	objects := []string{filepath.Join(shared, "objects")} // may be a link; those that it borrows may borrow further ones
 	for i := 0; i < min(len(objects), maxBorrowed); i++ {
-		path, err := filepath.EvalSymlinks(objects[i])
+		path, err := plainfile.Real(objects[i])
 		if err != nil || filepath.Base(path) != "objects" || slices.Contains(all, path) || !holdsGit(filepath.Dir(path)) {
 			continue
 		}

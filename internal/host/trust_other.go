@@ -13,3 +13,6 @@ func links(os.FileInfo) uint64 { return 1 }
 func keepOwner(*os.File, os.FileInfo) {}
 
 func ownerOf(string) *account { return nil }
+
+// readableBy is of no use where there are no owners.
+func readableBy(*account, os.FileInfo) bool { return true }

@@ -64,3 +64,19 @@ func ownerOf(dir string) *account {
 	}
 	return owner
 }
+
+// readableBy reports whether the mode of a file lets a user read it. nil is the user of the server.
+func readableBy(as *account, info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if as == nil || !ok {
+		return as == nil
+	}
+	shift := 0 // others
+	switch {
+	case int(st.Uid) == as.uid:
+		shift = 6
+	case int(st.Gid) == as.gid:
+		shift = 3
+	}
+	return info.Mode().Perm()>>shift&4 != 0
+}

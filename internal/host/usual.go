@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,10 +28,11 @@ type usual struct {
 
 // scope is what a command has.
 type scope struct {
-	env   []string // variables
-	reads []string // places that it may read, without links; nil: all but the closed ones
-	lists []string // further ones whose names it may read
-	as    *account // its user; nil: that of the server
+	env    []string // variables
+	reads  []string // places that it may read, without links; nil: all but the closed ones
+	closed []string // further closed ones
+	lists  []string // further ones whose names it may read
+	as     *account // its user; nil: that of the server
 }
 
 // further is what a command has behind the words of its rule.
@@ -41,6 +43,7 @@ type further struct {
 	named    []string // what is there of the paths that words name, without links
 
 	changes func(path string) bool // whether programs in sandboxes can change what a path names
+	late    func() error           // fails if the time for the command is over
 	owner   func() *account        // returns the user whose rights programs in sandboxes have there, if the server is root; nil: that of the server
 }
 
@@ -78,7 +81,7 @@ var known = sync.OnceValue(func() map[string]*usual {
 
 		"pip list": {reads: packages, python: true, flags: &flags{short: "elvq", long: list("disable-pip-version-check editable exclude-editable format: local no-color not-required outdated pre quiet uptodate user verbose")}},
 		"pip show": {reads: packages, python: true, flags: &flags{short: "fvq", long: list("disable-pip-version-check files no-color quiet verbose"), operands: true}},
-		"npm list": {scope: project, reads: list("/usr/share/nodejs /usr/share/javascript /usr/share/node_modules /usr/share/npm"), with: list("--globalconfig=" + noSettings), flags: &flags{short: "aglp", long: list("all depth global include json long omit parseable"), operands: true}},
+		"npm list": {scope: project, reads: list("/usr/share/nodejs /usr/share/javascript /usr/share/node_modules /usr/share/npm"), with: list("--globalconfig=" + noSettings + " --loglevel=error"), flags: &flags{short: "aglp", long: list("all depth global include json long omit parseable"), operands: true}},
 
 		"git status": {scope: tracked, with: list("--ignore-submodules=dirty"), flags: &flags{short: "sbuvz", long: list("ahead-behind branch ignored long no-renames porcelain short show-stash untracked-files verbose"), operands: true}},
 		"git log": {scope: tracked, with: list("--no-ext-diff --no-textconv"), flags: &flags{short: "n:pqS:G:L:izwb", number: true, operands: true, long: list("abbrev-commit after: all author: before: committer: date: decorate first-parent follow format graph grep: " +
@@ -98,14 +101,14 @@ func (u *usual) allow(words []string) string {
 }
 
 // only returns what a command has.
-func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scope, err error) {
+func (h *Host) only(ctx context.Context, r *Rule, words []string, dir string, named []string) (s scope, err error) {
 	if r.usual == nil {
 		return s, nil
 	}
 	mounts := plainfile.ReadMounts()
 	changes := func(path string) bool { return mounts.LeadsInto(h.cfg.Changeable, path) }
 	if r.usual.scope != nil {
-		c := further{program: r.program.path, dir: dir, named: named, changes: changes, owner: func() *account { return ownerOf(h.cfg.Changeable) }}
+		c := further{program: r.program.path, dir: dir, named: named, changes: changes, late: func() error { return late(ctx) }, owner: func() *account { return ownerOf(h.cfg.Changeable) }}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}
@@ -123,7 +126,7 @@ func (h *Host) only(r *Rule, words []string, dir string, named []string) (s scop
 	}
 	reads := safe(expanded(slices.Concat(ofPrograms(), r.usual.reads, r.program.beside())))
 	if r.usual.python {
-		reads, s.lists = append(reads, safe(editable(reads))...), []string{"/"}
+		reads, s.lists = append(reads, safe(editable(reads, changes))...), []string{"/"}
 	}
 	for _, p := range reads {
 		s.reads = append(s.reads, besides(plainfile.Unlinked(p), changeable)...)
@@ -181,6 +184,9 @@ func (p *program) beside() (all []string) {
 // sandbox lead once the command has begun.
 func named(c further) (s scope, _ error) {
 	for _, path := range c.named {
+		if c.changes(path) { // a program in a sandbox can give a directory that hides a file by its name another name
+			s.as = c.owner()
+		}
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
 			s.reads = append(s.reads, path)
 		} else {

@@ -61,7 +61,7 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 	for text, u := range known() {
 		words := strings.Fields(text)
 		h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-		only, err := h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
+		only, err := h.only(t.Context(), &Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -72,7 +72,7 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 			}
 		}
 		h.cfg.Changeable = ""
-		if only, err = h.only(&Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
+		if only, err = h.only(t.Context(), &Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
 			t.Errorf("%s: %v, want what is beside the program if no sandbox can change it", text, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestProgramsReadNoDataOfApplications(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		only, err := (&Host{}).only(&Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
+		only, err := (&Host{}).only(t.Context(), &Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestFilesAloneAreNamed(t *testing.T) {
 	if s, err := named(further{dir: dir}); err != nil || len(s.reads)+len(s.lists) > 0 {
 		t.Errorf("no words: got %+v, %v, want nothing", s, err)
 	}
-	if s, err := named(further{dir: "/", named: []string{dir, file}}); err != nil || !slices.Equal(s.reads, []string{file}) || !slices.Equal(s.lists, []string{dir}) {
+	if s, err := named(further{dir: "/", named: []string{dir, file}, changes: func(string) bool { return false }}); err != nil || !slices.Equal(s.reads, []string{file}) || !slices.Equal(s.lists, []string{dir}) {
 		t.Errorf("got %+v, %v, want the file, and the names in the directory", s, err)
 	}
 }
@@ -140,8 +140,11 @@ func TestEditablePackages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err = os.Symlink("../other", filepath.Join(base, "src/s.egg-info")); err != nil {
+		t.Fatal(err)
+	}
 	h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-	only, err := h.only(&Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
+	only, err := h.only(t.Context(), &Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +190,7 @@ func TestAMountOfTheWorkspaceIsNoPlaceOfPrograms(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(base+"/tool/lib/again", unix.MNT_DETACH) })
 	h := &Host{cfg: Config{Changeable: base + "/ws"}}
-	only, err := h.only(&Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
+	only, err := h.only(t.Context(), &Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
 	for path, want := range map[string]bool{"/tool/lib/again": false, "/tool/lib/own": true} {
 		if got := slices.ContainsFunc(only.reads, func(p string) bool { return under(base+path, p) }); got != want || err != nil {
 			t.Errorf("%s can be read: got %v, %v, want %v", path, got, err, want)
@@ -220,7 +223,7 @@ func TestGitHasTheRightsOfProgramsInTheWorkspace(t *testing.T) {
 	testkit.Need(t, "cat", err == nil && cat.path != "", "cat")
 	h := &Host{cfg: Config{Changeable: ws}}
 	for dir, want := range map[string]string{"ws": "own", "elsewhere": "ownroot's"} {
-		s, err := h.only(&Rule{Words: list("diff"), usual: known()["git diff"], program: cat}, list("git diff"), filepath.Join(base, dir), nil)
+		s, err := h.only(t.Context(), &Rule{Words: list("diff"), usual: known()["git diff"], program: cat}, list("git diff"), filepath.Join(base, dir), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,5 +249,82 @@ func TestUsualRulesHaveTheSocketsThatTheyNeed(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{"docker", "hostname", "ls", "systemctl", "whoami"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestReadersHaveTheRightsOfProgramsInTheWorkspace: a program in a sandbox can rename a directory there, whose name alone hides files of root
+// in it.
+func TestReadersHaveTheRightsOfProgramsInTheWorkspace(t *testing.T) {
+	testkit.Need(t, "root", os.Geteuid() == 0, "root")
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := filepath.Join(base, "ws")
+	if err := errors.Join(os.Mkdir(ws, 0o755), os.Chown(ws, 65533, 65532), os.WriteFile(ws+"/package.json", nil, 0o600), os.WriteFile(base+"/x", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{cfg: Config{Changeable: ws}}
+	for _, c := range []struct {
+		line, dir string
+		named     []string
+		own       bool
+	}{
+		{"cat x package.json", base, []string{base + "/x", ws + "/package.json"}, true},
+		{"head -n1 x", base, []string{base + "/x"}, false},
+		{"tail package.json", ws, []string{ws + "/package.json"}, true},
+		{"npm list", ws, nil, true},
+		{"npm list", base, nil, false},
+	} {
+		words := list(c.line)
+		rule := strings.TrimSuffix(words[0], "npm")
+		if rule == "" {
+			rule = c.line
+		}
+		s, err := h.only(t.Context(), &Rule{Words: list(rule)[1:], usual: known()[rule], program: &program{}}, words, c.dir, c.named)
+		if err != nil || (s.as != nil) != c.own || c.own && s.as.uid != 65533 {
+			t.Errorf("%s in %s: got %+v, %v, want the rights of the directory's owner: %v", c.line, c.dir, s.as, err, c.own)
+		}
+	}
+}
+
+// TestFileToolsReadWhatProgramsInTheWorkspaceMayRead: as for commands, names alone do not hide files of root there.
+func TestFileToolsReadWhatProgramsInTheWorkspaceMayRead(t *testing.T) {
+	testkit.Need(t, "root", os.Geteuid() == 0, "root")
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := filepath.Join(base, "ws")
+	if err := errors.Join(os.Mkdir(ws, 0o755), os.Chown(ws, 65533, 65532)); err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{cfg: Config{Changeable: ws}}
+	h.Files = &Files{host: h}
+	h.Files.SetRoots([]string{base})
+	for _, c := range []struct {
+		name     string
+		uid, gid int
+		mode     os.FileMode
+		want     bool
+	}{
+		{"ws/own", 65533, 0, 0o600, true},
+		{"ws/group", 0, 65532, 0o640, true},
+		{"ws/all", 0, 0, 0o644, true},
+		{"ws/roots", 0, 0, 0o600, false},
+		{"ws/others", 1, 0, 0o640, false},
+		{"beside", 0, 0, 0o600, true},
+	} {
+		path := filepath.Join(base, c.name)
+		if err := errors.Join(os.WriteFile(path, nil, c.mode), os.Chown(path, c.uid, c.gid)); err != nil {
+			t.Fatal(err)
+		}
+		f, _, err := h.Files.openFile(path)
+		if (err == nil) != c.want {
+			t.Errorf("%s: got %v, want that it can be read: %v", c.name, err, c.want)
+		}
+		if err == nil {
+			_ = f.Close()
+		}
 	}
 }

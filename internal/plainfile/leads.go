@@ -1,10 +1,12 @@
 package plainfile
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Unlinked returns the path of a directory without links in it, or clean if that fails. It returns "" for "".
@@ -18,8 +20,51 @@ func Unlinked(dir string) string {
 	return filepath.Clean(dir)
 }
 
-// maxLinks is how many links one path may have, as in the kernel.
-const maxLinks = 40
+// Bounds of what is looked at for one path.
+const (
+	maxLinks = 40   // links, as in the kernel
+	maxNames = 4096 // names, those of the links' targets included
+)
+
+// Real returns an absolute path without links, as [filepath.EvalSymlinks] does, or an error for one that takes more than a moment: others may have made
+// its links, and each of the 255 links that EvalSymlinks follows can lead through thousands of directories.
+func Real(path string) (string, error) {
+	at, rest := "/", strings.Split(path, "/")
+	for links, names := 0, 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == "" || name == "." {
+			continue
+		}
+		next := filepath.Join(at, name) // at has no links, so the directory above it is that of ".."
+		info, err := os.Lstat(next)
+		if err != nil {
+			return "", err
+		}
+		if names++; names > maxNames {
+			return "", &fs.PathError{Op: "lstat", Path: path, Err: syscall.ELOOP}
+		}
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, failed := os.Readlink(next)
+			if failed != nil {
+				return "", failed
+			}
+			if links++; links > maxLinks {
+				return "", &fs.PathError{Op: "lstat", Path: path, Err: syscall.ELOOP}
+			}
+			if filepath.IsAbs(target) {
+				at = "/"
+			}
+			rest = append(strings.Split(target, "/"), rest...)
+		case len(rest) > 0 && !info.IsDir():
+			return "", &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOTDIR}
+		default:
+			at = next
+		}
+	}
+	return at, nil
+}
 
 // LeadsInto reports whether a path is in a directory, or leads there or through it by a link on its way, also where a mount shows
 // the directory once more. A program that can change the directory then decides what the path names. The path of the directory has
