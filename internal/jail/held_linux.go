@@ -132,6 +132,9 @@ func within(pid int, f func(c caller) error) error {
 	if _, err = unix.PtracePeekText(pid, c.code, was); err != nil {
 		return fmt.Errorf("read code: %w", err)
 	}
+	if _, err = unix.PtracePokeText(pid, c.code, syscallBytes); err != nil { // once: while its user changes, a process cannot be written to
+		return fmt.Errorf("write code: %w", err)
+	}
 	err = f(c)
 	_, restored := unix.PtracePokeText(pid, c.code, was)
 	return errors.Join(err, restored, setRegisters(pid, &before))
@@ -160,15 +163,12 @@ func Become(pid, uid, gid int) error {
 	})
 }
 
-// call makes the process call the kernel, with data on its stack. It changes the registers and the next instruction.
+// call makes the process call the kernel, with data on its stack. It changes the registers.
 func (c caller) call(nr uint64, args [3]uint64, data []byte) (result int64, err error) {
 	if len(data) > 0 {
 		if _, err = unix.PtracePokeData(c.pid, c.stack, data); err != nil {
 			return 0, err
 		}
-	}
-	if _, err = unix.PtracePokeText(c.pid, c.code, syscallBytes); err != nil {
-		return 0, err
 	}
 	r := c.regs
 	setCall(&r, nr, args)

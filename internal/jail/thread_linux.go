@@ -85,22 +85,25 @@ func ConfineThread(list []ThreadRule) (walls []string, err error) {
 	return walls, nil
 }
 
-// dropAround takes the calling thread the capabilities with which programs of root get around Landlock: since Linux 6.11, one with
-// CAP_PERFMON or CAP_SYS_ADMIN reads the environment and the memory map of any process. With CAP_SYS_RAWIO, one reads the kernel's
-// memory, and with CAP_SYS_MODULE, CAP_SYS_BOOT and CAP_BPF, one puts code into the kernel. With CAP_NET_ADMIN, one puts interfaces
-// into the networks of sandboxes, whose walls would still be reported. With CAP_NET_RAW, one reads the keys that callers send over loopback. With
-// CAP_SYS_TIME, one sets the clock of the record and of grants, with CAP_LINUX_IMMUTABLE, one keeps this
-// program from writing its files, and with CAP_SETFCAP, one makes other files privileged programs. With CAP_SYS_RESOURCE and CAP_IPC_LOCK, one
-// is above its limits, and with CAP_SYS_NICE, one gets the processors before this program. Programs that the thread starts do not get them back, because of no_new_privs.
+// kept are the capabilities of root that the programs of a confined thread may have: to read and write files of others, to take over
+// their rights, to signal them and to listen at low ports. Landlock holds all of that. Each other capability gets around it, or around
+// what else keeps such programs from others: for example, one with CAP_PERFMON reads the environment of any process, with CAP_NET_ADMIN it puts interfaces
+// into the networks of sandboxes, and with CAP_SYS_RESOURCE it raises its limits.
+var kept = []int{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE}
+
+// dropAround takes the calling thread all capabilities but those kept. Programs that the thread starts do not get them back, because of no_new_privs.
 func dropAround() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
 	if err := unix.Capget(&header, &sets[0]); err != nil {
 		return fmt.Errorf("capabilities: %w", err)
 	}
-	for _, c := range []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RAWIO, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_TIME, unix.CAP_LINUX_IMMUTABLE, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_NICE, unix.CAP_IPC_LOCK, unix.CAP_SETFCAP} {
-		set, bit := &sets[c/32], uint32(1)<<(c%32)
-		set.Effective, set.Permitted, set.Inheritable = set.Effective&^bit, set.Permitted&^bit, set.Inheritable&^bit
+	var mask [2]uint32
+	for _, c := range kept {
+		mask[c/32] |= 1 << (c % 32)
+	}
+	for i, keep := range mask {
+		sets[i].Effective, sets[i].Permitted, sets[i].Inheritable = sets[i].Effective&keep, sets[i].Permitted&keep, sets[i].Inheritable&keep
 	}
 	if err := unix.Capset(&header, &sets[0]); err != nil {
 		return fmt.Errorf("capabilities: %w", err)
