@@ -105,3 +105,19 @@ had = flags()
 		t.Errorf("got %q, want that the mapping is as the import made it", got)
 	}
 }
+
+// TestLoadedForksArePreparedBeforeTheirProgram: what a fork does after it has loaded packages, such as to seed their generators, it does
+// once, and before it gets its program.
+func TestLoadedForksArePreparedBeforeTheirProgram(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	const text = `
+import posix
+here, done = 1, []
+def again(): pass
+again.loaded = lambda: done.append(posix.getpid())
+`
+	b := importedAhead(t, text)
+	if got := loadedRun(t, b, "print(done == [posix.getpid()])", text); got != "True" {
+		t.Errorf("got %q, want that each process has been prepared once", got)
+	}
+}
