@@ -74,3 +74,47 @@ func TestWhatAnImportChangesIsThere(t *testing.T) {
 		})
 	}
 }
+
+// counting is a package whose tables count how many were made, and can be used as those of pandas.
+const counting = `
+import os, threading
+at = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns)
+made = 0
+class DataFrame:
+    def __init__(self, data):
+        global made
+        made += 1
+        first()
+    def __getattr__(self, name): return self
+    def __getitem__(self, key): return self
+    def __call__(self): return self
+    def __gt__(self, other): return self
+    def groupby(self, name): return self
+    def __str__(self): return 'a table'
+`
+
+// TestFirstTablesAreMadeAhead: packages are used before their memory is saved, so that the first program finds caches filled. If that
+// would start a thread, give a warning or fail, they are imported ahead all the same, and are not used.
+func TestFirstTablesAreMadeAhead(t *testing.T) {
+	for name, c := range map[string]struct{ first, want string }{
+		"Quiet":   {"pass", "True"},
+		"Threads": {"threading.Thread(target=threading.Event().wait, daemon=True).start()", "False"},
+		"Warns":   {"import warnings; warnings.warn('of the package')", "False"},
+		"Fails":   {"raise ValueError", "False"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := withPython(t, map[string]string{"numpy.py": "def ones(n): return [1.0] * n\n", "pandas.py": counting + "def first(): " + c.first + "\n"})
+			const program = "import os, pandas\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), pandas.made > 1)"
+			for end := time.Now().Add(time.Minute); ; {
+				ahead, made, _ := strings.Cut(strings.TrimSpace(execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, Code: program}).Stdout), " ")
+				if ahead == "True" {
+					if made != c.want {
+						t.Errorf("tables were made ahead: got %s, want %s", made, c.want)
+					}
+					return
+				}
+				testkit.Need(t, "zygote", time.Now().Before(end), "nothing is imported ahead here")
+			}
+		})
+	}
+}

@@ -42,6 +42,8 @@ func NewSnapshot(from io.Reader, size int64) (*Snapshot, error) {
 	if _, err = io.CopyN(file, from, size); err != nil {
 		return nil, fmt.Errorf("copy snapshot: %w", err)
 	}
+	_ = inLargePages(fd, size) // without it, forks take longer to load it and to end
+
 	if err = unix.Fchmod(fd, 0o400); err != nil { // forks get descriptors of it, and may not change its attributes
 		return nil, fmt.Errorf("protect snapshot: %w", err)
 	}

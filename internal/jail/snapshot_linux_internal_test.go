@@ -2,9 +2,12 @@ package jail
 
 import (
 	"bytes"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,6 +43,51 @@ func TestSnapshotIsBoundedAndSealed(t *testing.T) {
 	s.Close()
 	if err := (&Child{control: -1}).Load(s, false); err == nil {
 		t.Error("load of a closed one: got nil, want an error")
+	}
+}
+
+// TestSnapshotIsInLargePages: forks map and unmap a snapshot faster if its memory is in large pages. Its contents stay the same.
+func TestSnapshotIsInLargePages(t *testing.T) {
+	other, err := unix.MemfdCreate("other", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(other)
+	data := bytes.Repeat([]byte("0123456789abcdef"), 3*largePage/16-1)
+	if _, err = unix.Pwrite(other, data, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err = inLargePages(other, int64(len(data))); err != nil {
+		t.Skip("the kernel gives memory files no large pages:", err)
+	}
+	s, err := NewSnapshot(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got := make([]byte, len(data))
+	if n, err := unix.Pread(s.fd, got, 0); n != len(data) || err != nil || !bytes.Equal(got, data) {
+		t.Errorf("contents: got %d bytes, %v, equal: %v, want the %d that were written", n, err, bytes.Equal(got, data), len(data))
+	}
+	const space = 4 * largePage
+	m, err := unix.MmapPtr(s.fd, 0, nil, space, unix.PROT_READ, unix.MAP_SHARED) // the kernel shows large pages of it where the address is aligned
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.MunmapPtr(m, space) }()
+	aligned := unsafe.Add(m, -uintptr(m)&(largePage-1))
+	if _, err = unix.MmapPtr(s.fd, 0, aligned, 2*largePage, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		t.Fatal(err)
+	}
+	if got := *(*byte)(unsafe.Add(aligned, 1)); got != '1' {
+		t.Errorf("mapped: got %q, want '1'", got)
+	}
+	text, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`ShmemPmdMapped: +[1-9]`).Match(text) {
+		t.Error("got no large page that is mapped, want one")
 	}
 }
 

@@ -29,12 +29,12 @@ enum { // offsets in the area
 	AREA = 0x200000,
 };
 
-enum { MAP_FILE_AT = 1, MAP_DATA, MAP_ZERO, UNMAP, COPY, WIPE };
+enum { MAP_FILE_AT = 1, MAP_DATA, MAP_ZERO, UNMAP, COPY, WIPE, LARGER };
 enum { PRIVATE = 2, SHARED = 1, DROPPABLE = 8, FIXED = 0x10, ANONYMOUS = 0x20, NORESERVE = 0x4000 };
-enum { MOST_BASE = 400, RUN_GAP = 32, EIO = 5, E2BIG = 7, ENOMEM = 12, EINVAL = 22, ENOTSUP = 95, ESTALE = 116 };
+enum { MOST_BASE = 400, RUN_GAP = 32, LARGE_PAGE = 2 << 20, EIO = 5, E2BIG = 7, ENOMEM = 12, EINVAL = 22, ENOTSUP = 95, ESTALE = 116 };
 
 struct op { u32 kind, prot, flags, name; ul at, size, offset, inode, seconds, nanoseconds; };
-struct vma { ul start, end, offset, inode; u32 prot, shared; };
+struct vma { ul start, end, offset, inode; u32 prot, shared; ul sum; };
 struct call { u32 nr, flags; u8 tag[6], keep, unused; ul arg[6]; }; // as in init.c, with addresses for bytes
 struct head { ul registers[32]; ul count; struct vma base[MOST_BASE]; };
 struct image { ul magic, size, data, nops, end_of_heap, registers[32], blocked, stack[3], action[65][4]; struct op op[]; };
@@ -193,17 +193,30 @@ static char *parse(char *l, struct vma *v) {
 	return l;
 }
 
+// sum returns a sum of the contents of a mapping.
+static ul sum(const struct vma *v) {
+	ul n = v->start;
+	for (const ul *p = (const ul *)v->start; p < (const ul *)v->end; p++) n = (n << 7 | n >> 57) ^ *p;
+	return n;
+}
+
+// code reports whether a mapping without a file can be read and not be written: the interpreter's code in large pages.
+static int code(const struct vma *v, const char *name) { return !*name && (v->prot & 3) == 1; }
+
 // remember_all records all mappings that are not writable. The zygote calls it once, so all forks have these mappings.
 long remember_all(char *area) {
 	struct head *h = (struct head *)(area + HEAD);
 	struct text t = {area + READ, 0, 0, 0};
 	struct vma v;
-	char *l;
+	char *l, *name;
 	t.fd = (int)sys4(SYS_openat, -100, (long)"/proc/self/maps", 02000000, 0);
 	if (t.fd < 0) return t.fd;
 	h->count = 0;
 	while ((l = line(&t)))
-		if (parse(l, &v) && !(v.prot & 2) && h->count < MOST_BASE) h->base[h->count++] = v;
+		if ((name = parse(l, &v)) && !(v.prot & 2) && h->count < MOST_BASE) {
+			v.sum = code(&v, name) ? sum(&v) : 0;
+			h->base[h->count++] = v;
+		}
 	sys1(SYS_close, t.fd);
 	return 0;
 }
@@ -227,7 +240,8 @@ struct saving {
 	struct image *image;
 	ul page, end, data, names; // page size; end of the last mapping; end of the image's contents; end of its names
 	u32 name;                  // offset of the name of the file that was added last
-	int pagemap, anonymous;
+	int pagemap, anonymous, larger; // larger: the mapping is to have large pages
+	u32 reserved;                   // flags of the mapping's parts without contents
 };
 
 enum { NAMES = 0xc0000, KEEP = IMAGE_SIZE - 0x2000 }; // offsets in the head of an image: file names; a buffer for the name that is being read
@@ -286,8 +300,8 @@ static long piece(struct saving *s, struct vma *v, ul from, ul to, int contents)
 	if (!o) return -E2BIG;
 	o->prot = v->prot;
 	if (!contents) {
-		o->flags |= ANONYMOUS | (v->prot ? 0 : NORESERVE);
-		return 0;
+		o->flags |= ANONYMOUS | (v->prot ? s->reserved : NORESERVE);
+		return s->larger && to - from >= LARGE_PAGE && !(o = add(s, LARGER, from, to - from)) ? -E2BIG : 0;
 	}
 	if (!(v->prot & 1)) return -ENOTSUP;
 	o->offset = s->data;
@@ -319,12 +333,18 @@ static long file(struct saving *s, struct vma *v, const char *name) {
 	return 0;
 }
 
-static int remembered(struct saving *s, struct vma *v) {
+static struct vma *remembered(struct saving *s, struct vma *v) {
 	struct head *h = (struct head *)(s->area + HEAD);
 	for (ul i = 0; i < h->count; i++) {
 		struct vma *b = &h->base[i];
-		if (b->start == v->start && b->end == v->end && b->offset == v->offset && b->inode == v->inode && b->prot == v->prot && b->shared == v->shared) return 1;
+		if (b->start == v->start && b->end == v->end && b->offset == v->offset && b->inode == v->inode && b->prot == v->prot && b->shared == v->shared) return b;
 	}
+	return 0;
+}
+
+static int flag(const char *flags, const char *name) {
+	for (const char *f = flags; *f; f++)
+		if (f[0] == ' ' && f[1] == name[0] && f[2] == name[1]) return 1;
 	return 0;
 }
 
@@ -346,10 +366,9 @@ static long mapping(struct saving *s, struct vma *v, const char *name, const cha
 	long r = unmap(s, s->end, v->start);
 	s->end = v->end;
 	if (r < 0) return r;
-	int wiped = 0, dropped = 0;
-	for (const char *f = flags; *f; f++)
-		if (f[0] == ' ' && f[1] == 'w' && f[2] == 'f') wiped = 1;
-		else if (f[0] == ' ' && f[1] == 'd' && f[2] == 'p') dropped = 1;
+	int wiped = flag(flags, "wf"), dropped = flag(flags, "dp");
+	s->reserved = flag(flags, "nr") ? NORESERVE : 0;
+	s->larger = flag(flags, "hg");
 	if (starts(name, "[v")) return 0; // vdso and vvar: all forks of the zygote have them at the same address
 	if (starts(name, "[stack]")) {
 		ul sp = s->image->registers[STACK_POINTER] & ~15ul;
@@ -366,6 +385,8 @@ static long mapping(struct saving *s, struct vma *v, const char *name, const cha
 		o->prot = v->prot, o->flags = ANONYMOUS | (dropped ? DROPPABLE : PRIVATE);
 		return !wiped || add(s, WIPE, v->start, v->end - v->start) ? 0 : -E2BIG;
 	}
+	struct vma *had = code(v, name) ? remembered(s, v) : 0;
+	if (had && had->sum == sum(v)) return 0; // forks keep it, with its large pages
 	if (*name != '/') return pages(s, v, piece);
 	if (!(v->prot & 2)) {
 		if ((r = pages(s, v, 0)) < 0) return r;
@@ -376,7 +397,7 @@ static long mapping(struct saving *s, struct vma *v, const char *name, const cha
 
 static long plan(struct saving *s) {
 	struct text t = {s->area + READ, 0, 0, 0};
-	struct vma v = {0, 0, 0, 0, 0, 0};
+	struct vma v = {0};
 	char *l, *name = 0, *keep = (char *)s->image + KEEP;
 	long r = 0;
 	t.fd = (int)sys4(SYS_openat, -100, (long)"/proc/self/smaps", 02000000, 0);
@@ -413,7 +434,7 @@ static long put(int fd, const char *from, ul size, ul offset) {
 long save_all(char *area, int fd, ul page) {
 	struct head *h = (struct head *)(area + HEAD);
 	struct image *m = (struct image *)(area + IMAGE);
-	struct saving s = {area, m, page, page, IMAGE_SIZE, NAMES, 0, -1, 0};
+	struct saving s = {area, m, page, page, IMAGE_SIZE, NAMES, 0, -1, 0, 0, 0};
 	ul thread_id;
 	memset(m, 0, sizeof *m);
 	memcpy(m->registers, h->registers, sizeof m->registers);
@@ -485,6 +506,7 @@ _Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahea
 			break;
 		case UNMAP: sys2(SYS_munmap, (long)o->at, (long)o->size); break;
 		case WIPE: if (sys3(SYS_madvise, (long)o->at, (long)o->size, 18 /* MADV_WIPEONFORK */) < 0) give_up(-EINVAL); break;
+		case LARGER: sys3(SYS_madvise, (long)o->at, (long)o->size, 14 /* MADV_HUGEPAGE */); break;
 		case COPY:
 			for (ul done = 0; done < o->size; done += (ul)r)
 				if ((r = sys4(SYS_pread64, image, (long)(o->at + done), (long)(o->size - done), (long)(o->offset + done))) <= 0) give_up(r ? r : -EIO);

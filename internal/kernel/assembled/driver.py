@@ -53,7 +53,8 @@ def boot():
                 "NameError", "globals", "locals", "exec", "eval", "builtins", "__builtins__", "__main__", "modules", "excepthook", "__import__", "import_module",
                 "__globals__", "f_globals", "f_builtins", "f_locals", "_getframe", "currentframe")):
             return set()
-        found.difference_update(main, __builtins__.__dict__ if hasattr(__builtins__, "__dict__") else __builtins__)
+        builtin = __builtins__.__dict__ if hasattr(__builtins__, "__dict__") else __builtins__
+        found = {name for name in found if name not in main and name not in builtin}  # iterating over builtins writes to all their names
         if type(text) is str:
             text = text.encode("utf-8", "replace")
         for line in text.split(b"\n"):

@@ -243,8 +243,6 @@ globals().pop("begin")()
 #                load(image, 2)  # goes on in remember()
 #        if pid == 0:
 #            null, (program, text), (near, far) = posix.open("/dev/null", posix.O_RDWR), posix.pipe(), _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-#            posix.write(text, b"def f(a, *b, **c):\n    return [x for x in range(9)]\nprint(f(1), {'a': 1.5}, '%s' % 2)\n")
-#            posix.close(text)
 #            passed = null, null, null, null, theirs, program
 #            far.sendmsg([rehearsed[imported]], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in passed))])
 #            posix.dup2(near.detach(), 3)
@@ -258,10 +256,13 @@ globals().pop("begin")()
 #                    leave(0)
 #
 #            posix._exit = end
+#            typical = b""
 #            try:
-#                main["again"].typical()
+#                typical = main["again"].typical() or b""
 #            except Exception:  # no packages, or other ones
 #                pass
+#            posix.write(text, b"def f(a, *b, **c):\n    return [x for x in range(9)]\nprint(f(1), {'a': 1.5}, '%s' % 2)\n" + typical)
+#            posix.close(text)
 #            return None
 #        if imported:
 #            posix.close(image)
@@ -368,6 +369,7 @@ globals().pop("begin")()
 #        if result == 2:  # copy and map the pages that a program will use now, so that they cause no page faults while it runs
 #            for pages, advice in (spans, 23), (reads, 22):  # POPULATE_WRITE, POPULATE_READ
 #                Code(area + 96)(_ctypes.addressof(pages), len(pages) // 16, advice, 0, 0)
+#        getattr(main.get("again"), "loaded", int)()
 #        return True
 #
 #    def remember(file):
@@ -561,7 +563,8 @@ globals().pop("begin")()
 #                "NameError", "globals", "locals", "exec", "eval", "builtins", "__builtins__", "__main__", "modules", "excepthook", "__import__", "import_module",
 #                "__globals__", "f_globals", "f_builtins", "f_locals", "_getframe", "currentframe")):
 #            return set()
-#        found.difference_update(main, __builtins__.__dict__ if hasattr(__builtins__, "__dict__") else __builtins__)
+#        builtin = __builtins__.__dict__ if hasattr(__builtins__, "__dict__") else __builtins__
+#        found = {name for name in found if name not in main and name not in builtin}  # iterating over builtins writes to all their names
 #        if type(text) is str:
 #            text = text.encode("utf-8", "replace")
 #        for line in text.split(b"\n"):

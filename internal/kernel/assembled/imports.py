@@ -48,25 +48,72 @@ def imports():
         if process:
             process._current_process._config["authkey"] = process.AuthenticationString(modules["posix"].urandom(32))
 
-    def again():
+    def loaded():
+        """Prepares a process that has loaded the image for its only program."""
         reseed()
         if "matplotlib" not in sys.modules:
             sys.meta_path.insert(0, Caches())
+
+    def again():
         return first()
 
     def typical():
-        """What programs often do first. It shows which pages they use; what it does is lost."""
-        again()
+        """Does what programs often do first, and returns the text of a small program. They show which pages programs use;
+        what they do is lost."""
+        loaded()
+        frames()
+        if "pandas" in sys.modules:
+            return b"import pandas, numpy\nprint(pandas.DataFrame({'a': numpy.ones(9)}).a.sum())\n"
+
+    def frames(texts=True):
+        """Does with pandas what programs often do first, with texts or with numbers only."""
         if "pandas" in sys.modules:
             exec("import numpy\nimport numpy as np\nimport pandas as pd\nfrom pandas import DataFrame", {})
-            frame = sys.modules["pandas"].DataFrame({"a": sys.modules["numpy"].ones(9), "b": ["x", "y", "z"] * 3})
-            frame[frame.a > 0].groupby("b").a.mean().sum(), frame.a.sum(), str(frame), frame.to_csv()
+            a, b, values = ("a", "b", "xyz") if texts else (0, 1, (1, 2, 3))
+            frame = sys.modules["pandas"].DataFrame({a: sys.modules["numpy"].ones(9), b: list(values) * 3})
+            column = frame.a if texts else frame[a]
+            frame[column > 0].groupby(b)[a].mean().sum(), column.sum(), str(frame), frame.to_csv()
 
-    again.paths, again.state, again.typical = True, first.state, typical
+    def counted():
+        """Reports whether memory that this process only maps counts toward a limit."""
+        with open("/proc/self/limits") as limits, open("/proc/sys/vm/overcommit_memory") as strict:
+            return "unlimited" not in [line for line in limits if line.startswith("Max data size")][0] or strict.read(1) == "2"
+
+    def mapped():
+        """Returns how many pages this process may write to, used or not."""
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[5])
+
+    def warm():
+        """Fills caches that the first program would fill, and lets the interpreter specialize the code of packages. A
+        child does it first: a process that has threads or open files cannot be saved. Allocators of texts may reserve much
+        memory for later, which every fork would have. Where that counts toward a limit, there are no texts."""
+        import posix
+        pid = posix.fork()
+        if pid == 0:
+            failed = 1
+            try:
+                import warnings
+                warnings.simplefilter("error")  # a warning that is given here would not be given to programs
+                before, pages = posix.listdir("/proc/self/fd"), mapped()
+                texts = not counted()
+                frames(texts)
+                large = not texts and mapped() - pages > 1 << 12
+                failed = large or len(posix.listdir("/proc/self/task")) != 1 or posix.listdir("/proc/self/fd") != before
+            finally:
+                posix._exit(failed)
+        if posix.waitpid(pid, 0)[1] == 0:
+            texts = not counted()
+            for _ in range(16):
+                frames(texts)
+
+    again.paths, again.state, again.typical, again.loaded = True, first.state, typical, loaded
     if first.paths is False:
         first.known.update(sys.modules)
     main["again"] = again
     del main["imports"]
+    if "pandas" in sys.modules:
+        warm()
     import gc
     gc.collect()
     gc.freeze()  # a collection in a fork does not write to shared pages
