@@ -72,7 +72,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 			hello:   Hello{Protocol: Protocol, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background, AuditInMemory: c.AuditInMemory},
 			service: c.Service, logger: c.Logger, maxUpload: c.MaxUpload, stop: c.Stop, alike: c.Alike, ending: ending,
 			beat: heartbeat, followers: followers{each: maxFollow},
-			identify: func(r *http.Request) (sandboxmcp.Identity, error) { return owner, checkProof(r, proof) },
+			identify: func(r *http.Request) (sandboxmcp.Identity, error) { return owner, proved(r, proof) },
 		},
 		ended: ended, root: root, dir: dir, name: id + suffix,
 	}
@@ -92,6 +92,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnState:         listen.ConnState,
+		ConnContext:       listen.ConnContext,
 	}
 	s.serving.Go(func() {
 		if err := s.http.Serve(local(l, c.Logger, maxLocal)); !errors.Is(err, http.ErrServerClosed) {
@@ -164,8 +165,17 @@ func (s *Server) release() {
 }
 
 // maxLocal is how many connections of this machine may be open. A program of the server's user that has no proof can connect as well, such as a
-// command of the host, and leave its connections idle.
+// command of the host, and leave its connections idle, or its requests without their end.
 const maxLocal = 512
+
+// proved refuses a request without the proof. The connection of one that has it is not closed in favor of those of strangers.
+func proved(r *http.Request, proof string) error {
+	err := checkProof(r, proof)
+	if err == nil {
+		listen.Belongs(r.Context(), "proved")
+	}
+	return err
+}
 
 // local returns l with at most most open connections, of users for which [mayAsk] is true.
 func local(l net.Listener, logger *slog.Logger, most int) net.Listener {

@@ -142,7 +142,7 @@ func (c *boundedConn) of() client {
 type connKey struct{}
 
 // Belongs notes the caller of a request. ctx is the context of the request, on a connection that
-// [Serve] serves.
+// [Serve] serves, or a server with [ConnContext].
 func Belongs(ctx context.Context, caller string) {
 	c, ok := ctx.Value(connKey{}).(*boundedConn)
 	if !ok {
@@ -153,8 +153,8 @@ func Belongs(ctx context.Context, caller string) {
 	}
 }
 
-// connContext returns a context for the requests of a connection, for Belongs.
-func connContext(ctx context.Context, c net.Conn) context.Context {
+// ConnContext returns a context for the requests of a connection, for [Belongs].
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if b, ok := c.(*boundedConn); ok {
 		return context.WithValue(ctx, connKey{}, b)
 	}

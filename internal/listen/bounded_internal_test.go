@@ -72,7 +72,7 @@ func TestACallerMakesRoomForItself(t *testing.T) {
 	accept := func(caller string) *boundedConn {
 		t.Helper()
 		b := inner.accept(t, l)
-		Belongs(connContext(t.Context(), b), caller)
+		Belongs(ConnContext(t.Context(), b), caller)
 		ConnState(b, http.StateActive)
 		return b
 	}
@@ -96,7 +96,7 @@ func TestACallerWithManyAddressesIsOneClient(t *testing.T) {
 	accept := func(remote, caller string) *boundedConn {
 		t.Helper()
 		b := inner.acceptFrom(t, l, remote)
-		Belongs(connContext(t.Context(), b), caller)
+		Belongs(ConnContext(t.Context(), b), caller)
 		ConnState(b, http.StateActive)
 		return b
 	}
@@ -174,7 +174,7 @@ func TestStrangersHaveHalfOfThePlaces(t *testing.T) {
 	var proved []*boundedConn
 	for range 6 {
 		c := accept(1)
-		Belongs(connContext(t.Context(), c), "caller")
+		Belongs(ConnContext(t.Context(), c), "caller")
 		ConnState(c, http.StateActive)
 		proved = append(proved, c)
 	}

@@ -161,7 +161,7 @@ func Serve(ctx context.Context, l net.Listener, s Served) (stop func()) {
 		ConnState:         ConnState,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			if ctx = connContext(ctx, c); s.Connected != nil {
+			if ctx = ConnContext(ctx, c); s.Connected != nil {
 				ctx = s.Connected(ctx, c)
 			}
 			return ctx
