@@ -16,13 +16,15 @@ type elfForm struct {
 	table, size, count int // e_phoff, e_phentsize, e_phnum
 	header             int // bytes of a program header
 	offset, bytes      int // p_offset, p_filesz
-	word               func(o binary.ByteOrder, b []byte) uint64
+	word               func(b []byte) uint64
 }
 
-// elfForms are the forms by the class of a file.
-var elfForms = map[byte]elfForm{
-	1: {28, 42, 44, 32, 4, 16, func(o binary.ByteOrder, b []byte) uint64 { return uint64(o.Uint32(b)) }},
-	2: {32, 54, 56, 56, 8, 32, binary.ByteOrder.Uint64},
+// elfForms are the forms. The kernel decides by the machine in the header, and ignores the fields for the class and for the order of bytes.
+func elfForms() []elfForm {
+	return []elfForm{
+		{32, 54, 56, 56, 8, 32, binary.NativeEndian.Uint64},
+		{28, 42, 44, 32, 4, 16, func(b []byte) uint64 { return uint64(binary.NativeEndian.Uint32(b)) }},
+	}
 }
 
 // segmentLoader is PT_INTERP, the type of the segment with the path of the loader.
@@ -51,43 +53,49 @@ func binaryFile(path string) bool {
 	return elfFile(f)
 }
 
-// loaderOf returns the path of the loader of an ELF file, or "". Callers may have made the file, and nobody has to have allowed it. So
-// nothing is read but what the kernel reads: package debug/elf reads tables into memory that are as large as the file says, and panics for some files.
-func loaderOf(path string) string {
+// loadersOf returns the paths of the loaders of an ELF file: one, or none. A file that can be read as either form has perhaps two. Callers may have
+// made the file, and nobody has to have allowed it. So nothing is read but what the kernel reads: package debug/elf reads tables into
+// memory that are as large as the file says, and panics for some files.
+func loadersOf(path string) (all []string) {
 	f, err := plainfile.Open(path)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer func() { _ = f.Close() }()
 	var head [64]byte
 	if _, err = f.ReadAt(head[:], 0); err != nil || string(head[:len(elfMagic)]) != elfMagic {
+		return nil
+	}
+	for _, form := range elfForms() {
+		if loader := form.loader(f, head[:]); loader != "" {
+			all = append(all, loader)
+		}
+	}
+	return all
+}
+
+// loader returns the path of the loader of a file of this form with the first bytes head, or "".
+func (form elfForm) loader(f *os.File, head []byte) string {
+	if int(binary.NativeEndian.Uint16(head[form.size:])) != form.header {
 		return ""
 	}
-	form, known := elfForms[head[4]]
-	var order binary.ByteOrder = binary.LittleEndian
-	if head[5] == 2 {
-		order = binary.BigEndian
-	}
-	if !known || int(order.Uint16(head[form.size:])) != form.header {
-		return ""
-	}
-	headers := make([]byte, form.header*int(order.Uint16(head[form.count:])))
+	headers := make([]byte, form.header*int(binary.NativeEndian.Uint16(head[form.count:])))
 	if len(headers) > maxHeaders {
 		return ""
 	}
-	if _, err = f.ReadAt(headers, int64(form.word(order, head[form.table:]))); err != nil {
+	if _, err := f.ReadAt(headers, int64(form.word(head[form.table:]))); err != nil {
 		return ""
 	}
 	for ; len(headers) > 0; headers = headers[form.header:] {
-		if order.Uint32(headers) != segmentLoader {
+		if binary.NativeEndian.Uint32(headers) != segmentLoader {
 			continue
 		}
-		size := form.word(order, headers[form.bytes:])
+		size := form.word(headers[form.bytes:])
 		if size > maxLoader {
 			return ""
 		}
 		loader := make([]byte, size)
-		if _, err = f.ReadAt(loader, int64(form.word(order, headers[form.offset:]))); err != nil {
+		if _, err := f.ReadAt(loader, int64(form.word(headers[form.offset:]))); err != nil {
 			return ""
 		}
 		text, _, _ := strings.Cut(string(loader), "\x00")

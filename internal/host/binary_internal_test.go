@@ -1,11 +1,13 @@
 package host
 
 import (
-	"bytes"
 	"encoding/binary"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -25,6 +27,20 @@ func section(kind uint32, size uint64, link uint32) []byte {
 		b, _ = binary.Append(b, binary.LittleEndian, v)
 	}
 	return b
+}
+
+// segment returns a program header for what is behind 200 bytes of a file.
+func segment(kind uint32, size uint64) []byte {
+	var b []byte
+	for _, v := range []any{kind, uint32(4), uint64(200), uint64(0), uint64(0), size, size, uint64(1)} {
+		b, _ = binary.Append(b, binary.LittleEndian, v)
+	}
+	return b
+}
+
+// dynamic returns a program with a loader.
+func dynamic(loader string) []byte {
+	return append(append(append(elfOf(1, 0, 0, 0), segment(3, uint64(len(loader)+1))...), make([]byte, 80)...), loader+"\x00"...)
 }
 
 // TestAProgramFileThatNobodyAllowedCostsNothing: a caller may name any file as a program. The server reads of it what the kernel reads, so
@@ -56,24 +72,103 @@ func TestAProgramFileThatNobodyAllowedCostsNothing(t *testing.T) {
 // TestLoaderOf: the loader of a program is found as the kernel finds it.
 func TestLoaderOf(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
-	segment := func(kind uint32, size uint64) []byte {
-		var b []byte
-		for _, v := range []any{kind, uint32(4), uint64(200), uint64(0), uint64(0), size, size, uint64(1)} {
-			b, _ = binary.Append(b, binary.LittleEndian, v)
-		}
-		return b
-	}
 	for _, c := range []struct {
 		kind uint32
 		size uint64
+		at   int // position of a byte that is changed, which the kernel does not look at
 		want string
-	}{{3, 14, "/lib/ld.so"}, {1, 14, ""}, {3, 5000, ""}, {3, 1 << 63, ""}, {3, 4000, ""}} {
-		whole := append(append(elfOf(1, 0, 0, 0), segment(c.kind, c.size)...), bytes.Repeat([]byte{0}, 80)...)
+	}{{3, 14, 7, "/lib/ld.so"}, {1, 14, 7, ""}, {3, 5000, 7, ""}, {3, 1 << 63, 7, ""}, {3, 4000, 7, ""}, {3, 14, 4, "/lib/ld.so"}, {3, 14, 5, "/lib/ld.so"}} {
+		whole := append(append(elfOf(1, 0, 0, 0), segment(c.kind, c.size)...), make([]byte, 80)...)
+		whole[c.at] ^= 3
 		if err := os.WriteFile(path, append(whole, "/lib/ld.so\x00x\x00\x00"...), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if got := loaderOf(path); got != c.want {
+		if got := strings.Join(loadersOf(path), " "); got != c.want {
 			t.Errorf("%+v: got %q", c, got)
 		}
+	}
+}
+
+// TestAProgramBehindManyLinksIsNotThere: a program is found behind as many links as the kernel follows. Others may have made the links, and
+// further ones can lead through thousands of directories, before any rule is looked at.
+func TestAProgramBehindManyLinksIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "program")
+	if err := os.WriteFile(at, elfOf(0, 0, 0, 0), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		next := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.Symlink(at, next); err != nil {
+			t.Fatal(err)
+		}
+		at = next
+		if _, err := os.Stat(at); (newProgram(at).path != "") != (err == nil) {
+			t.Errorf("behind %d links: got %q, want it as the kernel: %v", i+1, newProgram(at).path, err)
+		}
+	}
+}
+
+// TestInterpretersAreThoseOfTheKernel: the kernel ends the first line of a script at a zero byte, and divides it at blanks and tabs alone.
+func TestInterpretersAreThoseOfTheKernel(t *testing.T) {
+	dir := t.TempDir()
+	script := filepath.Join(dir, "script")
+	for name, rest := range map[string]string{"a": "\x00b\n", "b\u00a0c": "\n", "d\ve": " x\n", "f\r": "\n", "g": "\th\r\n", "i": " \x00j"} {
+		interpreter := filepath.Join(dir, name)
+		if err := os.WriteFile(interpreter, elfOf(0, 0, 0, 0), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(script, []byte("#! "+interpreter+rest), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got := newProgram(script).execs; !slices.Equal(got, []string{script, interpreter}) {
+			t.Errorf("%q: got %q, want the interpreter", name+rest, got)
+		}
+	}
+	for _, line := range []string{"#!/usr/bin/env -S sh\v-c\n", "#!/usr/bin/env -S sh\f\n"} {
+		if err := os.WriteFile(script, []byte(line), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, env, after := interpreterOf(script); !env || after != nil {
+			t.Errorf("%q: got %v, %q, want that the words of env are not known", line, env, after)
+		}
+	}
+}
+
+// TestProgramsOfTheDirectoryAreNone: the kernel looks for an interpreter or a loader with a relative path in the directory of the command,
+// which a program in a sandbox may be able to change.
+func TestProgramsOfTheDirectoryAreNone(t *testing.T) {
+	dir := t.TempDir()
+	script, relative := filepath.Join(dir, "script"), filepath.Join(dir, "relative")
+	for path, content := range map[string][]byte{script: []byte("#!" + relative + "\n"), relative: []byte("#!sh\n"), filepath.Join(dir, "binary"): dynamic("ld.so")} {
+		if err := os.WriteFile(path, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"script", "relative", "binary"} {
+		if p := newProgram(filepath.Join(dir, name)); p.path != "" {
+			t.Errorf("%s: got %q, want that it is no program", name, p.path)
+		}
+	}
+}
+
+// TestTheLoaderBehindScriptsIsKnown: the kernel begins five scripts before a binary.
+func TestTheLoaderBehindScriptsIsKnown(t *testing.T) {
+	dir := t.TempDir()
+	next, loader := filepath.Join(dir, "binary"), filepath.Join(dir, "loader")
+	for path, content := range map[string][]byte{next: dynamic(loader), loader: elfOf(0, 0, 0, 0)} {
+		if err := os.WriteFile(path, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 5 {
+		script := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.WriteFile(script, []byte("#!"+next+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next = script
+	}
+	if got := newProgram(next).execs; !slices.Contains(got, loader) {
+		t.Errorf("got %q, want the loader %q", got, loader)
 	}
 }

@@ -28,6 +28,7 @@ type program struct {
 	ways   []string    // paths that lead to execs, as they were asked for
 	after  []string    // what env would execute for the script: the path of a binary, and words for it; nil: the program is no such script
 	again  bool        // the program that the kernel begins with has to execute another one
+	moving bool        // it names its interpreter or loader by a relative path, so that the directory of each command decides
 }
 
 // changedSince reports whether a file that is executed for the program, or a link that leads to one, was changed after a
@@ -83,7 +84,7 @@ func find(name string) (*program, error) {
 }
 
 func newProgram(asked string) *program {
-	path, err := filepath.EvalSymlinks(asked)
+	path, err := plainfile.Real(asked) // callers name files before anything is allowed, and others may have made the links
 	if err != nil {
 		return &program{}
 	}
@@ -92,7 +93,9 @@ func newProgram(asked string) *program {
 		return &program{}
 	}
 	p := &program{asked: asked, path: path}
-	p.executes(asked, 0)
+	if p.executes(asked, 0); p.moving {
+		return &program{}
+	}
 	if _, _, after := interpreterOf(path); after != nil {
 		if binaryFile(after[0]) {
 			p.after, p.again = after, false
@@ -188,25 +191,25 @@ func same(before, now os.FileInfo) bool {
 	return os.SameFile(before, now) && before.Size() == now.Size() && before.ModTime().Equal(now.ModTime()) && before.Mode() == now.Mode() && changedAt(before) == changedAt(now)
 }
 
+// maxDepth is how many scripts the kernel begins before a binary, whose loader it executes as well.
+const maxDepth = 5
+
 // executes adds the files that the kernel executes for a program: itself, the loader of an ELF file, the interpreter of a
 // script. again is set if one of the interpreters is env, which executes another one.
 func (p *program) executes(path string, depth int) {
 	p.ways = append(p.ways, path) // also if nothing is there yet
-	real, err := filepath.EvalSymlinks(path)
+	real, err := plainfile.Real(path)
 	if err != nil {
 		return
 	}
 	p.execs = append(p.execs, real)
-	if depth > 4 {
-		return
-	}
-	if loader := loaderOf(real); loader != "" {
-		p.executes(loader, depth+1)
+	if depth > maxDepth {
 		return
 	}
 	interpreters, env, _ := interpreterOf(real)
 	p.again = p.again || env
-	for _, next := range interpreters {
+	for _, next := range append(interpreters, loadersOf(real)...) {
+		p.moving = p.moving || !filepath.IsAbs(next)
 		p.executes(next, depth+1)
 	}
 }
@@ -222,8 +225,9 @@ func interpreterOf(path string) (all []string, env bool, after []string) {
 	defer func() { _ = f.Close() }()
 	line, cut := bufio.NewReader(io.LimitReader(f, 256)).ReadString('\n')
 	line, ok := strings.CutPrefix(line, "#!")
-	words := strings.Fields(line)
-	if !ok || len(words) == 0 || !filepath.IsAbs(words[0]) {
+	line, _, _ = strings.Cut(strings.TrimSuffix(line, "\n"), "\x00") // as the kernel does, which takes no other character for a blank either
+	words := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' })
+	if !ok || len(words) == 0 {
 		return nil, false, nil
 	}
 	all, env = words[:1:1], filepath.Base(words[0]) == "env"
@@ -231,7 +235,7 @@ func interpreterOf(path string) (all []string, env bool, after []string) {
 		return all, env, nil
 	}
 	words = words[1:]
-	if len(words) > 1 && words[0] == "-S" && !strings.ContainsAny(line, `\'"$#`) {
+	if len(words) > 1 && words[0] == "-S" && !strings.ContainsAny(line, "\\'\"$#\v\f\r") {
 		words = words[1:]
 	} else if len(words) != 1 {
 		return all, env, nil
