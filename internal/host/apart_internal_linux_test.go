@@ -74,6 +74,20 @@ func TestACommandDoesNotChangeTheKernel(t *testing.T) {
 	}
 }
 
+// TestAStackGrowsNotBeyondItsLimit: a command cannot use its stack as memory that its limit of data does not count. The limit that new threads
+// have for theirs stays.
+func TestAStackGrowsNotBeyondItsLimit(t *testing.T) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_STACK, &own); err != nil {
+		t.Fatal(err)
+	}
+	e := runWith(t, "sh", job{words: []string{"sh", "-c", "ulimit -Hs; ulimit -Ss; ulimit -Ss unlimited 2>/dev/null || echo held"}, last: true})
+	want := fmt.Sprintf("%d\n%d\nheld\n", min(own.Max, maxStack)>>10, min(own.Cur, maxStack)>>10)
+	if string(e.stdout) != want || !slices.Contains(e.walls, wallRlimits) {
+		t.Errorf("got %q with the walls %q, want %q", e.stdout, e.walls, want)
+	}
+}
+
 // TestACommandEntersNoSandbox: a command enters no namespace. The server's user has all rights in the user namespaces of sandboxes.
 func TestACommandEntersNoSandbox(t *testing.T) {
 	e := runWith(t, "perl", job{words: []string{"perl", "-e", fmt.Sprintf(`for (%d, %d) { syscall($_, -1, 0, 0); print $!{EPERM} ? "refused " : "no " }`,

@@ -278,6 +278,10 @@ func observed(pid int, j job, child child) (stood, weak []string, err error) {
 const (
 	maxData    = 1 << 30
 	maxAnyData = 8 << 30 // of a program that executes others, such as a compiler
+
+	// maxStack is how far a program may raise the limit of its stack, which counts as no data. Compilers raise it so far. Memory for stacks of
+	// further threads counts as data; the C library takes as much for each one as the limit says that is not raised yet.
+	maxStack = 64 << 20
 )
 
 // yield makes the kernel end a process before others when memory is short. If it fails, only its
@@ -309,7 +313,7 @@ func limit(pid int, j job) bool {
 		data = maxAnyData
 	}
 	limits := map[int]uint64{
-		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10,
+		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_STACK: maxStack,
 	}
 	if tasks := jail.TasksOfOthers(); tasks > 0 && j.as == nil {
 		limits[unix.RLIMIT_NPROC] = tasks // so that this server starts its threads whatever the program does
@@ -320,7 +324,11 @@ func limit(pid int, j job) bool {
 			return false
 		}
 		most = min(most, old.Max)
-		if unix.Prlimit(pid, what, &unix.Rlimit{Cur: most, Max: most}, nil) != nil || unix.Prlimit(pid, what, nil, &now) != nil || now.Max != most {
+		soft := most
+		if what == unix.RLIMIT_STACK {
+			soft = min(most, old.Cur)
+		}
+		if unix.Prlimit(pid, what, &unix.Rlimit{Cur: soft, Max: most}, nil) != nil || unix.Prlimit(pid, what, nil, &now) != nil || now.Max != most {
 			return false
 		}
 	}
