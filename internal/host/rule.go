@@ -144,7 +144,7 @@ func loads(path string) bool {
 // runs reports whether a command may execute other programs.
 func runs(program string, words []string) bool {
 	name := programName(program)
-	if !slices.Contains(runners(), name) && !strings.HasPrefix(name, "ld-linux") && !versioned(name) {
+	if !slices.Contains(runners(), name) && !strings.HasPrefix(name, "ld-") && !versioned(name) {
 		return false
 	}
 	return len(words) == 0 || known()[name+" "+words[0]] == nil
