@@ -80,9 +80,9 @@ type Jail struct {
 	pidfd    int
 	spawners chan int
 	done     chan struct{}
-	networks *pool.Pool[struct{}, int] // descriptors of network namespaces in which no socket was ever made; nil: none are kept
-	gallery  gallery                   // of what is attached to sandboxes
-	shared   shared                    // Config.Shared, for ModeRoot
+	networks *pool.Pool[struct{}, keptNetwork] // network namespaces in which no network socket was ever made; nil: none are kept
+	gallery  gallery                           // of what is attached to sandboxes
+	shared   shared                            // Config.Shared, for ModeRoot
 
 	mu      sync.Mutex
 	scripts map[plan0]*encoded // scripts of inits that were built before
@@ -138,10 +138,10 @@ func Open(cfg Config) (*Jail, error) {
 	}
 	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, ids: map[uint32]bool{}, done: make(chan struct{})}
 	if cfg.Keep > 0 && cfg.Mode != ModePlain && cfg.Mode != ModeContainer {
-		j.networks = pool.New(pool.Policy[struct{}, int]{
+		j.networks = pool.New(pool.Policy[struct{}, keptNetwork]{
 			Total: cfg.Keep, Idle: keepFor,
-			Drop: func(fd int) error { closeAll(fd); return nil },
-			Cost: func(_ int, counts map[string]int) { counts["network_namespaces"]++ },
+			Drop: func(n keptNetwork) error { closeAll(n.fd); return nil },
+			Cost: func(_ keptNetwork, counts map[string]int) { counts["network_namespaces"]++ },
 		})
 	}
 	if err := checkProc(); err != nil {

@@ -186,7 +186,13 @@ func childrenOf(pid int) (string, error) {
 	return o.read("/proc/" + id + "/task/" + id + "/children")
 }
 
-func (o *observer) read(name string) (string, error) {
+// read returns the text of a file.
+func (o *observer) read(name string) (string, error) { return o.take(name, false) }
+
+// record returns the text of a file that the kernel makes in one piece. What leaves room in the buffer is then all of it.
+func (o *observer) record(name string) (string, error) { return o.take(name, true) }
+
+func (o *observer) take(name string, piece bool) (string, error) {
 	fd, err := unix.Openat(o.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", fmt.Errorf("observe %s: %w", name, err)
@@ -204,7 +210,7 @@ func (o *observer) read(name string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("observe %s: %w", name, err)
 		}
-		if n += m; m == 0 {
+		if n += m; m == 0 || piece && n < len(o.buf) {
 			return string(o.buf[:n]), nil
 		}
 	}
@@ -365,19 +371,6 @@ func hasOption(options, name string) bool {
 	for o := range strings.SplitSeq(options, ",") {
 		if o == name {
 			return true
-		}
-	}
-	return false
-}
-
-// tasksLimited reports whether the task limit is set and at most want. The limit is lower
-// than want if the server's own limit is lower.
-func tasksLimited(limits string, want int) bool {
-	for line := range strings.SplitSeq(limits, "\n") {
-		if rest, ok := strings.CutPrefix(line, "Max processes"); ok {
-			f := strings.Fields(rest)
-			n, err := strconv.Atoi(f[0])
-			return len(f) >= 2 && err == nil && n <= want && f[0] == f[1] // soft and hard limit
 		}
 	}
 	return false

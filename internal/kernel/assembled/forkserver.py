@@ -39,7 +39,7 @@ def load():
 exec(globals().pop("load")())
 globals().pop("begin")()
 #def preload():
-#    import posix, sys
+#    import sys
 #    there = set(sys.modules)
 #    import _ctypes, _io, atexit, builtins, gc
 #
@@ -51,7 +51,7 @@ globals().pop("begin")()
 #        _restype_ = c_long
 #        _argtypes_ = c_long,
 #
-#    fflush = Flush(_ctypes.dlsym(_ctypes.dlopen(None, 2), "fflush"))
+#    fflush, leave = (Flush(_ctypes.dlsym(_ctypes.dlopen(None, 2), name)) for name in ("fflush", "_exit"))
 #    compile("", "", "exec", 0x400)  # creates the classes of the syntax tree, which the first such call of a program would do
 #    for name in set(sys.modules) - there:  # a program sees only the modules that every interpreter has loaded
 #        del sys.modules[name]
@@ -99,12 +99,12 @@ globals().pop("begin")()
 #            fflush(0)
 #        except BaseException:
 #            return  # the interpreter meets the same error and reports it
-#        posix._exit(code)
+#        again.leave(code)
 #
 #    ended.handlers = atexit._ncallbacks
 #    ended.how = KeyboardInterrupt()  # until a program runs, the interpreter ends normally
 #    register(ended)  # registered first, so called last: packages may register functions when they are imported
-#    again.paths, again.known, again.state = False, known, {}
+#    again.paths, again.known, again.state, again.leave = False, known, {}, leave
 #    del main["preload"]
 #    main["again"] = again
 #    collect()
@@ -256,6 +256,8 @@ globals().pop("begin")()
 #                    leave(0)
 #
 #            posix._exit = end
+#            if known_again:
+#                known_again.leave = end
 #            typical = b""
 #            try:
 #                typical = main["again"].typical() or b""
@@ -271,7 +273,7 @@ globals().pop("begin")()
 #            found += part
 #        posix.close(ours)
 #        posix.waitpid(pid, 0)
-#        if not found:  # the script did not exit through posix._exit
+#        if not found:  # the script did not exit through one of these
 #            found = b"".join(n.to_bytes(8, "little") for span in own_memory() if span[1] < 4 << 20 for n in span)
 #        lists = [], []
 #        for at in range(0, len(found) // 16 * 16, 16):
@@ -500,6 +502,10 @@ globals().pop("begin")()
 #    sys.path_importer_cache.pop(sys.path[0], None)
 #    del main["serve"]
 #    main["wait"] = wait
+#    posix.getpid()
+#    key = c_chars(bytes(64))  # a Py_tss_t
+#    for name in "create", "delete":
+#        Code(_ctypes.dlsym(library, "PyThread_tss_" + name))(_ctypes.addressof(key), 0, 0, 0, 0)
 #    Keep(_ctypes.dlsym(library, "Py_IncRef"))((sys._getframe(1).f_code, *locals().values()))  # a fork that destroys these copies their pages
 #    gc.collect()
 #    gc.freeze()
@@ -550,12 +556,14 @@ globals().pop("begin")()
 #    
 #        Almost all programs end at the first line that returns, and those that import every name that they use at the third: the
 #        import lines are read as text, because parsing takes as long as half of a compilation."""
-#        codes = list(codes)
+#        codes, loads = list(codes), False
 #        for code in codes:
 #            for c in code.co_consts:
 #                if type(c) is type(code):
 #                    codes.append(c)
-#        if all(map(known.isdisjoint, [code.co_names for code in codes])):
+#            if not known.isdisjoint(code.co_names):
+#                loads = True
+#        if not loads:
 #            return set()
 #        names = set().union(*[code.co_names for code in codes])
 #        found = set(names & known)
