@@ -119,8 +119,7 @@ func (s *Slot) Observe(hold time.Duration) (Observed, error) {
 	return Observed{walls, l.inBlock(s.jail.cfg.FirstUID), l.cgroup}, nil
 }
 
-// lookAround records the ids of the host's root, and the namespaces of the server and of the builder. A
-// namespace that a sandbox shares with either of them is not a wall.
+// lookAround records the ids of the host's root, and the namespaces of the server.
 func (j *Jail) lookAround() error {
 	j.foreign = map[string]bool{}
 	root, err := findHostRoot()
@@ -128,17 +127,21 @@ func (j *Jail) lookAround() error {
 		return err
 	}
 	j.root = root
+	return j.lookAt("self")
+}
+
+// lookAt records the namespaces of the server or of the builder, which has those of the jail when the template is complete. A
+// namespace that a sandbox shares with either of them is not a wall.
+func (j *Jail) lookAt(process string) error {
 	if j.cfg.Mode == ModePlain {
 		return nil
 	}
 	for _, n := range namespaceWalls {
-		for _, process := range []string{"self", strconv.Itoa(j.pid)} {
-			l, bad := os.Readlink("/proc/" + process + "/ns/" + n.file)
-			if bad != nil {
-				return fmt.Errorf("look at namespaces: %w", bad)
-			}
-			j.foreign[l] = true
+		l, err := os.Readlink("/proc/" + process + "/ns/" + n.file)
+		if err != nil {
+			return fmt.Errorf("look at namespaces: %w", err)
 		}
+		j.foreign[l] = true
 	}
 	return nil
 }
