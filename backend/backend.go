@@ -75,8 +75,8 @@ type Warmer interface {
 	// Prepare prepares what all sandboxes share.
 	Prepare(ctx context.Context)
 
-	// Warm prepares for sandboxes that see the trees.
-	Warm(ctx context.Context, trees []Tree)
+	// Warm prepares for sandboxes that see the trees of the Spec. If it has limits, the first sandbox will probably have them.
+	Warm(ctx context.Context, spec Spec)
 
 	// Expect says that the first caller will probably open a sandbox with this Spec and start this
 	// process in it. The backend may build the sandbox and start what p.Prestart says. Expect does not

@@ -44,6 +44,7 @@ var forkPrograms = map[string]string{
 	"ExitCodes":     "raise SystemExit(-1)",
 	"ExitLarge":     "raise SystemExit(2**70)",
 	"ExitBool":      "raise SystemExit(True)",
+	"ExitReplaced":  "import os, posix\nposix._exit = os._exit = lambda code: print('replaced', code)\nraise SystemExit(3)",
 	"ExitNone":      "raise SystemExit(None)",
 	"RaisedInDel":   "class A:\n    def __del__(self): raise KeyError\na = A(); del a; print(1)",
 	"LastTraceback": "import sys, atexit\natexit.register(lambda: print(sys.last_value))\n1/0",

@@ -20,8 +20,8 @@ type warming struct {
 	expected atomic.Int32
 }
 
-func (*warming) Prepare(context.Context)              {}
-func (*warming) Warm(context.Context, []backend.Tree) {}
+func (*warming) Prepare(context.Context)            {}
+func (*warming) Warm(context.Context, backend.Spec) {}
 
 func (w *warming) Expect(context.Context, backend.Spec, backend.Process) <-chan struct{} {
 	w.expected.Add(1)

@@ -35,7 +35,7 @@ func (e *Engine) warm(ctx context.Context, makeQueue func()) {
 		}
 		for _, l := range e.cfg.Warm {
 			if i, err := e.interps.Find(e.ctx, e.backends[e.cfg.DefaultBackend], l); err == nil {
-				w.Warm(e.ctx, i.Trees)
+				w.Warm(e.ctx, backend.Spec{Trees: i.Trees})
 			}
 		}
 	})
@@ -93,18 +93,19 @@ func (e *Engine) expect(w backend.Warmer, r sandboxmcp.Request, queued <-chan st
 		defer close(planned)
 		e.planAhead(x, interp)
 	})
-	w.Warm(e.ctx, interp.Trees)
-	<-planned
 	<-queued
 	rules := limits.Rules{Defaults: e.cfg.Limits, Ceilings: e.cfg.Ceilings.Under(e.cfg.Most[r.Backend]), MostTasks: e.queue.MostTasks()}
 	if x.limits, _, err = rules.Apply(r.Limits, rules.InForce(sandboxmcp.Limits{}), false); err != nil {
 		return nil, err
 	}
+	spec := e.specOf(x, interp, opening{})
+	w.Warm(e.ctx, spec)
+	<-planned
 	p, err := e.planned(x, interp)
 	if err != nil {
 		return nil, err
 	}
-	return w.Expect(e.ctx, e.specOf(x, interp, opening{}), p), nil
+	return w.Expect(e.ctx, spec, p), nil
 }
 
 // plan is how the program of a request is started.

@@ -45,6 +45,7 @@ type Backend struct {
 	ready    *pool.Pool[poolKey, *sandbox]       // empty sandboxes; nil: none are built in advance
 	halls    []*hall
 	early    *jail.Builder // of the first jail; nil: none was started in advance
+	coming   *backend.Spec // of the sandbox that will probably be the first one; nil: it is not known
 	swept    sync.Once     // control groups of dead servers were removed
 
 	builds     sync.WaitGroup
@@ -143,7 +144,7 @@ func trialSpec(id string) backend.Spec {
 // hall is a jail and the result of its trial.
 type hall struct {
 	*jail.Jail
-	policy string         // digest
+	policy func() string  // digest
 	trees  []backend.Tree // of its configuration
 
 	users int       // calls of Open that are building in it; guarded by the backend's mu
@@ -462,6 +463,7 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 		if ahead && b.tree != nil && b.tree.Version() == 2 {
 			return errUnified
 		}
+		c.First = b.comingLocked(mode)
 		failed := b.setFilters(c)
 		filter = slices.Concat(c.Common, c.Filter)
 		return failed
@@ -475,7 +477,7 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hall{Jail: j, policy: policyDigest(filter, j)}
+	h := &hall{Jail: j, policy: sync.OnceValue(func() string { return policyDigest(filter, j) })} // later, because the first sandbox waits for the jail
 	for _, t := range trees {
 		h.trees = append(h.trees, backend.Tree{Host: t.Host, Inside: t.Inside})
 	}

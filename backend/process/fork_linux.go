@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -89,11 +90,28 @@ func (s *sandbox) prewarm(p *backend.Prestart) {
 // forkServerKey returns the key of a fork server. It contains only a hash of the program's text, so
 // callers compare the text as well.
 func forkServerKey(p *backend.Prestart) string {
-	sum := strconv.FormatUint(maphash.Bytes(textSeed, p.Program[0].Data), 36)
-	return strings.Join(slices.Concat(p.Argv, []string{""}, p.Env, []string{strconv.FormatBool(p.Fork.Stays), sum}), "\x00")
+	return strings.Join(slices.Concat(p.Argv, []string{""}, p.Env, []string{strconv.FormatBool(p.Fork.Stays), sumOf(p.Program[0].Data)}), "\x00")
 }
 
 var textSeed = maphash.MakeSeed()
+
+// summed is a text with its hash.
+type summed struct {
+	text []byte
+	sum  string
+}
+
+var lastSummed atomic.Pointer[summed]
+
+// sumOf returns a hash of a text. Requests have the same text again and again, in the same place.
+func sumOf(text []byte) string {
+	if last := lastSummed.Load(); last != nil && len(text) > 0 && len(last.text) == len(text) && &last.text[0] == &text[0] {
+		return last.sum
+	}
+	sum := strconv.FormatUint(maphash.Bytes(textSeed, text), 36)
+	lastSummed.Store(&summed{text, sum})
+	return sum
+}
 
 // forksInto reports whether a fork can enter the control groups of this host. On version 2 a
 // process must be created in its group, and a fork is not.

@@ -21,7 +21,7 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 	}
 	s.quota.RLock()
 	defer s.quota.RUnlock()
-	iso := sandboxmcp.Isolation{Backend: s.b.Name(), Kernel: s.b.kernel, PolicySHA256: s.hall.policy, Weak: []string{}}
+	iso := sandboxmcp.Isolation{Backend: s.b.Name(), Kernel: s.b.kernel, PolicySHA256: s.hall.policy(), Weak: []string{}}
 	hold := jail.LookHold
 	if s.spec.Stays { // the caller keeps the observation
 		hold = 0

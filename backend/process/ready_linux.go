@@ -35,8 +35,13 @@ const (
 )
 
 func (b *Backend) keyOf(s backend.Spec) poolKey {
-	key := poolKey{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
 	most, grouped := b.resizes()
+	return b.keyFor(s, most, grouped)
+}
+
+// keyFor is keyOf with the result of resizes.
+func (b *Backend) keyFor(s backend.Spec, most ready, grouped bool) poolKey {
+	key := poolKey{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Image, s.Hint, s.Loads}
 	if most == (ready{}) {
 		return key
 	}
@@ -82,12 +87,13 @@ var (
 // directories, which depends on the memory, can be set when they are handed out. Otherwise it returns zero. grouped
 // says that control groups limit them. In a control group of version 2 the limits are set in other ways.
 func (b *Backend) resizes() (most ready, grouped bool) {
-	if b.cfg.Containers != nil {
-		return ready{}, false
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	return b.resizesLocked()
+}
+
+func (b *Backend) resizesLocked() (most ready, grouped bool) {
+	if b.cfg.Containers != nil || b.closed {
 		return ready{}, false
 	}
 	b.groupsLocked()
@@ -158,10 +164,9 @@ func (s *sandbox) lowers(spec backend.Spec) (l jail.Lowered) {
 	return l
 }
 
-// loosen gives a sandbox that is built ahead the limits that resize lowers.
-func (s *sandbox) loosen() {
-	most, grouped := s.b.resizes()
-	key := s.b.keyOf(s.spec)
+// loosen gives a sandbox that is built ahead the limits that resize lowers. Its arguments are the result of resizes.
+func (s *sandbox) loosen(most ready, grouped bool) {
+	key := s.b.keyFor(s.spec, most, grouped)
 	memory := s.spec.MemoryBytes
 	if key.cpuTime == setLater {
 		s.spec.CPUTime = most.cpuTime

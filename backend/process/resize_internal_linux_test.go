@@ -25,7 +25,7 @@ func TestReadySandboxesAreLooseWithinBounds(t *testing.T) {
 	for loads, want := range map[string]int{"": readyWatched.tasks, "packages": spec.MaxTasks} {
 		spec.Loads = loads
 		s := &sandbox{b: b, spec: spec, rlimitTasks: spec.MaxTasks, rlimitData: dataBytes(spec)}
-		s.loosen()
+		s.loosen(b.resizes())
 		other := spec
 		other.MaxTasks = want
 		if s.rlimitTasks != want || b.keyOf(other) != b.keyOf(spec) || s.rlimitData != dataBytes(other) {

@@ -97,7 +97,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, p purpose) (*sandbox, error)
 	}
 	s := &sandbox{b: b, hall: h, spec: spec, rlimitTasks: spec.MaxTasks, rlimitData: dataBytes(spec), effort: backend.NewEffort(), accesses: make(chan struct{}, maxAccesses)}
 	if p == forLater {
-		s.loosen()
+		s.loosen(b.resizes())
 	}
 	if err := b.reserveTerminals(h, &s.spec); err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -113,11 +113,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, p purpose) (*sandbox, error)
 	b.mu.Lock()
 	tree, mode := b.tree, h.Mode()
 	b.mu.Unlock()
-	cfg := s.slotConfig()
-	cfg.WantProc = tree == nil && mode != jail.ModePlain
-	if tree == nil {
-		cfg.Size.DataBytes, cfg.Size.TempBytes = s.rlimitData, tempBytes(spec)
-	}
+	cfg := s.limitedConfig(tree, mode)
 	done, err := s.limit(tree, &cfg)
 	defer done()
 	if err == nil {
@@ -153,6 +149,32 @@ func (s *sandbox) slotConfig() jail.SlotConfig {
 	}
 }
 
+// limitedConfig is slotConfig with what depends on the control groups; nil: there are none.
+func (s *sandbox) limitedConfig(tree *cgroup.Tree, mode jail.Mode) jail.SlotConfig {
+	cfg := s.slotConfig()
+	switch {
+	case tree == nil:
+		cfg.WantProc = mode != jail.ModePlain
+		cfg.Size.DataBytes, cfg.Size.TempBytes = s.rlimitData, tempBytes(s.spec)
+	case tree.Version() == 1:
+		cfg.Ways = tree.Ways()
+	}
+	return cfg
+}
+
+// comingLocked returns the sandbox that Warm expects in a jail of a mode, or nil.
+func (b *Backend) comingLocked(mode jail.Mode) *jail.SlotConfig {
+	spec := b.coming
+	b.coming = nil
+	if spec == nil || mode != jail.ModeRoot && mode != jail.ModeUser {
+		return nil
+	}
+	s := &sandbox{b: b, spec: *spec, rlimitTasks: spec.MaxTasks, rlimitData: dataBytes(*spec)}
+	s.loosen(b.resizesLocked())
+	cfg := s.limitedConfig(b.tree, mode)
+	return &cfg
+}
+
 // effort charges the messages of init to a sandbox's share of the server's time.
 type effort struct{ *backend.Effort }
 
@@ -178,7 +200,7 @@ func (s *sandbox) limit(tree *cgroup.Tree, cfg *jail.SlotConfig) (done func(), e
 		return tasks, err
 	}
 	if tree.Version() == 1 {
-		cfg.Ways, cfg.Enter = tree.Ways(), enter
+		cfg.Enter = enter
 		return done, nil
 	}
 	if _, err = enter(); err == nil {

@@ -54,12 +54,18 @@ func (b *Backend) buildLocked() {
 	}
 }
 
-// Warm makes the jail that the first sandbox with these trees needs.
-func (b *Backend) Warm(ctx context.Context, trees []backend.Tree) {
+// Warm makes the jail that the first sandbox with these trees needs. If the Spec has limits, the script of that sandbox is
+// made while the builder of the jail works.
+func (b *Backend) Warm(ctx context.Context, spec backend.Spec) {
 	if ctx.Err() != nil {
 		return
 	}
-	h, err := b.hallFor(trees)
+	if spec.MemoryBytes > 0 {
+		b.mu.Lock()
+		b.coming = &spec
+		b.mu.Unlock()
+	}
+	h, err := b.hallFor(spec.Trees)
 	if err != nil {
 		b.log.Debug("warm up", "error", err)
 		return

@@ -48,6 +48,9 @@ func With(found backend.Interpreter, sets []environment.Set, minTier sandboxmcp.
 // Shows returns the tree of the interpreter that contains p, as a path of the host. It returns ""
 // if no tree contains p.
 func (i Interpreter) Shows(p string) string {
+	if len(i.Trees) == 0 {
+		return ""
+	}
 	p = resolved(p)
 	for _, t := range i.Trees {
 		if rel, err := filepath.Rel(resolved(t.Host), p); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {

@@ -55,7 +55,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	_ = hearFor(ours, forkLimit) // instead of answerLimit
 	z.mu.Lock()
 	cs, err := z.wallsLocked(s.size, len(ways))
-	if err == nil {
+	if err == nil { // the answer comes when the process between the zygote and the fork has ended
 		err = z.askLocked(words('F', cs.number, early), append([]int{s.pidfd, theirs, s.rules}, ways...)...)
 	}
 	z.mu.Unlock()

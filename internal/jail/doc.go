@@ -38,11 +38,8 @@
 //
 //	server → spawner   'N': a request for a sandbox follows; make its network namespace now (no answer)
 //	server → spawner   'M' mode flags outer inner, script; descriptors: init's control socket, [network namespace], [cgroup], the script's
-//	spawner → server   'S' pid; descriptors: pidfd, [network namespace]; or 'E' errno
+//	spawner → server   'S' pid; descriptors: pidfd, [network namespace], if it is a new one; or 'E' errno
 //	init → server      'R' n results…; descriptors that the script kept; or 'E' call errno, and the end
-//
-//	server → spawner   'C'; descriptor: a network namespace
-//	spawner → server   'C' 1: no socket lives in it; or 'C' 0
 //
 //	server → spawner   'M' as above, of the mode that ends with its script; descriptors: its socket, then the script's
 //	spawner → server   'S' pid; descriptor: pidfd; or 'E' errno

@@ -1,10 +1,12 @@
 package jail
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +43,8 @@ type Config struct {
 	ReadOnly []Tree              // what all sandboxes see besides the system's own directories
 	Root     string              // directory whose system's directories sandboxes see in place of the host's; needs namespaces. Empty: the host's
 	Shared   Shared              // a directory of the host that may change
-	Finish   func(*Config) error // sets the fields of filters, of which nothing depends before the template is made; nil: they are set
+	Finish   func(*Config) error // sets First and the fields of filters, of which nothing depends before the template is made; nil: they are set
+	First    *SlotConfig         // the sandbox that is probably made first, without Enter and Effort; its script is made ahead. nil: it is not known
 	Common   []byte              // seccomp program that the builder loads last, and that all other processes of the jail inherit (seccomp.Common); not in ModePlain and ModeContainer. Empty: none
 	Filter   []byte              // seccomp program that every sandbox loads; with Common, only the rest (seccomp.Rest). Likewise Entering
 	Notices  bool                // Filter makes calls wait for init (seccomp.Variant.Notices); needs HaveNotices
@@ -80,9 +83,9 @@ type Jail struct {
 	pidfd    int
 	spawners chan int
 	done     chan struct{}
-	networks *pool.Pool[struct{}, int] // descriptors of network namespaces in which no socket was ever made; nil: none are kept
-	gallery  gallery                   // of what is attached to sandboxes
-	shared   shared                    // Config.Shared, for ModeRoot
+	networks *pool.Pool[struct{}, keptNetwork] // network namespaces in which no network socket was ever made; nil: none are kept
+	gallery  gallery                           // of what is attached to sandboxes
+	shared   shared                            // Config.Shared, for ModeRoot
 
 	mu      sync.Mutex
 	scripts map[plan0]*encoded // scripts of inits that were built before
@@ -138,10 +141,10 @@ func Open(cfg Config) (*Jail, error) {
 	}
 	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, ids: map[uint32]bool{}, done: make(chan struct{})}
 	if cfg.Keep > 0 && cfg.Mode != ModePlain && cfg.Mode != ModeContainer {
-		j.networks = pool.New(pool.Policy[struct{}, int]{
+		j.networks = pool.New(pool.Policy[struct{}, keptNetwork]{
 			Total: cfg.Keep, Idle: keepFor,
-			Drop: func(fd int) error { closeAll(fd); return nil },
-			Cost: func(_ int, counts map[string]int) { counts["network_namespaces"]++ },
+			Drop: func(n keptNetwork) error { closeAll(n.fd); return nil },
+			Cost: func(_ keptNetwork, counts map[string]int) { counts["network_namespaces"]++ },
 		})
 	}
 	if err := checkProc(); err != nil {
@@ -201,11 +204,8 @@ func (j *Jail) start() error {
 	j.control, j.pid, j.pidfd, j.spawners = b.control, b.pid, b.pidfd, make(chan int, n)
 	go j.reap()
 	err := j.build(p)
-	if err == nil && j.cfg.Finish != nil {
-		err = j.cfg.Finish(&j.cfg)
-	}
 	if err == nil {
-		err = j.lookAround()
+		err = j.lookAt(strconv.Itoa(j.pid))
 	}
 	if err != nil {
 		_ = j.Close()
@@ -235,8 +235,8 @@ func (j *Jail) plan(n int) (p buildPlan) {
 	return p
 }
 
-// build sends the builder its plan and waits until the template root is complete. It takes or closes
-// the sockets.
+// build sends the builder its plan and waits until the template root is complete. Meanwhile it finishes what the sandboxes
+// need. It takes or closes the sockets.
 func (j *Jail) build(plan buildPlan) error {
 	if plan.err != nil {
 		closeAll(plan.sockets...)
@@ -254,28 +254,55 @@ func (j *Jail) build(plan buildPlan) error {
 	if err == nil {
 		err = send(j.control, p, passedFDs...)
 	}
-	var answer []byte
-	var views []int
+	var unfinished error
 	if err == nil {
-		answer, views, err = receive(j.control, make([]byte, 256))
+		unfinished = j.finish()
+		err = j.built(s)
 	}
+	if err != nil {
+		err = fmt.Errorf("build template: %w", withLimit(j.withRight(err), hardLimit(unix.RLIMIT_NOFILE)))
+	}
+	if err = cmp.Or(err, unfinished); err != nil {
+		closeAll(sockets...)
+		return err
+	}
+	for _, fd := range sockets {
+		j.spawners <- fd
+	}
+	return nil
+}
+
+// built receives the builder's answer to its script.
+func (j *Jail) built(s *script) error {
+	answer, views, err := receive(j.control, make([]byte, 256))
 	j.gallery.hold(views)
 	switch {
 	case err != nil:
+		return err
 	case len(answer) == 0:
-		err = errors.New("builder ended at once")
+		return errors.New("builder ended at once")
 	case word(answer, 0) == 'E':
 		err = s.failure(word(answer, 1), word(answer, 2))
 		if s.covers(word(answer, 1)) {
 			err = fmt.Errorf("%w: %w", errCover, err)
 		}
 	}
-	if err != nil {
-		closeAll(sockets...)
-		return fmt.Errorf("build template: %w", withLimit(j.withRight(err), hardLimit(unix.RLIMIT_NOFILE)))
+	return err
+}
+
+// finish makes what sandboxes need besides the template: the filters, facts of the host, and the script of the first sandbox.
+func (j *Jail) finish() error {
+	if j.cfg.Finish != nil {
+		if err := j.cfg.Finish(&j.cfg); err != nil {
+			return err
+		}
 	}
-	for _, fd := range sockets {
-		j.spawners <- fd
+	if err := j.lookAround(); err != nil {
+		return err
+	}
+	if first := j.cfg.First; first != nil {
+		_, err := j.encoded(*first)
+		return err
 	}
 	return nil
 }

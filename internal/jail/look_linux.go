@@ -20,9 +20,9 @@ type look struct {
 	at     time.Time
 	links  [len(processLinks)]string // of its namespaces; ModePlain: empty
 	status map[string]string         // lines of status that statusWalls and sameAs read
-	limits string                    // empty: they were lowered afterwards, see withLimits; ModePlain: empty
+	limits *rlimits                  // nil: they were lowered afterwards, see withLimits; ModePlain: nil
 	cgroup string
-	ids    string    // the uid map; ModeRoot only
+	ids    string    // the uid map of its user namespace; ModeRoot only
 	root   [2]uint64 // device and inode of its root directory; zero if nothing is forked into the jail's sandboxes
 	place  []string  // walls that mounts and network prove
 	walls  []string  // all of them, place included
@@ -59,24 +59,21 @@ func (s *Slot) lookAtInit(hold time.Duration) (*look, error) {
 
 // withLimits returns a look at init with its limits, which are read if they were lowered after it.
 func (s *Slot) withLimits(l *look) (*look, error) {
-	if l.limits != "" || s.jail.cfg.Mode == ModePlain {
+	if l.limits != nil || s.jail.cfg.Mode == ModePlain {
 		return l, nil
 	}
 	s.mu.Lock()
 	changes := s.changes
 	s.mu.Unlock()
-	o, err := observe(s.PID())
+	limits, err := limitsOf(s.PID())
 	if err != nil {
-		return nil, err
-	}
-	defer o.close()
-	now := *l
-	if now.limits, err = o.read("limits"); err != nil {
 		return nil, err
 	}
 	if ended(s.pidfd) {
 		return nil, errors.New("observe sandbox: the process has ended")
 	}
+	now := *l
+	now.limits = &limits
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changes == changes {
@@ -95,8 +92,8 @@ func (s *Slot) stale() {
 
 // look observes a process of the sandbox. results are those of the probes that the process made.
 // If init is not nil, the process is a fork. Then look fails unless the fork is in init's namespaces
-// and cgroups, and has init's root directory, ids, capabilities and limits. The fork's mounts and
-// network are then init's, and are not read again.
+// and cgroups, and has init's root directory, ids, capabilities and limits. The fork's mounts, network
+// and map of ids belong to namespaces. They are then init's, and are not read again.
 func (s *Slot) look(pid, pidfd int, results []int32, pr probes, init *look) (*look, error) {
 	l := &look{at: time.Now()}
 	o, err := observe(pid)
@@ -107,11 +104,11 @@ func (s *Slot) look(pid, pidfd int, results []int32, pr probes, init *look) (*lo
 	cfg := &s.jail.cfg
 	plain := cfg.Mode == ModePlain // it has no namespaces, and an ordinary user may not read the links
 	if !plain {
-		if err = l.readPlaces(o, cfg); err != nil {
+		if err = l.readPlaces(o, pid, cfg); err != nil {
 			return nil, err
 		}
 	}
-	text, err := o.read("status")
+	text, err := o.record("status")
 	if err != nil {
 		return nil, err
 	}
@@ -120,9 +117,9 @@ func (s *Slot) look(pid, pidfd int, results []int32, pr probes, init *look) (*lo
 		if err = l.sameAs(init); err != nil {
 			return nil, err
 		}
-		l.place = init.place
+		l.place, l.ids = init.place, init.ids
 	} else if !plain {
-		if l.place, err = o.placeWalls(cfg); err != nil {
+		if err = l.readNamespaces(o, cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -135,7 +132,7 @@ func (s *Slot) look(pid, pidfd int, results []int32, pr probes, init *look) (*lo
 }
 
 // readPlaces reads the facts that a process of ModePlain does not have.
-func (l *look) readPlaces(o *observer, cfg *Config) (err error) {
+func (l *look) readPlaces(o *observer, pid int, cfg *Config) (err error) {
 	forks := len(cfg.Entering) > 0 // else nothing is compared with init
 	for i, name := range processLinks {
 		if i == len(namespaceWalls) && !forks {
@@ -145,16 +142,13 @@ func (l *look) readPlaces(o *observer, cfg *Config) (err error) {
 			return fmt.Errorf("observe namespaces: %w", err)
 		}
 	}
-	if l.limits, err = o.read("limits"); err != nil {
+	limits, err := limitsOf(pid)
+	if err != nil {
 		return err
 	}
-	if l.cgroup, err = o.read("cgroup"); err != nil {
+	l.limits = &limits
+	if l.cgroup, err = o.record("cgroup"); err != nil {
 		return err
-	}
-	if cfg.Mode == ModeRoot {
-		if l.ids, err = o.read("uid_map"); err != nil {
-			return err
-		}
 	}
 	if forks {
 		var root unix.Stat_t
@@ -164,6 +158,17 @@ func (l *look) readPlaces(o *observer, cfg *Config) (err error) {
 		l.root = [2]uint64{root.Dev, root.Ino}
 	}
 	return nil
+}
+
+// readNamespaces reads the facts that belong to the namespaces of the process.
+func (l *look) readNamespaces(o *observer, cfg *Config) (err error) {
+	if cfg.Mode == ModeRoot {
+		if l.ids, err = o.read("uid_map"); err != nil {
+			return err
+		}
+	}
+	l.place, err = o.placeWalls(cfg)
+	return err
 }
 
 // wallsOf returns the walls that a look proves. The wall of the network is WallNoNetwork, see
@@ -189,7 +194,7 @@ func (s *Slot) wallsOf(l *look, results []int32, pr probes, plain bool) []string
 			walls = append(walls, w)
 		}
 	}
-	if tasksLimited(l.limits, s.taskLimit()) {
+	if l.limits.tasksLimited(s.taskLimit()) {
 		walls = append(walls, WallTasks)
 	}
 	return walls
@@ -209,7 +214,7 @@ func (s *Slot) taskLimit() int {
 var sameStatus = []string{"Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp"}
 
 // sameAs fails unless a fork has the namespaces, cgroups, root directory, ids, capabilities and
-// limits of init.
+// limits of init. The map of ids belongs to the user namespace.
 func (l *look) sameAs(init *look) error {
 	for i, name := range processLinks {
 		if l.links[i] == "" || l.links[i] != init.links[i] {
@@ -219,9 +224,6 @@ func (l *look) sameAs(init *look) error {
 	if l.root != init.root || l.root == [2]uint64{} {
 		return errors.New("the fork's root directory is not the sandbox's")
 	}
-	if l.ids != init.ids {
-		return errors.New("the fork's ids are not those of the sandbox")
-	}
 	if l.cgroup == "" || l.cgroup != init.cgroup {
 		return errors.New("the fork is not in the sandbox's cgroup")
 	}
@@ -230,18 +232,10 @@ func (l *look) sameAs(init *look) error {
 			return fmt.Errorf("the fork's %s is %s, want %s", name, l.status[name], init.status[name])
 		}
 	}
-	if limitsButFiles(l.limits) != limitsButFiles(init.limits) {
+	if l.limits == nil || init.limits == nil || l.limits.butFiles() != init.limits.butFiles() {
 		return errors.New("the fork's limits are not those of init")
 	}
 	return nil
-}
-
-// limitsButFiles returns the limits without that of open files: if the sandbox runs as
-// the server's own user, its programs get fewer than init, see ownFiles.
-func limitsButFiles(limits string) string {
-	before, after, _ := strings.Cut(limits, "Max open files")
-	_, after, _ = strings.Cut(after, "\n")
-	return before + after
 }
 
 // inBlock reports whether the sandbox's user is a host id of the jail's block.

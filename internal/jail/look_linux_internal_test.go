@@ -2,7 +2,10 @@ package jail
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,7 +65,7 @@ func TestLookIsReadAgain(t *testing.T) {
 // TestForkHasWhatInitHas: a difference in each thing that is compared has a fork refused.
 func TestForkHasWhatInitHas(t *testing.T) {
 	seen := func() *look {
-		l := &look{status: map[string]string{}, limits: "Max processes 1 1\nMax open files 5 5\nMax x 1 1\n", cgroup: "1:a:/b", ids: "0 1 1", root: [2]uint64{1, 2}}
+		l := &look{status: map[string]string{}, limits: &rlimits{unix.RLIMIT_NPROC: {Cur: 1, Max: 1}, unix.RLIMIT_NOFILE: {Cur: 5, Max: 5}}, cgroup: "1:a:/b", root: [2]uint64{1, 2}}
 		l.links = processLinks
 		for _, name := range sameStatus {
 			l.status[name] = "0"
@@ -75,9 +78,14 @@ func TestForkHasWhatInitHas(t *testing.T) {
 	changes := map[string]func(*look){
 		"cgroup":    func(l *look) { l.cgroup = "1:a:/c" },
 		"no cgroup": func(l *look) { l.cgroup = "" },
-		"ids":       func(l *look) { l.ids = "0 2 1" },
 		"root":      func(l *look) { l.root[1] = 3 },
-		"limits":    func(l *look) { l.limits = "Max processes 2 2\nMax open files 5 5\nMax x 1 1\n" },
+		"no limits": func(l *look) { l.limits = nil },
+	}
+	for i := range len(rlimits{}) {
+		if i != unix.RLIMIT_NOFILE {
+			changes[fmt.Sprintf("soft limit %d", i)] = func(l *look) { l.limits[i].Cur++ }
+			changes[fmt.Sprintf("hard limit %d", i)] = func(l *look) { l.limits[i].Max++ }
+		}
 	}
 	for i, name := range processLinks {
 		changes["link "+name] = func(l *look) { l.links[i] = "another" }
@@ -94,8 +102,54 @@ func TestForkHasWhatInitHas(t *testing.T) {
 		})
 	}
 	files := seen()
-	files.limits = "Max processes 1 1\nMax open files 4 4\nMax x 1 1\n"
+	files.limits[unix.RLIMIT_NOFILE] = unix.Rlimit{Cur: 4, Max: 4}
 	if err := files.sameAs(seen()); err != nil {
 		t.Errorf("fewer open files: got %v, want no error", err)
+	}
+}
+
+// TestLimitsByCallsAndByTextAreAlike: where the calls are refused, the text says the same.
+func TestLimitsByCallsAndByTextAreAlike(t *testing.T) {
+	text, err := os.ReadFile("/proc/self/limits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := limitsOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := limitsIn(string(text))
+	if err != nil || read != asked {
+		t.Errorf("the text says %v, %v; the calls say %v", read, err, asked)
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	for name, wrong := range map[string]string{
+		"nothing":       "",
+		"a line less":   strings.Join(lines[:len(lines)-2], ""),
+		"a line more":   string(text) + lines[1],
+		"a short line":  strings.Join(append(slices.Clone(lines[:16]), "Max\n"), ""),
+		"another value": strings.Replace(string(text), lines[1], fmt.Sprintf("%-26s%-21s%-21sseconds\n", "Max cpu time", "many", "unlimited"), 1),
+	} {
+		if l, err := limitsIn(wrong); err == nil {
+			t.Errorf("%s: got %v, want an error", name, l)
+		}
+	}
+}
+
+// TestLimitsOfAnotherUser: a process of another user is not asked, but its text is read.
+func TestLimitsOfAnotherUser(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may ask each process")
+	}
+	text, err := os.ReadFile("/proc/1/limits")
+	if err != nil {
+		t.Skipf("process 1 is not seen: %v", err)
+	}
+	want, err := limitsIn(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := limitsOf(1); err != nil || got != want {
+		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 }

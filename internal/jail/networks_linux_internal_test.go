@@ -2,13 +2,14 @@ package jail
 
 import (
 	"os"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// TestSocketThatOutlivesItsSandbox: the kernel does not list Unix sockets, so a network
-// namespace is kept only if none is left in it. One that was sent to another process is left.
+// TestSocketThatOutlivesItsSandbox: the kernel does not list Unix sockets, so a later sandbox gets a network
+// namespace only if none is left in it. One that was sent to another process is left. A new namespace then takes its place.
 func TestSocketThatOutlivesItsSandbox(t *testing.T) {
 	const python = "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
@@ -26,11 +27,12 @@ func TestSocketThatOutlivesItsSandbox(t *testing.T) {
 	for _, c := range []struct {
 		name, program string
 		received      int
-		want          int
+		again         bool
 	}{
-		{"None", "pass", 0, 1},
-		{"Closed", "import _socket as s\ns.socket(s.AF_UNIX, s.SOCK_STREAM, 0)", 0, 1},
-		{"Alive", pass, 1, 0},
+		{"None", "pass", 0, true},
+		{"Closed", "import _socket as s\ns.socket(s.AF_UNIX, s.SOCK_STREAM, 0)", 0, true},
+		{"Alive", pass, 1, false},
+		{"AfterIt", "pass", 0, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := made(t, j)
@@ -60,14 +62,32 @@ func TestSocketThatOutlivesItsSandbox(t *testing.T) {
 				}
 			}
 			defer closeAll(fds...)
+			before := networkOf(t, s)
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if got := j.networks.Len(); got != c.want {
-				t.Errorf("%d network namespaces are kept, want %d", got, c.want)
+			next := made(t, j)
+			if again := networkOf(t, next) == before; again != c.again {
+				t.Errorf("the next sandbox has the same network namespace: %v, want %v", again, c.again)
+			}
+			if err := next.Close(); err != nil {
+				t.Error(err)
+			}
+			if got := j.networks.Len(); got != 1 {
+				t.Errorf("%d network namespaces are kept, want 1", got)
 			}
 		})
 	}
+}
+
+// networkOf returns the network namespace of a sandbox.
+func networkOf(t *testing.T, s *Slot) string {
+	t.Helper()
+	network, err := os.Readlink("/proc/" + strconv.Itoa(s.PID()) + "/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return network
 }
 
 // TestForksTellOfTheirSockets: the filter of a fork notifies init, too. So a network namespace in

@@ -119,8 +119,7 @@ func (s *Slot) Observe(hold time.Duration) (Observed, error) {
 	return Observed{walls, l.inBlock(s.jail.cfg.FirstUID), l.cgroup}, nil
 }
 
-// lookAround records the ids of the host's root, and the namespaces of the server and of the builder. A
-// namespace that a sandbox shares with either of them is not a wall.
+// lookAround records the ids of the host's root, and the namespaces of the server.
 func (j *Jail) lookAround() error {
 	j.foreign = map[string]bool{}
 	root, err := findHostRoot()
@@ -128,17 +127,21 @@ func (j *Jail) lookAround() error {
 		return err
 	}
 	j.root = root
+	return j.lookAt("self")
+}
+
+// lookAt records the namespaces of the server or of the builder, which has those of the jail when the template is complete. A
+// namespace that a sandbox shares with either of them is not a wall.
+func (j *Jail) lookAt(process string) error {
 	if j.cfg.Mode == ModePlain {
 		return nil
 	}
 	for _, n := range namespaceWalls {
-		for _, process := range []string{"self", strconv.Itoa(j.pid)} {
-			l, bad := os.Readlink("/proc/" + process + "/ns/" + n.file)
-			if bad != nil {
-				return fmt.Errorf("look at namespaces: %w", bad)
-			}
-			j.foreign[l] = true
+		l, err := os.Readlink("/proc/" + process + "/ns/" + n.file)
+		if err != nil {
+			return fmt.Errorf("look at namespaces: %w", err)
 		}
+		j.foreign[l] = true
 	}
 	return nil
 }
@@ -186,7 +189,13 @@ func childrenOf(pid int) (string, error) {
 	return o.read("/proc/" + id + "/task/" + id + "/children")
 }
 
-func (o *observer) read(name string) (string, error) {
+// read returns the text of a file.
+func (o *observer) read(name string) (string, error) { return o.take(name, false) }
+
+// record returns the text of a file that the kernel makes in one piece. What leaves room in the buffer is then all of it.
+func (o *observer) record(name string) (string, error) { return o.take(name, true) }
+
+func (o *observer) take(name string, piece bool) (string, error) {
 	fd, err := unix.Openat(o.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", fmt.Errorf("observe %s: %w", name, err)
@@ -204,7 +213,7 @@ func (o *observer) read(name string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("observe %s: %w", name, err)
 		}
-		if n += m; m == 0 {
+		if n += m; m == 0 || piece && n < len(o.buf) {
 			return string(o.buf[:n]), nil
 		}
 	}
@@ -365,19 +374,6 @@ func hasOption(options, name string) bool {
 	for o := range strings.SplitSeq(options, ",") {
 		if o == name {
 			return true
-		}
-	}
-	return false
-}
-
-// tasksLimited reports whether the task limit is set and at most want. The limit is lower
-// than want if the server's own limit is lower.
-func tasksLimited(limits string, want int) bool {
-	for line := range strings.SplitSeq(limits, "\n") {
-		if rest, ok := strings.CutPrefix(line, "Max processes"); ok {
-			f := strings.Fields(rest)
-			n, err := strconv.Atoi(f[0])
-			return len(f) >= 2 && err == nil && n <= want && f[0] == f[1] // soft and hard limit
 		}
 	}
 	return false

@@ -54,7 +54,7 @@ func (s *Slot) Lower(l Lowered) error {
 	s.changes++
 	if s.seen != nil { // only the limits have changed, and are not above those of the walls
 		now := *s.seen
-		now.limits = ""
+		now.limits = nil
 		s.seen = &now
 	}
 	return nil

@@ -65,6 +65,7 @@ type Slot struct {
 	ptmx    int    // descriptor of the sandbox's /dev/pts/ptmx, opened with O_PATH; -1: none
 	rules   int    // descriptor of the Landlock ruleset; -1: none
 	network int    // descriptor of the network namespace, if a later sandbox may reuse it; else -1
+	doubt   bool   // network may have a socket, see keptNetwork
 	Dirs    [5]int // descriptors of the sandbox's directories, see DirWork; -1: absent
 
 	mu       sync.Mutex
@@ -107,6 +108,7 @@ const (
 	modeWantNet    = 8
 	modeIntoCgroup = 16
 	modeOnce       = 32
+	modeCheckNet   = 128
 )
 
 const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
@@ -116,8 +118,14 @@ const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID
 type Turn struct {
 	jail    *Jail
 	spawner int
-	network int // descriptor of a kept network namespace; -1: the spawner makes a new one
+	network keptNetwork // its descriptor is -1: the spawner makes a new one
 	used    bool
+}
+
+// keptNetwork is a network namespace of a sandbox that has ended.
+type keptNetwork struct {
+	fd    int
+	doubt bool // a program ran in it, so a Unix socket may be left: one in flight between two others can outlive all processes for a moment
 }
 
 // Turn waits until a spawner is free. The caller calls New or Cancel on the result.
@@ -126,7 +134,7 @@ func (j *Jail) Turn() (*Turn, error) {
 	case w := <-j.spawners:
 		network, kept := j.networks.Take(struct{}{}, nil)
 		if !kept {
-			network = -1
+			network.fd = -1
 		}
 		if !kept && j.cfg.Mode != ModePlain {
 			_ = send(w, words('N')) // an error shows again in New
@@ -174,10 +182,10 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		cfg.Effort = noEffort{}
 	}
 	s := &Slot{
-		jail: j, pidfd: -1, rules: -1, ptmx: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, Dirs: [5]int{-1, -1, -1, -1, -1},
+		jail: j, pidfd: -1, rules: -1, ptmx: -1, size: cfg.Size, network: t.network.fd, doubt: t.network.doubt, effort: cfg.Effort, probes: enc.probes, Dirs: [5]int{-1, -1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, answers: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
-	t.network = -1 // the sandbox owns it now
+	t.network.fd = -1 // the sandbox owns it now
 	packet, fds := j.request(s, cfg, enc, theirs)
 	mount := -1
 	if j.cfg.ownShared() && !cfg.Apart {
@@ -294,6 +302,9 @@ func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]by
 	switch {
 	case s.network >= 0:
 		mode |= modeHaveNet
+		if s.doubt {
+			mode |= modeCheckNet
+		}
 		fds = append(fds, s.network)
 	case j.networks != nil:
 		mode |= modeWantNet
@@ -347,7 +358,8 @@ func (s *Slot) spawn(w int, packet []byte, fds []int, meanwhile func() error) er
 		return fmt.Errorf("clone: %w", unix.Errno(word(answer, 1)))
 	}
 	s.pidfd = got[0]
-	if len(got) == 2 && s.network < 0 {
+	if len(got) == 2 { // a new network namespace
+		closeAll(s.network)
 		s.network = got[1]
 		got = got[:1]
 	}
@@ -525,8 +537,8 @@ func (s *Slot) Close() error {
 	untouched := err == nil && !s.sockets
 	empty := !s.ran && !s.told && !s.egress // then nothing could make a socket
 	s.mu.Unlock()
-	if untouched && (empty || s.jail.unused(s.network)) {
-		s.jail.keep(s.network)
+	if untouched {
+		s.jail.keep(keptNetwork{s.network, !empty})
 	} else {
 		closeAll(s.network)
 	}
@@ -554,33 +566,12 @@ func untilEnded(wait func() error) {
 
 const outliveRest = time.Second
 
-// unused asks a spawner whether no socket exists in a network namespace. A socket that
-// is in flight between two others can outlive all processes for a moment.
-func (j *Jail) unused(network int) bool {
-	if network < 0 {
-		return false
-	}
-	select {
-	case w := <-j.spawners:
-		defer j.giveBack(w)
-		if send(w, words('C'), network) != nil {
-			return false
-		}
-		var b [16]byte
-		answer, fds, err := receive(w, b[:])
-		closeAll(fds...)
-		return err == nil && word(answer, 0) == 'C' && word(answer, 1) == 1
-	case <-j.done:
-		return false
-	}
-}
-
 // keep stores a network namespace for a later sandbox, or closes it. A sandbox has no
 // capabilities in the user namespace that owns its network namespace, so it can change
 // it only by sockets. If no network socket was made and no socket is left, the
-// namespace is as new.
-func (j *Jail) keep(network int) {
-	if network >= 0 && !j.networks.Put(struct{}{}, network) {
-		closeAll(network)
+// namespace is as new. Whether one is left, the spawner asks when it gives the namespace to a sandbox.
+func (j *Jail) keep(n keptNetwork) {
+	if n.fd >= 0 && !j.networks.Put(struct{}{}, n) {
+		closeAll(n.fd)
 	}
 }

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -60,13 +61,36 @@ func lookForLeases() bool {
 	if machines, firstErr := os.Readlink("/proc/1/ns/mnt"); errors.Join(err, ownErr, firstErr) == nil && space == first && mounts == machines {
 		return true // the tables are the same, and reading them takes long
 	}
-	ours, ownErr := os.ReadFile("/proc/thread-self/mountinfo")
-	machines, firstErr := os.ReadFile("/proc/1/mountinfo")
-	if errors.Join(err, ownErr, firstErr) != nil || space != first {
+	if err != nil || space != first {
 		return false
+	}
+	ours, ownErr := readTable("/proc/thread-self/mountinfo")
+	machines, firstErr := readTable("/proc/1/mountinfo")
+	if errors.Join(ownErr, firstErr) != nil {
+		return false
+	}
+	if len(ours) > 0 && bytes.Equal(ours, machines) { // each mount has a number of its own, so these are the same mounts
+		return true
 	}
 	place := placeOf(uidsDir, string(ours))
 	return place != "" && place == placeOf(uidsDir, string(machines))
+}
+
+// readTable reads a table of mounts with few system calls.
+func readTable(name string) (table []byte, err error) {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(fd)
+	table = make([]byte, 0, 4096)
+	for {
+		n, err := unix.Read(fd, table[len(table):cap(table)])
+		if n <= 0 && !errors.Is(err, unix.EINTR) {
+			return table, err
+		}
+		table = slices.Grow(table[:len(table)+max(n, 0)], 1024)
+	}
 }
 
 // placeOf returns the file system and the path in it of a directory, by a table of mounts (proc_pid_mountinfo(5)). It follows the

@@ -3,6 +3,7 @@ package jail
 import (
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,10 +37,12 @@ func finite(which int) int {
 }
 
 // WholeMap reports whether this process is in the first user namespace, whose map has all ids.
-func WholeMap() bool {
+func WholeMap() bool { return wholeMap() }
+
+var wholeMap = sync.OnceValue(func() bool { // a process of several threads stays in its user namespace
 	f := strings.Fields(string(readLine("/proc/self/uid_map")))
 	return len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
-}
+})
 
 // ownTasks returns the server's part of a limit on its user's tasks. A busy server has some dozens
 // of threads.

@@ -234,13 +234,15 @@ func TestReadings(t *testing.T) {
 			t.Errorf("mounts, %s: got %q %v, want %v %v", name, root, quota, c.root, c.quota)
 		}
 	}
-	for limits, want := range map[string]bool{
-		"Max processes             21                   21                   processes\n": true, "Max processes             20                   21                   processes\n": false,
-		"Max processes             96365                96365                processes\n": false, "Max processes             unlimited            unlimited            processes\n": false, "": false,
+	for limit, want := range map[unix.Rlimit]bool{
+		{Cur: 21, Max: 21}: true, {Cur: 20, Max: 20}: true, {Cur: 20, Max: 21}: false, {Cur: 96365, Max: 96365}: false, {Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}: false,
 	} {
-		if got := tasksLimited(limits, 21); got != want {
-			t.Errorf("limits %q: got %v, want %v", limits, got, want)
+		if got := (&rlimits{unix.RLIMIT_NPROC: limit}).tasksLimited(21); got != want {
+			t.Errorf("limit %v: got %v, want %v", limit, got, want)
 		}
+	}
+	if (*rlimits)(nil).tasksLimited(21) {
+		t.Error("unknown limits are a limit of tasks")
 	}
 	good := map[string]string{"Seccomp": "2", "NoNewPrivs": "1", "CapInh": "0", "CapPrm": "0", "CapEff": "0", "CapBnd": "0", "CapAmb": "0", "Uid": "5 5 5 5", "Gid": "5 5 5 5"}
 	if got := statusWalls(good, hostRoot{"0", "0"}, false); len(got) != 4 {

@@ -203,7 +203,6 @@ long await(char *area) {
 		int fds[17] = {s->self};
 		for (ul i = 0; i < w->ntold; i++) words[2 + i] = (u32)s->results[w->told[i]];
 		for (ul i = 0; i < w->nsent; i++) fds[1 + i] = (int)s->results[w->sent[i]];
-		while (sys0(SYS_getppid) != 1) sys0(SYS_sched_yield); // until the process between has ended
 		if (say(s->fds[1], words, 2 + w->ntold, fds, 1 + w->nsent) < 0) leave(1);
 		// Only now: the kernel refuses to send descriptors while the user has more of them in flight than this limit.
 		ul limit[2] = {s->files, s->files};

@@ -397,9 +397,10 @@ static long put(u32 pid, const char *file, const char *s, ul n) {
 }
 
 // make describes a sandbox. GROUPS: setgroups stays allowed (the server is root). PLAIN: no namespaces (tier L1). HAVE_NET: enter the
-// passed network namespace. WANT_NET: return the new one. INTO_CGROUP: clone into the passed cgroup v2 group. ONCE: not a sandbox but a
-// process that exits after its script. OWN_IDS: of a launcher. Descriptors: control socket, [network namespace], [cgroup], then those of the script.
-enum { GROUPS = 1, PLAIN = 2, HAVE_NET = 4, WANT_NET = 8, INTO_CGROUP = 16, ONCE = 32, OWN_IDS = 64 };
+// passed network namespace. CHECK_NET: make and return a new one in its place if it has a socket. WANT_NET: return the new one. INTO_CGROUP:
+// clone into the passed cgroup v2 group. ONCE: not a sandbox but a process that exits after its script. OWN_IDS: of a launcher. Descriptors:
+// control socket, [network namespace], [cgroup], then those of the script.
+enum { GROUPS = 1, PLAIN = 2, HAVE_NET = 4, WANT_NET = 8, INTO_CGROUP = 16, ONCE = 32, OWN_IDS = 64, CHECK_NET = 128 };
 struct make { u32 kind, mode; ul flags; u32 outer, inner, offset, pad; };
 
 // map_ids writes the id maps of a process: n ids from the first of each pair on, outside of its namespace from the second.
@@ -448,6 +449,17 @@ static long fresh_net(void) {
 	return err;
 }
 
+// unused reports whether the current network namespace has no socket. One in flight between two others can outlive a sandbox's processes.
+static int unused(void) {
+	static const char none[] = "sockets: used 0\n";
+	char text[sizeof none] = "";
+	long fd = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/net/sockstat", 02000000, 0);
+	int same = sys3(SYS_read, fd, (long)text, sizeof none - 1) == sizeof none - 1;
+	for (ul i = 0; i < sizeof none; i++) same = same && text[i] == none[i];
+	sys1(SYS_close, fd);
+	return same;
+}
+
 static long clone_sandbox(struct make *q, int cgroup, int *pidfd) {
 	if (cgroup < 0) return sys5(SYS_clone, (long)(q->flags | 0x1000 /* PIDFD */ | SIGCHLD), 0, (long)pidfd, 0, 0);
 	ul a[11] = {q->flags | 0x1000 | 0x200000000ul /* INTO_CGROUP */, (ul)pidfd, 0, 0, SIGCHLD, 0, 0, 0, 0, 0, (ul)cgroup};
@@ -457,17 +469,19 @@ static long clone_sandbox(struct make *q, int cgroup, int *pidfd) {
 // spawn makes one sandbox. In the parent it answers 'S' with a pidfd, or 'E'. In the child it does not return.
 static void spawn(void) {
 	struct make *q = (struct make *)buf;
-	int k = 1, go[2] = {-1, -1}, pidfd = -1, cgroup = -1;
+	int k = 1, go[2] = {-1, -1}, pidfd = -1, cgroup = -1, made = !(q->mode & (HAVE_NET | PLAIN));
 	long net = -1, err = 0, pid;
 	// A network namespace belongs to user namespace Z. The spawner enters it before the clone; the child, in user namespace T, may not.
 	if (q->mode & HAVE_NET) {
 		net = got.fd[k++];
 		err = sys2(SYS_setns, net, 0x40000000);
 		fresh = 0;
-	} else if (!(q->mode & PLAIN)) {
-		err = fresh_net();
-		fresh = 0; // it belongs to this sandbox now
-		if (err >= 0 && q->mode & WANT_NET) net = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", 02000000, 0);
+		made = err >= 0 && q->mode & CHECK_NET && !unused();
+	}
+	if (made) {
+		err = fresh_net(), fresh = 0, net = -1; // it belongs to this sandbox now
+		if (err >= 0 && q->mode & (WANT_NET | CHECK_NET)) net = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", 02000000, 0);
+		if (net < 0 && q->mode & CHECK_NET && err >= 0) err = net; // the server would take the passed one for the sandbox's
 	}
 	if (q->mode & INTO_CGROUP) cgroup = got.fd[k++];
 	if (err >= 0) err = sys2(SYS_pipe2, (long)go, 02000000);
@@ -499,28 +513,14 @@ static void spawn(void) {
 	if (err >= 0) err = sys3(SYS_write, go[1], (long)"g", 1);
 	u32 o[3] = {err < 0 ? 'E' : 'S', err < 0 ? (u32)-err : (u32)pid, 0};
 	int fds[2] = {pidfd, (int)net};
-	long sent = tell(CTL, o, sizeof o, fds, err < 0 ? 0 : net >= 0 && !(q->mode & HAVE_NET) ? 2 : 1);
+	long sent = tell(CTL, o, sizeof o, fds, err < 0 ? 0 : made && net >= 0 ? 2 : 1);
 	if (sent < 0) { // the pidfd could not be sent, so the server could not end the sandbox: kill it and report
 		if (pidfd >= 0) sys4(SYS_pidfd_send_signal, pidfd, SIGKILL, 0, 0);
 		say('E', (u32)-sent, 0);
 	}
-	if (net >= 0 && !(q->mode & HAVE_NET)) sys1(SYS_close, net);
+	if (made && net >= 0) sys1(SYS_close, net);
 	if (pidfd >= 0) sys1(SYS_close, pidfd);
 	if (go[0] >= 0) { sys1(SYS_close, go[0]); sys1(SYS_close, go[1]); }
-	close_fds();
-}
-
-// unused reports to the server whether a network namespace has no socket. A socket in flight between two others can outlive the sandbox's processes.
-static void unused(void) {
-	static const char none[] = "sockets: used 0\n";
-	char text[sizeof none] = "";
-	int same = ngot == 1 && sys2(SYS_setns, got.fd[0], 0x40000000) >= 0;
-	fresh = 0;
-	long fd = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/net/sockstat", 02000000, 0);
-	same = same && sys3(SYS_read, fd, (long)text, sizeof none - 1) == sizeof none - 1;
-	for (ul i = 0; i < sizeof none; i++) same = same && text[i] == none[i];
-	sys1(SYS_close, fd);
-	say('C', (u32)same, 0);
 	close_fds();
 }
 
@@ -530,7 +530,6 @@ static void spawner(void) {
 		if (n == -EAGAIN) continue;
 		if (n <= 0) sys1(SYS_exit_group, 0); // the server has ended
 		if (((u32 *)buf)[0] == 'N') fresh_net();
-		else if (((u32 *)buf)[0] == 'C') unused();
 		else if (((u32 *)buf)[0] == 'M' && n >= (long)(sizeof(struct make) + sizeof(struct script))) spawn();
 		else close_fds();
 	}

@@ -161,6 +161,8 @@ def serve():
                     leave(0)
 
             posix._exit = end
+            if known_again:
+                known_again.leave = end
             typical = b""
             try:
                 typical = main["again"].typical() or b""
@@ -176,7 +178,7 @@ def serve():
             found += part
         posix.close(ours)
         posix.waitpid(pid, 0)
-        if not found:  # the script did not exit through posix._exit
+        if not found:  # the script did not exit through one of these
             found = b"".join(n.to_bytes(8, "little") for span in own_memory() if span[1] < 4 << 20 for n in span)
         lists = [], []
         for at in range(0, len(found) // 16 * 16, 16):
@@ -405,6 +407,11 @@ def serve():
     sys.path_importer_cache.pop(sys.path[0], None)
     del main["serve"]
     main["wait"] = wait
+    # Each function of a library is looked up at its first call, in a fork with page faults. So the zygote calls those that forks call.
+    posix.getpid()
+    key = c_chars(bytes(64))  # a Py_tss_t
+    for name in "create", "delete":
+        Code(_ctypes.dlsym(library, "PyThread_tss_" + name))(_ctypes.addressof(key), 0, 0, 0, 0)
     Keep(_ctypes.dlsym(library, "Py_IncRef"))((sys._getframe(1).f_code, *locals().values()))  # a fork that destroys these copies their pages
     gc.collect()
     gc.freeze()

@@ -4,12 +4,14 @@ def lacks(codes, text, main, known=frozenset("@known@")):
 
     Almost all programs end at the first line that returns, and those that import every name that they use at the third: the
     import lines are read as text, because parsing takes as long as half of a compilation."""
-    codes = list(codes)
+    codes, loads = list(codes), False
     for code in codes:
         for c in code.co_consts:
             if type(c) is type(code):
                 codes.append(c)
-    if all(map(known.isdisjoint, [code.co_names for code in codes])):
+        if not known.isdisjoint(code.co_names):
+            loads = True
+    if not loads:
         return set()
     names = set().union(*[code.co_names for code in codes])
     found = set(names & known)

@@ -2,7 +2,7 @@
 # the zygote may enter every sandbox. It leaves a function "again" to boot.py, for what
 # each fork has to do itself. imports.py adds packages.
 def preload():
-    import posix, sys
+    import sys
     there = set(sys.modules)
     import _ctypes, _io, atexit, builtins, gc
 
@@ -14,7 +14,7 @@ def preload():
         _restype_ = c_long
         _argtypes_ = c_long,
 
-    fflush = Flush(_ctypes.dlsym(_ctypes.dlopen(None, 2), "fflush"))
+    fflush, leave = (Flush(_ctypes.dlsym(_ctypes.dlopen(None, 2), name)) for name in ("fflush", "_exit"))
     compile("", "", "exec", 0x400)  # creates the classes of the syntax tree, which the first such call of a program would do
     for name in set(sys.modules) - there:  # a program sees only the modules that every interpreter has loaded
         del sys.modules[name]
@@ -34,7 +34,8 @@ def preload():
 
     # An interpreter destroys all its objects before it ends. In a fork that would copy all
     # shared pages, which takes longer than many programs. This function destroys only the
-    # objects of the program, by dropping the last references to them, and then exits.
+    # objects of the program, by dropping the last references to them, and then exits. It calls
+    # the C library's function by its address: posix._exit() would look it up in each fork.
     def ended():
         how, code = ended.how, 1
         if isinstance(how, KeyboardInterrupt):
@@ -65,12 +66,12 @@ def preload():
             fflush(0)
         except BaseException:
             return  # the interpreter meets the same error and reports it
-        posix._exit(code)
+        again.leave(code)
 
     ended.handlers = atexit._ncallbacks
     ended.how = KeyboardInterrupt()  # until a program runs, the interpreter ends normally
     register(ended)  # registered first, so called last: packages may register functions when they are imported
-    again.paths, again.known, again.state = False, known, {}
+    again.paths, again.known, again.state, again.leave = False, known, {}, leave
     del main["preload"]
     main["again"] = again
     collect()
