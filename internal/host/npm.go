@@ -81,8 +81,9 @@ func project(c further) (scope, error) {
 		}
 	}
 	var err error
-	passed := func(real string) bool { // as in named, but npm needs the rights of the server elsewhere
-		return s.as == nil && c.changes(real) && c.owner() != nil
+	passed := func(string) bool { return false }
+	if s.as == nil && c.owner() != nil { // npm has the rights of root
+		passed = c.changes
 	}
 	s.reads, err = linked(c, s.reads, dirs, passed)
 	return s, err
