@@ -308,6 +308,19 @@ func TestALargeDirectoryIsNotReadToItsEnd(t *testing.T) {
 	}
 }
 
+// TestADirectoryMayBeAFIFO: a program in a sandbox may exchange a directory for a FIFO that is there, before it is listed.
+func TestADirectoryMayBeAFIFO(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left := 10
+	found, whole := secretsIn(fifo, &left)
+	if all := slices.Concat(besides(fifo, []string{fifo + "/x"}), linksIn(fifo, &left), found); len(all) > 0 || !whole {
+		t.Errorf("got %q, %v, want nothing", all, whole)
+	}
+}
+
 // TestFileToolsReadWhatProgramsInTheWorkspaceMayRead: as for commands, names alone do not hide files of root there.
 func TestFileToolsReadWhatProgramsInTheWorkspaceMayRead(t *testing.T) {
 	testkit.Need(t, "root", os.Geteuid() == 0, "root")
