@@ -120,19 +120,20 @@ const startedThere = "this program executes or trusts what is there"
 func (p place) writable(path string, mounts plainfile.Mounts) error {
 	trees := mounts.Paths(p.tree.real)
 	for _, abs := range mounts.Paths(p.abs()) {
+		opened := slices.DeleteFunc(slices.Clone(trees), func(t string) bool { return filepath.Join(t, p.rel) != abs }) // not a mount of a part of the tree, nor one in it
 		why := obeyed(abs)
 		switch {
 		case underAny(abs, p.tree.started):
 			why = startedThere
 		case slices.ContainsFunc(neverWritten, func(c string) bool {
-			return under(abs, c) && !slices.ContainsFunc(trees, func(t string) bool { return under(t, c) })
+			return under(abs, c) && !slices.ContainsFunc(opened, func(t string) bool { return under(t, c) })
 		}):
 			why = "it belongs to the system"
 		case why != "":
 		case recordOfGit(abs):
 			why = "git has the records of a repository there, and executes or obeys some of them"
 		default:
-			why = hiddenAtHome(abs, trees)
+			why = hiddenAtHome(abs, opened)
 		}
 		if why != "" {
 			return pathDenied(path, why)
@@ -163,7 +164,7 @@ func recordOfGit(path string) bool {
 
 // hiddenAtHome returns why a path is not written that has a hidden name in a home directory, or is below it, or "". Programs keep their
 // settings there, and many settings name what a program executes. The same holds for bin, which shells have in their PATH. It may be
-// written if its tree is there, by one of the paths of the tree.
+// written if its tree is there. trees are the paths of the tree by which it is abs.
 func hiddenAtHome(abs string, trees []string) string {
 	for _, home := range homes() {
 		for _, dir := range []string{home, newTree(home).real} {

@@ -184,8 +184,12 @@ func TestFilesAreKeptByAMountToo(t *testing.T) {
 		mount(t, filepath.Join(dir, name), filepath.Join(b.root, name))
 	}
 	mount(t, filepath.Join(dir, "home/.own"), filepath.Join(dir, "own")) // the settings open it
+	if err := os.Mkdir(filepath.Join(b.root, "part"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, filepath.Join(b.root, "part"), "/var/lib") // the settings do not open that
 	for path, want := range map[string]sandboxmcp.Code{
-		b.root + "/started/new": sandboxmcp.CodeHostPathDenied, b.root + "/found/new": sandboxmcp.CodeHostPathDenied, b.root + "/home/.new": sandboxmcp.CodeHostPathDenied, b.root + "/plain/new": "", dir + "/own/new": "",
+		b.root + "/started/new": sandboxmcp.CodeHostPathDenied, b.root + "/found/new": sandboxmcp.CodeHostPathDenied, b.root + "/home/.new": sandboxmcp.CodeHostPathDenied, b.root + "/plain/new": "", dir + "/own/new": "", b.root + "/part/new": sandboxmcp.CodeHostPathDenied,
 	} {
 		_, err := b.Files.Write(t.Context(), caller, sandboxmcp.HostWrite{Path: path, Content: "x"}, noMasks{})
 		wantCode(t, path, err, want)

@@ -2,12 +2,12 @@ package host
 
 import (
 	"encoding/json"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
@@ -64,7 +64,7 @@ func project(c further) (scope, error) {
 	}
 	var s scope
 	for left, i := maxSeen, 0; i < len(places); i++ {
-		if c.changes(places[i]) { // as in named
+		if c.changes(places[i]) || c.around(places[i]) { // as in named
 			s.as = c.owner()
 		}
 		found, whole := secretsIn(places[i], &left)
@@ -72,16 +72,20 @@ func project(c further) (scope, error) {
 			return s, err
 		}
 		if whole {
-			s.reads, s.closed = append(s.reads, places[i]), append(s.closed, found...)
+			s.reads, s.closed = append(s.reads, places[i]), append(s.closed, append(found, filepath.Join(places[i], ".git"))...)
 			continue
 		}
 		s.lists = append(s.lists, places[i])
-		for _, part := range list("package.json package-lock.json npm-shrinkwrap.json .npmrc node_modules") {
+		for _, part := range list("package.json package-lock.json npm-shrinkwrap.json node_modules") {
 			s.reads = append(s.reads, filepath.Join(places[i], part))
 		}
 	}
 	var err error
-	s.reads, err = linked(c, s.reads, dirs)
+	passed := func(string) bool { return false }
+	if s.as == nil && c.owner() != nil { // npm has the rights of root
+		passed = c.changes
+	}
+	s.reads, err = linked(c, s.reads, dirs, passed)
 	return s, err
 }
 
@@ -91,27 +95,39 @@ const (
 	maxSecrets = 1000   // of them, those that may hold secrets
 )
 
-// secretsIn returns what is in a directory with a name of what may hold secrets, but for what npm has to read: npm prints the JSON in a file
-// package.json that is a link to one of these. whole reports whether the directory has been looked at to its end. The entries are taken from left.
+// secretsIn returns what is in a directory with a name of what may hold secrets, but not in node_modules: npm prints the JSON in a file package.json
+// that is a link to one of these, and the begin of what is no JSON. whole reports whether the directory has been looked at to its end. The entries
+// are taken from left. Programs in sandboxes can make more of them than fit into memory.
 func secretsIn(dir string, left *int) (all []string, whole bool) {
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		*left--
-		switch {
-		case *left < 0 || len(all) > maxSecrets:
-			return fs.ErrInvalid
-		case err != nil || path == dir: // what this server cannot list, npm cannot list either
-			return nil //nolint:nilerr // as said
-		case e.IsDir() && e.Name() == "node_modules":
-			return fs.SkipDir
-		case e.Name() == ".git", e.Name() != ".npmrc" && secret(strings.TrimPrefix(path, dir)) != "":
-			all = append(all, path)
-			if e.IsDir() {
-				return fs.SkipDir
+	for dirs := []string{dir}; len(dirs) > 0; {
+		at := dirs[len(dirs)-1]
+		dirs = dirs[:len(dirs)-1]
+		entries := entriesOf(at, *left+1) // what this server cannot list, npm cannot list either
+		if *left -= len(entries); *left < 0 || len(all) > maxSecrets {
+			return all, false
+		}
+		for _, e := range entries {
+			path := filepath.Join(at, e.Name())
+			switch {
+			case e.Name() != ".git" && secret(strings.TrimPrefix(path, dir)) != "":
+				all = append(all, path)
+			case e.IsDir() && e.Name() != "node_modules" && e.Name() != ".git":
+				dirs = append(dirs, path)
 			}
 		}
+	}
+	return all, true
+}
+
+// entriesOf returns up to most entries of a directory. It does not wait for a FIFO.
+func entriesOf(dir string, most int) []os.DirEntry {
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
 		return nil
-	})
-	return all, err == nil
+	}
+	defer func() { _ = f.Close() }()
+	entries, _ := f.ReadDir(most) // what cannot be read is passed over
+	return entries
 }
 
 // maxLinks bounds the links to packages that are followed.
@@ -119,8 +135,8 @@ const maxLinks = 2000
 
 // linked returns places, and what links to packages in the node_modules of directories lead to, without links:
 // package.json of the package, and node_modules in its directory and above, or a node_modules that contains it. A program in a sandbox may have moved such links to
-// where they lead elsewhere, so other files of a package, which may hold secrets, are not among these.
-func linked(c further, places, dirs []string) ([]string, error) {
+// where they lead elsewhere, so other files of a package, which may hold secrets, are not among these. Packages that passed reports are left out.
+func linked(c further, places, dirs []string, passed func(real string) bool) ([]string, error) {
 	links, entries := 0, maxEntries
 	for i := 0; i < len(dirs); i++ {
 		for _, link := range linksIn(filepath.Join(dirs[i], "node_modules"), &entries) {
@@ -131,7 +147,7 @@ func linked(c further, places, dirs []string) ([]string, error) {
 				return nil, err
 			}
 			real, err := plainfile.Real(link)
-			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) {
+			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) || passed(real) {
 				continue
 			}
 			if before, _, ok := strings.Cut(real+"/", "/node_modules/"); ok {
@@ -158,12 +174,7 @@ func linksIn(dir string, left *int) (all []string) {
 	if *left <= 0 {
 		return nil
 	}
-	f, err := os.Open(dir)
-	if err != nil { // most packages have none
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	entries, _ := f.ReadDir(*left)
+	entries := entriesOf(dir, *left) // most packages have none
 	*left -= len(entries)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())

@@ -75,6 +75,23 @@ func TestNpmReadsNoSecretsOfItsProject(t *testing.T) {
 	}
 }
 
+// TestNpmPrintsNothingOfItsSettings: npm prints the begin of a package.json that is no JSON, and it can be a link to .npmrc.
+func TestNpmPrintsNothingOfItsSettings(t *testing.T) {
+	_, err := exec.LookPath("/usr/bin/npm")
+	testkit.Need(t, "npm", err == nil, "npm")
+	b := open(t, func(c *host.Config) { c.Allowed = []string{"npm list"} })
+	b.file("package.json", `{"name":"mine","version":"1.0.0","workspaces":["parts/*"]}`)
+	b.file("parts/p/x", "")
+	b.file(".npmrc", "//registry.example/:_authToken=HIDDEN\n")
+	if err = os.Symlink("../../.npmrc", filepath.Join(b.root, "parts/p/package.json")); err != nil {
+		t.Fatal(err)
+	}
+	out, err := b.exec("npm list --json")
+	if err != nil || strings.Contains(out.Stdout+out.Stderr, "HIDDEN") {
+		t.Errorf("got %+v, %v, want nothing of .npmrc", out, err)
+	}
+}
+
 // TestOldNpmLoadsNothingOfItsDirectory: before version 7, .npmrc could name a file of code. Later versions warn of the variable that
 // comes before it.
 func TestOldNpmLoadsNothingOfItsDirectory(t *testing.T) {

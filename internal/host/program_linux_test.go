@@ -183,10 +183,16 @@ func TestABlockedProgramIsBlockedByItsOwnName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, name := range []string{"tool-4", "toolbox"} { // the second one may do what its name says
+		if err := os.Link(filepath.Join(dir, "tool-3.1"), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b := open(t, func(c *host.Config) {
 		c.AutoApprove, c.Blocked = true, []string{filepath.Join(dir, "tool"), filepath.Join(dir, "unlink")}
 	})
-	for _, name := range []string{"tool", "tool-3.1", "alias", "unlink"} {
+	b.wantOutput(filepath.Join(dir, "toolbox"), "ran\n")
+	for _, name := range []string{"tool", "tool-3.1", "tool-4", "alias", "unlink"} {
 		b.wantRefused(filepath.Join(dir, name), sandboxmcp.CodeHostAccessBlocked)
 		_, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: filepath.Join(dir, name)}, noMasks{})
 		wantCode(t, "a request for "+name, err, sandboxmcp.CodeHostAccessBlocked)

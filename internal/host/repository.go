@@ -62,8 +62,19 @@ func tracked(c further) (s scope, _ error) {
 	// none. The one that .git names now, because a program in a sandbox may change .git until git reads it.
 	git, parts := partsOf(top)
 	s.env = []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + fixedOfGit}
-	if c.changes(top) { // git prints any file there that an index names
+	switch {
+	case c.changes(top): // git prints any file there that an index names
 		s.as = c.owner()
+	case c.around(top): // a program can exchange such a file for one of root, or for a link to a file with secrets elsewhere in the repository
+		s.as = c.owner()
+		left, whole := maxSeen, false
+		if s.closed, whole = secretsIn(top, &left); !whole {
+			return s, pathDenied(dir, "its repository contains workspace_path, and has more files than are looked at for names of secrets").
+				WithHint("ask a person: request_host_access")
+		}
+		if err := c.late(); err != nil {
+			return s, err
+		}
 	}
 	s.reads = slices.Concat(parts, settingsOfGit(s.as))
 	return s, nil

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -205,13 +206,23 @@ func (b Blocked) rule(words []string, path string) string {
 // manyNamed are programs that do what the name by which they are started says. Links with such names lead to them.
 var manyNamed = sync.OnceValue(func() []string { return list("busybox toybox coreutils systemctl pgrep killall5") })
 
-// leadsTo reports whether the program of a name is a file, such as that of python3 python3.11.
+// leadsTo reports whether the program of a name is a file, such as that of python3 python3.11. A file of several names, such as perl
+// and perl5.36.0, counts if only a version or the like is added to the name.
 func leadsTo(name, path string) bool {
 	if slices.Contains(manyNamed(), programName(path)) {
 		return false
 	}
 	prog, err := find(name)
-	return err == nil && prog.path == path
+	if err != nil || prog.path == "" || prog.path == path {
+		return err == nil && prog.path == path
+	}
+	added, longer := strings.CutPrefix(programName(path), programName(name))
+	if !longer || !strings.ContainsAny(added[:min(len(added), 1)], "0123456789.-") {
+		return false
+	}
+	blocked, err := os.Stat(prog.path)
+	asked, failed := os.Stat(path)
+	return err == nil && failed == nil && os.SameFile(blocked, asked)
 }
 
 // holds reports whether a command has all words of a blocked one, in any order. A short flag

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
@@ -238,7 +239,7 @@ func besides(dir string, closed []string) []string {
 	if !any {
 		return []string{dir}
 	}
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a FIFO by now
 	if err != nil {
 		return nil
 	}

@@ -43,6 +43,7 @@ type further struct {
 	named    []string // what is there of the paths that words name, without links
 
 	changes func(path string) bool // whether programs in sandboxes can change what a path names
+	around  func(dir string) bool  // whether what they can change is in a directory, which is without links
 	late    func() error           // fails if the time for the command is over
 	owner   func() *account        // returns the user whose rights programs in sandboxes have there, if the server is root; nil: that of the server
 }
@@ -107,8 +108,15 @@ func (h *Host) only(ctx context.Context, r *Rule, words []string, dir string, na
 	}
 	mounts := plainfile.ReadMounts()
 	changes := func(path string) bool { return mounts.LeadsInto(h.cfg.Changeable, path) }
+	var changeable []string
+	if h.cfg.Changeable != "" {
+		changeable = mounts.Whole(h.cfg.Changeable)
+	}
+	around := func(dir string) bool {
+		return slices.ContainsFunc(changeable, func(path string) bool { return under(path, dir) })
+	}
 	if r.usual.scope != nil {
-		c := further{program: r.program.path, dir: dir, named: named, changes: changes, late: func() error { return late(ctx) }, owner: func() *account { return ownerOf(h.cfg.Changeable) }}
+		c := further{program: r.program.path, dir: dir, named: named, changes: changes, around: around, late: func() error { return late(ctx) }, owner: func() *account { return ownerOf(h.cfg.Changeable) }}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}
@@ -117,11 +125,7 @@ func (h *Host) only(ctx context.Context, r *Rule, words []string, dir string, na
 		}
 	}
 	s.reads = append([]string{}, s.reads...) // not nil, also if the system has none of these
-	var changeable []string
-	if h.cfg.Changeable != "" {
-		changeable = mounts.Whole(h.cfg.Changeable)
-	}
-	safe := func(paths []string) []string { // the others may have code of a program in a sandbox
+	safe := func(paths []string) []string {  // the others may have code of a program in a sandbox
 		return slices.DeleteFunc(paths, changes)
 	}
 	reads := safe(expanded(slices.Concat(ofPrograms(), r.usual.reads, r.program.beside())))

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -261,7 +262,7 @@ func TestReadersHaveTheRightsOfProgramsInTheWorkspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	ws := filepath.Join(base, "ws")
-	if err := errors.Join(os.Mkdir(ws, 0o755), os.Chown(ws, 65533, 65532), os.WriteFile(ws+"/package.json", nil, 0o600), os.WriteFile(base+"/x", nil, 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(ws, 0o755), os.Mkdir(base+"/other", 0o755), os.Chown(ws, 65533, 65532), os.WriteFile(ws+"/package.json", nil, 0o600), os.WriteFile(base+"/x", nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	h := &Host{cfg: Config{Changeable: ws}}
@@ -274,7 +275,8 @@ func TestReadersHaveTheRightsOfProgramsInTheWorkspace(t *testing.T) {
 		{"head -n1 x", base, []string{base + "/x"}, false},
 		{"tail package.json", ws, []string{ws + "/package.json"}, true},
 		{"npm list", ws, nil, true},
-		{"npm list", base, nil, false},
+		{"npm list", base, nil, true}, // the workspace is in it
+		{"npm list", base + "/other", nil, false},
 	} {
 		words := list(c.line)
 		rule := strings.TrimSuffix(words[0], "npm")
@@ -285,6 +287,37 @@ func TestReadersHaveTheRightsOfProgramsInTheWorkspace(t *testing.T) {
 		if err != nil || (s.as != nil) != c.own || c.own && s.as.uid != 65533 {
 			t.Errorf("%s in %s: got %+v, %v, want the rights of the directory's owner: %v", c.line, c.dir, s.as, err, c.own)
 		}
+	}
+}
+
+// TestALargeDirectoryIsNotReadToItsEnd: programs in sandboxes can make more files than fit into memory.
+func TestALargeDirectoryIsNotReadToItsEnd(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 5000 {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := false
+	allocs := testing.AllocsPerRun(1, func() {
+		left := 10
+		_, whole = secretsIn(dir, &left)
+	})
+	if whole || allocs > 1000 {
+		t.Errorf("got %v with %.0f allocations, want that it is given up after ten entries", whole, allocs)
+	}
+}
+
+// TestADirectoryMayBeAFIFO: a program in a sandbox may exchange a directory for a FIFO that is there, before it is listed.
+func TestADirectoryMayBeAFIFO(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left := 10
+	found, whole := secretsIn(fifo, &left)
+	if all := slices.Concat(besides(fifo, []string{fifo + "/x"}), linksIn(fifo, &left), found); len(all) > 0 || !whole {
+		t.Errorf("got %q, %v, want nothing", all, whole)
 	}
 }
 
