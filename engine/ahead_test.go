@@ -30,7 +30,7 @@ var aheadPrograms = map[sandboxmcp.Language]map[string]string{
 		"Environment": "env | sort; cat /proc/self/environ | tr '\\0' '\\n' | sort",
 		"Descriptors": "ls /proc/self/fd; ls /proc/$$/fd; cat <&3",
 		"Input":       "cat; read x; echo $? [$x]",
-		"Seconds":     "echo $SECONDS; [ -z \"$REPLY\" ] && echo none",
+		"Seconds":     "echo $((SECONDS > 1)); [ -z \"$REPLY\" ] && echo none",
 		"Children":    "sh -c 'echo $PPID; env | grep -c BASH_ENV'; bash -c 'echo $BASH_ENV $SHLVL'; (exit 3); echo $?",
 		"Background":  "sleep 60 & echo $!; jobs; kill %1; wait; echo $?",
 		"Signal":      "kill -TERM $$; echo not here",
