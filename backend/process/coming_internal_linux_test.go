@@ -21,7 +21,7 @@ func TestComingSandboxIsTheFirst(t *testing.T) {
 	again := b.comingLocked(jail.ModeRoot)
 	b.mu.Unlock()
 	if none != nil || again != nil || coming == nil {
-		t.Fatalf("nothing is expected, and what is expected comes once: got %v, %v and %v", none, again, coming)
+		t.Fatalf("comingLocked: got %v before Warm, %v after it and then %v, want a configuration only after Warm, and once", none, coming, again)
 	}
 	s, err := b.first(t.Context(), spec, nil)
 	if err != nil {

@@ -20,7 +20,7 @@ func loadedRun(t *testing.T, b backend.Backend, program, text string) string {
 			return strings.TrimSpace(rest)
 		}
 	}
-	t.Fatal("got no program that loads what was imported, want one")
+	t.Fatal("no program was forked from the image of the packages")
 	return ""
 }
 

@@ -143,8 +143,8 @@ func warningOf(words []string) string {
 }
 
 // foreignLetters warns of a word that has letters of the Latin script and others, or "". Some of them look the same, so that the
-// word may name another file than a person reads. It also warns of letters that are written from right to left: what is between two of
-// them, such as the end of one word and the begin of the next, is then shown in another order.
+// word may name another file than a person reads. It also warns of letters of scripts that are written from right to left, because a
+// terminal may show the words around them in another order.
 func foreignLetters(text string) string {
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) && r != '_' && r != '-' }) {
 		latin := strings.ContainsFunc(w, func(r rune) bool { return unicode.Is(unicode.Latin, r) })

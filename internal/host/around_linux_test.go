@@ -58,7 +58,7 @@ func TestGitFollowsNoLinkThatTakesThePlaceOfAFile(t *testing.T) {
 }
 
 // TestFilesOfRootInAWorkspaceAreNotShown: a program in a sandbox can give a file of root there the name of one that a command reads, also
-// if the command's project or repository is around the workspace, or only links to what is there.
+// if the command's project or repository contains the workspace, or has a link into it.
 func TestFilesOfRootInAWorkspaceAreNotShown(t *testing.T) {
 	testkit.Need(t, "root", os.Geteuid() == 0, "root")
 	b := around(t)

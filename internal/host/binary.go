@@ -54,8 +54,8 @@ func binaryFile(path string) bool {
 }
 
 // loadersOf returns the paths of the loaders of an ELF file: one, or none. A file that can be read as either form has perhaps two. Callers may have
-// made the file, and nobody has to have allowed it. So nothing is read but what the kernel reads: package debug/elf reads tables into
-// memory that are as large as the file says, and panics for some files.
+// made the file, and no rule has allowed it yet. So loadersOf reads only the headers that the kernel reads, within its bounds. Package debug/elf
+// allocates tables of the size that the file claims, and panics for some files.
 func loadersOf(path string) (all []string) {
 	f, err := plainfile.Open(path)
 	if err != nil {

@@ -29,7 +29,7 @@ func section(kind uint32, size uint64, link uint32) []byte {
 	return b
 }
 
-// segment returns a program header for what is behind 200 bytes of a file.
+// segment returns the program header of a segment that begins at byte 200 of a file.
 func segment(kind uint32, size uint64) []byte {
 	var b []byte
 	for _, v := range []any{kind, uint32(4), uint64(200), uint64(0), uint64(0), size, size, uint64(1)} {

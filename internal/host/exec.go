@@ -93,8 +93,8 @@ type streams struct {
 	done     sync.WaitGroup
 }
 
-// newStreams makes the pipes, and reads from them. It fails if the reading could not be ended before all writers have closed them: Go
-// waits for pipes by an epoll set, and the kernel refuses further watches to a user who has too many.
+// newStreams makes the pipes, and reads from them. It fails if the pipes have no deadlines: Go needs an epoll
+// watch for each, and the kernel refuses one if the user has too many. A read would then last until all writers have closed the pipe.
 func newStreams(flood func(), pipe func() (r, w *os.File, err error)) (*streams, error) {
 	s := &streams{}
 	s.out.flood, s.err.flood = flood, flood

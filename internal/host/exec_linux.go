@@ -98,10 +98,11 @@ func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (end
 	return e, nil
 }
 
-// watched fails if the reading of a pipe cannot be ended.
+// watched fails if a pipe has no deadlines.
 func watched(r *os.File) error { return r.SetReadDeadline(time.Time{}) }
 
-// drain copies what is in a pipe, at most what one holds. On a busy machine the reading of a stream may end before it has begun.
+// drain copies up to 64 KiB, the capacity of a pipe, without waiting. On a busy machine, the deadline of a stream may pass before its goroutine
+// has read anything.
 func drain(r *os.File, to io.Writer) {
 	raw, err := r.SyscallConn()
 	if err != nil || r.SetReadDeadline(time.Time{}) != nil {
@@ -279,8 +280,8 @@ const (
 	maxData    = 1 << 30
 	maxAnyData = 8 << 30 // of a program that executes others, such as a compiler
 
-	// maxStack is how far a program may raise the limit of its stack, which counts as no data. Compilers raise it so far. Memory for stacks of
-	// further threads counts as data; the C library takes as much for each one as the limit says that is not raised yet.
+	// maxStack is the hard limit of the stack of a program's first thread, which RLIMIT_DATA does not count. Compilers raise their soft limit to it. The
+	// soft limit stays as it is, because the C library maps that much, which RLIMIT_DATA counts, for each further thread.
 	maxStack = 64 << 20
 )
 
@@ -316,7 +317,7 @@ func limit(pid int, j job) bool {
 		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_STACK: maxStack,
 	}
 	if tasks := jail.TasksOfOthers(); tasks > 0 && j.as == nil {
-		limits[unix.RLIMIT_NPROC] = tasks // so that this server starts its threads whatever the program does
+		limits[unix.RLIMIT_NPROC] = tasks // the rest of its user's limit is kept for the threads of this server
 	}
 	for what, most := range limits {
 		var old, now unix.Rlimit

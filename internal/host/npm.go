@@ -89,7 +89,7 @@ func project(c further) (scope, error) {
 	return s, err
 }
 
-// Bounds of what is looked at in a project.
+// Bounds of the search for secrets in a project.
 const (
 	maxSeen    = 50_000 // entries
 	maxSecrets = 1000   // of them, those that may hold secrets
