@@ -29,7 +29,11 @@ const (
 // show it, if any are needed.
 func (b *Backend) certificates() (inside string, shown []jail.Tree) {
 	if own := b.cfg.CertFile; own != "" {
-		target, err := certificateFile(own, inNone)
+		seen := jail.Shows
+		if b.cfg.Root != "" {
+			seen = inNone
+		}
+		target, err := certificateFile(own, seen)
 		switch {
 		case err != nil:
 			b.log.Warn("the file of certificates is not shown in sandboxes; they have the system's", "file", own, "error", err)

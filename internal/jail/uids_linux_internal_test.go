@@ -105,3 +105,12 @@ func TestPlaceOf(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiesMounts: the kernel's answer for a path that is not there is that for one that is.
+func TestCopiesMounts(t *testing.T) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	closeAll(fd)
+	if got, want := copiesMounts(), !errors.Is(err, unix.EPERM); got != want {
+		t.Errorf("got %t, want %t: a copy of / answers %v", got, want, err)
+	}
+}
