@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -240,6 +241,58 @@ func TestNodeDisplayFails(t *testing.T) {
 			first, _, _ := strings.Cut(want.Stderr, "\n    at ")
 			if !strings.HasPrefix(got.Stderr, first) || strings.Contains(got.Stderr, ".hook.cjs") {
 				t.Errorf("stderr is %q, want %q", got.Stderr, want.Stderr)
+			}
+		})
+	}
+}
+
+// TestNodeEnds as it does without a driver, which ends it early if nothing of the program is left.
+func TestNodeEnds(t *testing.T) {
+	path, version := node(t)
+	for name, code := range map[string]string{
+		"nothing left":           "console.log(1)",
+		"much output":            "process.stdout.write('x'.repeat(1 << 20)); process.stderr.write('y'.repeat(1 << 18))",
+		"handler":                "process.on('exit', (code) => console.log('end', code))",
+		"handler of once":        "process.once('exit', () => { process.exitCode = 5; console.log(process.listenerCount('exit')) })",
+		"handler that fails":     "process.on('exit', () => { throw new RangeError('late') })",
+		"later work":             "let n = 0; process.on('beforeExit', () => { if (n++ < 2) setTimeout(() => console.log(n), 1) })",
+		"handler made late":      "process.on('beforeExit', () => process.on('exit', () => console.log('end')))",
+		"code":                   "process.exitCode = 4; console.log(process.exitCode)",
+		"code 0":                 "process.exitCode = 0; console.log(process.exitCode)",
+		"exit":                   "setTimeout(() => { console.log('a'); process.exit() }, 1)",
+		"exit with a code":       "process.exit(3)",
+		"emit replaced":          "const emit = process.emit; process.emit = function (name, ...rest) { const is = emit.call(this, name, ...rest); console.log(name); return is }",
+		"emit of all replaced":   "const p = require('events').prototype, emit = p.emit; p.emit = function (name, ...rest) { const is = emit.call(this, name, ...rest); if (this === process) require('fs').writeSync(1, name + '\\n'); return is }",
+		"emit in place":          "console.log(process.emit === require('events').prototype.emit, Object.hasOwn(process, 'emit'), 'emit' in process, Object.keys(Object.getPrototypeOf(process)))",
+		"emit set":               "process.emit = 5; console.log(Object.getOwnPropertyDescriptor(process, 'emit'), delete process.emit, typeof process.emit)",
+		"emitted by the program": "console.log(process.emit('exit', 0)); console.log('after')",
+		"reallyExit replaced":    "const exit = process.reallyExit; process.reallyExit = (code) => { console.log('really', code); exit.call(process, code) }; process.exit()",
+		"domain":                 "const d = require('domain').create(); d.on('error', (e) => console.log(e.message)); d.run(() => { throw new Error('in') })",
+		"uncaught":               "throw new RangeError('r')",
+		"uncaught later":         "setTimeout(() => { throw new RangeError('r') }, 1)",
+		"rejected":               "Promise.reject(new RangeError('r'))",
+		"caught at last":         "process.on('uncaughtException', (e) => console.log(e.message)); throw new RangeError('r')",
+		"waits for ever":         "import('fs').then(() => {}); await new Promise(() => {})",
+		"worker":                 "const { Worker } = require('worker_threads'); new Worker('process.on(\"exit\", () => require(\"fs\").writeSync(1, \"w\"))', { eval: true })",
+		"worker that goes on":    "const { Worker } = require('worker_threads'); new Worker('setInterval(() => {}, 1000)', { eval: true }).unref(); console.log(1)",
+		"child":                  "require('child_process').spawn('sh', ['-c', 'echo a'], { stdio: 'inherit' })",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "main.js")
+			if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out, failed bytes.Buffer
+			bare := exec.CommandContext(t.Context(), path, "--disable-warning=MODULE_TYPELESS_PACKAGE_JSON", file)
+			bare.Env, bare.Stdout, bare.Stderr = []string{"PATH=/usr/bin:/bin"}, &out, &failed
+			_ = bare.Run() // its code is compared
+			got := run(t, kernel.Program{Language: sandboxmcp.Node, Code: code, Interpreter: path, Version: version})
+			if got.Code != bare.ProcessState.ExitCode() || got.Stdout != out.String() {
+				t.Errorf("exit %d and %.200q, want as without a driver: %d and %.200q", got.Code, got.Stdout, bare.ProcessState.ExitCode(), out.String())
+			}
+			if a, b := strings.Count(got.Stderr, "\n"), strings.Count(failed.String(), "\n"); len(got.Stderr) == 0 != (failed.Len() == 0) || a != b {
+				t.Errorf("stderr is %.2000q, want as without a driver: %.2000q", got.Stderr, failed.String())
 			}
 		})
 	}
