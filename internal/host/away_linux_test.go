@@ -31,11 +31,11 @@ func workspace(t *testing.T) (without, with *bed) {
 	for name, text := range map[string]string{
 		"outer/package.json": `{"name":"outer","version":"1.0.0","workspaces":["ws/*","other/*"]}`, "outer/other/in/package.json": about, "outer/deep/f": "f",
 		"outer/ws/f": "f", "outer/ws/package.json": about, "outer/ws/repo/sub/a": "a", "plain/f": "f", "plain/5": "5", "plain/package.json": about, "linking/f": "f", "linking/package.json": about,
-		"parts/f": "f", "records/f": "f",
+		"parts/f": "f", "records/f": "f", "lent/f": "f",
 	} {
 		b.file(name, text)
 	}
-	for _, dir := range []string{"outer/ws/repo", "outer", "plain", "parts", "records"} {
+	for _, dir := range []string{"outer/ws/repo", "outer", "plain", "parts", "records", "lent"} {
 		for _, line := range []string{"init -q", "add .", "-c user.name=x -c user.email=x commit -qm one"} {
 			b.git(dir, strings.Fields(line)...)
 		}
@@ -48,7 +48,7 @@ func workspace(t *testing.T) (without, with *bed) {
 	b.file("through/.git", "gitdir: ../link.git\n")
 	b.file("via/.git", "gitdir: ../outer/ws/out/.git\n")
 	for link, target := range map[string]string{
-		"link.git": "outer/ws/repo/.git", "parts/.git/objects": "../../outer/ws/objects", "outer/ws/objects": "../../parts/kept", "records/.git/info": "../../outer/ws/info",
+		"link.git": "outer/ws/repo/.git", "parts/.git/objects": "../../outer/ws/objects", "outer/ws/objects": "../../parts/kept", "records/.git/info": "../../outer/ws/info", "lent/.git/objects/info/alternates": "../../../../outer/ws/alternates",
 		"file": "outer/ws/f", "dir": "outer/ws", "outer/ws/out": "../../plain", "linking/node_modules/p": "../../outer/ws", "linking/node_modules/q": "../../outer/ws/out",
 		"names2/package.json": "../outer/ws/package.json", "names3/node_modules": "../outer/ws",
 	} {
@@ -85,7 +85,7 @@ func TestCommandsOfTheSettingsKeepAwayFromTheWorkspace(t *testing.T) {
 	for dir, lines := range map[string]string{
 		"outer/ws/repo": "git status,git diff,git log -p,git branch,ls,ls -l,cat sub/a,npm list", "outer/ws/repo/sub": "git status,cat a,tail -n1 a", "outer/ws": "npm list,npm list -g,cat f,ls .",
 		"outer": "git status,git diff,git log,git branch,npm list,npm list -g", "outer/deep": "git diff,npm list", "outer/other": "npm list", "outer/other/in": "npm list",
-		"worktree": "git status,git diff", "worktree/sub": "git diff", "through": "git status", "via": "git status", "tree": "git status", "borrows": "git log,git diff", "again": "git log", "parts": "git status", "records": "git diff",
+		"worktree": "git status,git diff", "worktree/sub": "git diff", "through": "git status", "via": "git status", "tree": "git status", "borrows": "git log,git diff", "again": "git log", "parts": "git status", "records": "git diff", "lent": "git log",
 		"names2": "npm list", "names3": "npm list",
 		"plain": "cat ROOT/outer/ws/f,head -n 1 ROOT/file,tail -n1 ../file,cat ../dir/f,cat ../dir/out/f,cat ../dir/none,ls ../dir,ls -l ROOT/outer/ws/none,df ROOT/outer/ws,df ../dir,cat f ../file",
 	} {

@@ -40,16 +40,25 @@ func (c changeable) in(dir string) bool {
 	return slices.ContainsFunc(c.paths, func(path string) bool { return under(path, real) })
 }
 
-// refuseWay fails with host_path_denied if a path that a caller has named is in it, or leads there or through it.
+// refuseWay fails with host_path_denied if a path that a word names is in it, or leads there or through it.
 func (c changeable) refuseWay(path string) error {
+	return c.refuseInto(path, "host_file_read for a file")
+}
+
+// refuseDir is as refuseWay, for the directory of a command.
+func (c changeable) refuseDir(dir string) error {
+	return c.refuseInto(dir, "name another directory as cwd")
+}
+
+func (c changeable) refuseInto(path, instead string) error {
 	if !c.has(path) {
 		return nil
 	}
-	return pathDenied(path, inWorkspace).WithHint("use execute_code with language shell, which has workspace_path at /workspace; for a file also host_file_read")
+	return pathDenied(path, inWorkspace).WithHint("use execute_code with language shell, which has workspace_path at /workspace, or " + instead)
 }
 
-// refuse fails with host_path_denied if one of the places that a command reads unasked is in it, leads there, or contains it. What belongs
-// to the command is not all in sandboxes then.
+// refuse fails with host_path_denied if one of the places that a command reads unasked is in it, leads there, or contains it. Sandboxes may
+// lack the other places of such a command, so the hint does not name them.
 func (c changeable) refuse(places ...string) error {
 	for _, place := range places {
 		why := inWorkspace

@@ -43,7 +43,7 @@ func settingsOfNpm(program string) []string {
 // make them. It fails with host_path_denied if one of these directories is in the
 // writable workspace, leads there, or contains it.
 func project(c further) (s scope, err error) {
-	if err = c.away.refuseWay(c.dir); err != nil {
+	if err = c.away.refuseDir(c.dir); err != nil {
 		return s, err
 	}
 	var places []string

@@ -39,7 +39,7 @@ func repository(dir string) string {
 // The index and the configuration of any repository can name files outside of it. So git may read only the places that tracked returns.
 func tracked(c further) (s scope, _ error) {
 	dir := c.dir
-	if err := c.away.refuseWay(dir); err != nil {
+	if err := c.away.refuseDir(dir); err != nil {
 		return s, err
 	}
 	top := repository(dir)
@@ -116,6 +116,7 @@ func partsOf(top string) gitParts {
 
 // borrow adds directories with objects, and those from which these borrow further ones.
 func (p *gitParts) borrow(objects ...string) {
+	left := maxEntries
 	for i := 0; i < min(len(objects), maxBorrowed); i++ {
 		p.ways = append(p.ways, objects[i])
 		path, err := plainfile.Real(objects[i])
@@ -123,6 +124,7 @@ func (p *gitParts) borrow(objects ...string) {
 			continue
 		}
 		p.places = append(p.places, path)
+		p.ways = slices.Concat(p.ways, linksIn(path, &left), linksIn(filepath.Join(path, "info"), &left))
 		borrowed, _ := plainfile.Read(filepath.Join(path, "info/alternates"), maxPath) // most borrow none
 		for line := range strings.Lines(string(borrowed)) {
 			objects = append(objects, from(path, strings.TrimSpace(line)))

@@ -186,7 +186,7 @@ func namesOnly(c further) (scope, error) { return scope{lists: slices.Clone(c.na
 
 // namesHere also allows the names in its directory. If that is in the writable workspace, words have to name another one.
 func namesHere(c further) (scope, error) {
-	if err := c.away.refuseWay(c.dir); err != nil {
+	if err := c.away.refuseDir(c.dir); err != nil {
 		if len(c.named) > 0 {
 			err = nil
 		}
