@@ -33,7 +33,7 @@ func runWith(t *testing.T, name string, j job) ended {
 		t.Fatal(err)
 	}
 	defer func() { _ = j.file.Close() }()
-	j.path, j.dir, j.env, j.timeout = p.path, "/", environment(nil), time.Minute
+	j.path, j.dir, j.env, j.timeout = p.path, "/", environment(), time.Minute
 	if j.last {
 		j.execs = p.execs
 	}

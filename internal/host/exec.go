@@ -29,7 +29,6 @@ type job struct {
 	words   []string
 	dir     string
 	env     []string
-	as      *account // its user; nil: that of the server
 	reads   []string // places whose files may not be read
 	only    []string // the only places that may be read, without links; nil: all but reads
 	lists   []string // further ones whose names may be read
@@ -39,12 +38,6 @@ type job struct {
 	last    bool     // the program has to execute no other one
 	known   *usual   // its rule, if the settings have it by default; nil: another one
 	timeout time.Duration
-}
-
-// account is a user with whose rights a command is executed.
-type account struct {
-	uid, gid   int
-	name, home string
 }
 
 // ended is how a command ended.
@@ -206,12 +199,10 @@ func execute(ctx context.Context, j job) (ended, error) {
 
 // environment returns the environment of every command. It has nothing of the server's. The
 // variables beyond the first line keep programs from reading settings of the user that name
-// programs to execute, or hold secrets. as is its user; nil is that of the server.
-func environment(as *account) []string {
+// programs to execute, or hold secrets.
+func environment() []string {
 	home, name := "/", "nobody"
-	if as != nil {
-		home, name = as.home, as.name
-	} else if u, err := user.Current(); err == nil {
+	if u, err := user.Current(); err == nil {
 		home, name = u.HomeDir, u.Username
 	}
 	return []string{

@@ -134,9 +134,7 @@ func wall(pid int, j job, c child, e *ended) (err error) {
 		return errForeign
 	}
 	yield(pid)
-	if e.walls, e.weak, err = observed(pid, j, c); err == nil && c.held && j.as != nil {
-		err = jail.Become(pid, j.as.uid, j.as.gid)
-	}
+	e.walls, e.weak, err = observed(pid, j, c)
 	return err
 }
 
@@ -181,9 +179,6 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 	pid, err = execute(attr)
 	if errors.Is(err, syscall.EPERM) { // tracing may be forbidden
 		attr.Sys.Ptrace = false
-		if j.as != nil {
-			attr.Sys.Credential = &syscall.Credential{Uid: uint32(j.as.uid), Gid: uint32(j.as.gid)}
-		}
 		pid, err = execute(attr)
 		return pid, false, err
 	}
@@ -316,7 +311,7 @@ func limit(pid int, j job) bool {
 	limits := map[int]uint64{
 		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_STACK: maxStack,
 	}
-	if tasks := jail.TasksOfOthers(); tasks > 0 && j.as == nil {
+	if tasks := jail.TasksOfOthers(); tasks > 0 {
 		limits[unix.RLIMIT_NPROC] = tasks // the rest of its user's limit is kept for the threads of this server
 	}
 	for what, most := range limits {

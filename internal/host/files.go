@@ -340,6 +340,9 @@ func (f *Files) openFile(path string) (*os.File, os.FileInfo, error) {
 	return file, info, nil
 }
 
+// account is a user.
+type account struct{ uid, gid int }
+
 // put writes a file at a place. It replaces a file whole, so that no reader sees a part of it
 // and a link that is put in its way is replaced, not followed.
 func put(p place, path string, content []byte, overwrite bool) error {

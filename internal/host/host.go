@@ -242,7 +242,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	}
 	looking, cancel := context.WithTimeout(ctx, max(j.timeout, time.Second))
 	defer cancel()
-	paths, err := arguments(looking, j.dir, words[1:], j.reads)
+	paths, err := arguments(looking, j.dir, words[1:], j.reads, h.awayFrom(r))
 	if err != nil {
 		return j, "", err
 	}
@@ -251,12 +251,12 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 		return j, "", err
 	}
 	j.reads = append(j.reads, s.closed...)
-	j.only, j.lists, j.as, j.known = s.reads, s.lists, s.as, r.usual
+	j.only, j.lists, j.known = s.reads, s.lists, r.usual
 	if j.file, err = r.program.open(); err != nil {
 		return j, "", notExecuted(words[0], err)
 	}
 	j.pinned = r.program.pinned
-	j.path, j.words, j.env = r.program.path, r.words(words), slices.Concat(environment(s.as), settingsOfNpm(r.program.path), s.env)
+	j.path, j.words, j.env = r.program.path, r.words(words), slices.Concat(environment(), settingsOfNpm(r.program.path), s.env)
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
@@ -391,13 +391,13 @@ func late(ctx context.Context) error {
 }
 
 // arguments returns the files and directories that words name, as paths without links. It refuses the same words as argument.
-func arguments(ctx context.Context, dir string, words, closed []string) ([]string, error) {
+func arguments(ctx context.Context, dir string, words, closed []string, away changeable) ([]string, error) {
 	var all []string
 	for _, w := range words {
 		if err := late(ctx); err != nil {
 			return nil, err
 		}
-		there, err := argument(dir, w, closed)
+		there, err := argument(dir, w, closed, away)
 		if err != nil {
 			return nil, err
 		}
@@ -408,7 +408,9 @@ func arguments(ctx context.Context, dir string, words, closed []string) ([]strin
 
 // argument returns the files and directories that a word names, as paths without links. It refuses a word if the content of the
 // named file may be secret, also if the word is the path of a link to that file. It is a second wall: what a program reads unasked, Landlock refuses.
-func argument(dir, word string, closed []string) (there []string, err error) {
+//
+// A word that leads into away is refused, too.
+func argument(dir, word string, closed []string, away changeable) (there []string, err error) {
 	for _, path := range pathsIn(word) {
 		if !filepath.IsAbs(path) {
 			path = strings.TrimSuffix(dir, "/") + "/" + path // filepath.Join would remove the ".." behind a link
@@ -425,7 +427,7 @@ func argument(dir, word string, closed []string) (there []string, err error) {
 		} else {
 			there = append(there, real)
 		}
-		if err := readable(path, real, closed); err != nil {
+		if err := errors.Join(readable(path, real, closed), away.refuseWay(path)); err != nil {
 			return nil, err
 		}
 		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeDevice != 0 && !kernels(real) {

@@ -13,15 +13,15 @@ import (
 )
 
 // noSettings is a file that is not there. npm takes the word of .npmrc in its directory for where the file of global settings is, and
-// prints the keys of that file that it does not know. .npmrc may be that of a program in a sandbox. A flag alone or a variable alone does
+// prints the keys of that file that it does not know. Others may have written .npmrc. A flag alone or a variable alone does
 // not come before it: npm from version 7 keeps the first of the three as the default (tried). Of two, it uses the variable.
 const noSettings = "/nonexistent/npmrc"
 
 // maxPackage bounds the bytes of a package.json.
 const maxPackage = 1 << 20
 
-// settingsOfNpm returns variables for a program that is npm. They come before the file .npmrc of its directory, which a program in a
-// sandbox may have written. Before version 7, that file could name code that npm loads; later versions warn of the variable.
+// settingsOfNpm returns variables for a program that is npm. They come before the file .npmrc of its directory, which others
+// may have written. Before version 7, that file could name code that npm loads; later versions warn of the variable.
 func settingsOfNpm(program string) []string {
 	text, err := plainfile.Read(filepath.Join(filepath.Dir(filepath.Dir(program)), "package.json"), maxPackage)
 	if err != nil {
@@ -40,14 +40,18 @@ func settingsOfNpm(program string) []string {
 
 // project allows the directory that npm takes for that of its project: the next one above that has a package.json or node_modules, and
 // those above it whose package.json may name it as a part. It also allows what links in their node_modules lead to, as npm link and pnpm
-// make them.
-func project(c further) (scope, error) {
+// make them. It fails with host_path_denied if one of these directories is in the
+// writable workspace, leads there, or contains it.
+func project(c further) (s scope, err error) {
+	if err = c.away.refuseDir(c.dir); err != nil {
+		return s, err
+	}
 	var places []string
 	for at := c.dir; ; at = filepath.Dir(at) {
 		about := filepath.Join(at, "package.json")
 		switch {
 		case len(places) > 0:
-			if text, err := plainfile.Read(about, maxPackage); err == nil && strings.Contains(string(text), `"workspaces"`) {
+			if text, failed := plainfile.Read(about, maxPackage); failed == nil && strings.Contains(string(text), `"workspaces"`) {
 				places = append(places, at)
 			}
 		case there(about), there(filepath.Join(at, "node_modules")):
@@ -57,18 +61,19 @@ func project(c further) (scope, error) {
 			break
 		}
 	}
+	for _, place := range places {
+		if err = c.away.refuse(place, filepath.Join(place, "package.json"), filepath.Join(place, "node_modules")); err != nil {
+			return s, err
+		}
+	}
 	global, _, _ := strings.Cut(c.program, "/node_modules/")
 	dirs := slices.Concat(places, []string{"/usr/lib", "/usr/local/lib", global})
-	if len(places) == 0 { // npm looks for the parts of a project here
+	if len(places) == 0 && !c.away.in(c.dir) { // npm looks for the parts of a project here
 		places = []string{c.dir}
 	}
-	var s scope
 	for left, i := maxSeen, 0; i < len(places); i++ {
-		if c.changes(places[i]) || c.around(places[i]) { // as in named
-			s.as = c.owner()
-		}
 		found, whole := secretsIn(places[i], &left)
-		if err := c.late(); err != nil {
+		if err = c.late(); err != nil {
 			return s, err
 		}
 		if whole {
@@ -80,12 +85,7 @@ func project(c further) (scope, error) {
 			s.reads = append(s.reads, filepath.Join(places[i], part))
 		}
 	}
-	var err error
-	passed := func(string) bool { return false }
-	if s.as == nil && c.owner() != nil { // npm has the rights of root
-		passed = c.changes
-	}
-	s.reads, err = linked(c, s.reads, dirs, passed)
+	s.reads, err = linked(c, s.reads, dirs)
 	return s, err
 }
 
@@ -97,7 +97,7 @@ const (
 
 // secretsIn returns what is in a directory with a name of what may hold secrets, but not in node_modules: npm prints the JSON in a file package.json
 // that is a link to one of these, and the begin of what is no JSON. whole reports whether the directory has been looked at to its end. The entries
-// are taken from left. Programs in sandboxes can make more of them than fit into memory.
+// are taken from left: there may be more of them than fit into memory.
 func secretsIn(dir string, left *int) (all []string, whole bool) {
 	for dirs := []string{dir}; len(dirs) > 0; {
 		at := dirs[len(dirs)-1]
@@ -134,9 +134,10 @@ func entriesOf(dir string, most int) []os.DirEntry {
 const maxLinks = 2000
 
 // linked returns places, and what links to packages in the node_modules of directories lead to, without links:
-// package.json of the package, and node_modules in its directory and above, or a node_modules that contains it. A program in a sandbox may have moved such links to
-// where they lead elsewhere, so other files of a package, which may hold secrets, are not among these. Packages that passed reports are left out.
-func linked(c further, places, dirs []string, passed func(real string) bool) ([]string, error) {
+// package.json of the package, and node_modules in its directory and above, or a node_modules that contains it. Others may have made such a link, so
+// other files of a package, which may hold secrets, are not among these. What leads into the
+// writable workspace or contains it is left out.
+func linked(c further, places, dirs []string) ([]string, error) {
 	links, entries := 0, maxEntries
 	for i := 0; i < len(dirs); i++ {
 		for _, link := range linksIn(filepath.Join(dirs[i], "node_modules"), &entries) {
@@ -147,11 +148,13 @@ func linked(c further, places, dirs []string, passed func(real string) bool) ([]
 				return nil, err
 			}
 			real, err := plainfile.Real(link)
-			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) || passed(real) {
+			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) || c.away.refuse(link) != nil {
 				continue
 			}
 			if before, _, ok := strings.Cut(real+"/", "/node_modules/"); ok {
-				places = append(places, before+"/node_modules")
+				if inner := before + "/node_modules"; c.away.refuse(inner) == nil {
+					places = append(places, inner)
+				}
 				continue
 			}
 			about := filepath.Join(real, "package.json")
@@ -160,7 +163,7 @@ func linked(c further, places, dirs []string, passed func(real string) bool) ([]
 			}
 			places = append(places, about)
 			for at := real; at != filepath.Dir(at); at = filepath.Dir(at) { // npm looks above the package, too
-				if inner := filepath.Join(at, "node_modules"); there(inner) && !slices.Contains(dirs, at) {
+				if inner := filepath.Join(at, "node_modules"); there(inner) && !slices.Contains(dirs, at) && c.away.refuse(inner) == nil {
 					places, dirs = append(places, inner), append(dirs, at)
 				}
 			}
@@ -169,12 +172,12 @@ func linked(c further, places, dirs []string, passed func(real string) bool) ([]
 	return places, nil
 }
 
-// linksIn returns the links to packages in a directory node_modules, or in one of its scopes. It takes what it reads from left.
+// linksIn returns the links in a directory, and in the scopes of packages in a directory node_modules. It takes what it reads from left.
 func linksIn(dir string, left *int) (all []string) {
 	if *left <= 0 {
 		return nil
 	}
-	entries := entriesOf(dir, *left) // most packages have none
+	entries := entriesOf(dir, *left) // it may not be there
 	*left -= len(entries)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())

@@ -33,13 +33,15 @@ func repository(dir string) string {
 //   - The directory is in no repository. There, git diff compares whatever it is given: with two directories it prints all files of one of
 //     them, also those that may hold secrets and that no word names.
 //   - A word names a place outside of the repository. The same holds for that place.
-//   - The records of the repository are in the workspace, and its other files are not, as with a linked worktree elsewhere. A program in a
-//     sandbox cannot read these files, but it can write an index that names them.
+//   - A place of the repository is in the writable workspace, leads there, or contains it. Programs in sandboxes could exchange the files
+//     that git reads, or write an index or a configuration that names others.
 //
-// A program in a sandbox can also write an index or a configuration that names files outside of the repository. So git may read only the
-// places that tracked returns.
+// The index and the configuration of any repository can name files outside of it. So git may read only the places that tracked returns.
 func tracked(c further) (s scope, _ error) {
 	dir := c.dir
+	if err := c.away.refuseDir(dir); err != nil {
+		return s, err
+	}
 	top := repository(dir)
 	if top == "" {
 		return s, pathDenied(dir, "it is in no git repository, and git would use any files").WithHint("name a directory of a repository as cwd")
@@ -54,82 +56,80 @@ func tracked(c further) (s scope, _ error) {
 				WithHint("name paths of one repository, and a directory of it as cwd")
 		}
 	}
-	if records := recordsOf(top); c.changes(records) && !c.changes(top) {
-		return s, pathDenied(dir, "programs in sandboxes can change the records of its repository, which are in workspace_path, and these can name any of its files").
-			WithHint("name a directory of workspace_path as cwd, or ask a person: request_host_access")
+	p := partsOf(top)
+	if err := c.away.refuse(p.ways...); err != nil {
+		return s, err
 	}
+	own, fixed := settingsOfGit(c.away)
 	// Named, so that git looks for none itself: it would take a directory in which only the names of a bare repository are, and use
-	// none. The one that .git names now, because a program in a sandbox may change .git until git reads it.
-	git, parts := partsOf(top)
-	s.env = []string{"GIT_DIR=" + git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + fixedOfGit}
-	switch {
-	case c.changes(top): // git prints any file there that an index names
-		s.as = c.owner()
-	case c.around(top): // a program can exchange such a file for one of root, or for a link to a file with secrets elsewhere in the repository
-		s.as = c.owner()
-		left, whole := maxSeen, false
-		if s.closed, whole = secretsIn(top, &left); !whole {
-			return s, pathDenied(dir, "its repository contains workspace_path, and has more files than are looked at for names of secrets").
-				WithHint("ask a person: request_host_access")
-		}
-		if err := c.late(); err != nil {
-			return s, err
-		}
-	}
-	s.reads = slices.Concat(parts, settingsOfGit(s.as))
+	// none.
+	s.env = []string{"GIT_DIR=" + p.git, "GIT_WORK_TREE=" + top, "GIT_CONFIG_PARAMETERS=" + fixed}
+	s.reads = slices.Concat(p.places, own)
 	return s, nil
-}
-
-// fixedOfGit are settings that come before those of a repository, and are what git does without any. Git prints words of such a file of
-// attributes and names of such a map of names, also if it is a file with secrets among those of programs.
-const fixedOfGit = "'core.attributesFile=~/.config/git/attributes' 'mailmap.file=" + os.DevNull + "'"
-
-// recordsOf returns where the files of a repository say that its records are.
-func recordsOf(top string) string {
-	git := filepath.Join(top, ".git")
-	if named, ok := lineOf(git, "gitdir: "); ok {
-		return from(top, named)
-	}
-	return git
 }
 
 // maxBorrowed bounds the directories from which a repository may borrow objects.
 const maxBorrowed = 100
 
-// partsOf returns the directory with the records of a repository, and the places that it consists of, without links: its directory,
-// and, if they are elsewhere, that with its records, that of the repository of which it is a worktree, and those with the objects that
-// it borrows. They count only if they are what git makes: a program in a sandbox can name others, but cannot make these outside of the
-// workspace.
-func partsOf(top string) (git string, all []string) {
-	git, all = recordsOf(top), []string{top}
-	real, err := plainfile.Real(git)
-	if err != nil {
-		return git, all
+// gitParts are what a repository consists of.
+type gitParts struct {
+	git    string   // the directory with its records
+	places []string // places that git reads, without links
+	ways   []string // the paths by which git comes to them, and links in the records
+}
+
+// partsOf returns the parts of a repository: its directory, and, if they are elsewhere, that with its records, that of the repository of
+// which it is a worktree, and those with the objects that it borrows. They are places only if they are what git makes: a repository that
+// others have written can name any directory.
+func partsOf(top string) gitParts {
+	git := filepath.Join(top, ".git")
+	p := gitParts{git: git, places: []string{top}, ways: []string{top, git}}
+	if named, ok := lineOf(git, "gitdir: "); ok {
+		p.git = from(top, named)
+		p.ways = append(p.ways, p.git)
 	}
+	real, err := plainfile.Real(p.git)
+	if err != nil {
+		return p
+	}
+	p.git = real
 	shared := real
 	if named, ok := lineOf(filepath.Join(real, "commondir"), ""); ok {
-		shared = from(real, named)
-		if filepath.Dir(real) != filepath.Join(shared, "worktrees") {
-			return real, all
+		p.ways = append(p.ways, from(real, named))
+		if shared, err = plainfile.Real(from(real, named)); err != nil || filepath.Dir(real) != filepath.Join(shared, "worktrees") {
+			return p
 		}
 	}
 	if !holdsGit(shared) {
-		return real, all
+		return p
 	}
-	all = append(all, real, shared)
-	objects := []string{filepath.Join(shared, "objects")} // may be a link; those that it borrows may borrow further ones
+	p.places = append(p.places, real, shared)
+	left := maxEntries
+	for _, dir := range []string{real, shared} {
+		for _, below := range list(". info logs") {
+			p.ways = append(p.ways, linksIn(filepath.Join(dir, below), &left)...)
+		}
+	}
+	p.borrow(filepath.Join(shared, "objects")) // may be a link
+	return p
+}
+
+// borrow adds directories with objects, and those from which these borrow further ones.
+func (p *gitParts) borrow(objects ...string) {
+	left := maxEntries
 	for i := 0; i < min(len(objects), maxBorrowed); i++ {
+		p.ways = append(p.ways, objects[i])
 		path, err := plainfile.Real(objects[i])
-		if err != nil || filepath.Base(path) != "objects" || slices.Contains(all, path) || !holdsGit(filepath.Dir(path)) {
+		if err != nil || filepath.Base(path) != "objects" || slices.Contains(p.places, path) || !holdsGit(filepath.Dir(path)) {
 			continue
 		}
-		all = append(all, path)
+		p.places = append(p.places, path)
+		p.ways = slices.Concat(p.ways, linksIn(path, &left), linksIn(filepath.Join(path, "info"), &left))
 		borrowed, _ := plainfile.Read(filepath.Join(path, "info/alternates"), maxPath) // most borrow none
 		for line := range strings.Lines(string(borrowed)) {
 			objects = append(objects, from(path, strings.TrimSpace(line)))
 		}
 	}
-	return real, all
 }
 
 // holdsGit reports whether a directory has what git makes in that of a repository.
@@ -145,18 +145,26 @@ func isThere(dir string, names ...string) bool {
 	return true
 }
 
-// settingsOfGit returns files of a user, or of the server's for nil, without links, that say what git passes over in all repositories. If it may not
-// read one that is there, git fails.
-func settingsOfGit(as *account) []string {
+// fixedOfGit are settings that come before those of a repository, and are what git does without any. Git prints words of such a file of
+// attributes and names of such a map of names, also if it is a file with secrets among those of programs.
+const fixedOfGit = "'core.attributesFile=~/.config/git/attributes' 'mailmap.file=" + os.DevNull + "'"
+
+// settingsOfGit returns files of the server's user, without links, that say what git passes over in all repositories, and settings that come
+// before those of a repository. If git may not read such a file that is there, it fails. So the settings name none if programs in sandboxes
+// can change one.
+func settingsOfGit(away changeable) (files []string, fixed string) {
 	home := ownHome()
-	if as != nil {
-		home = as.home
-	}
 	if home == "" {
-		return nil
+		return nil, fixedOfGit
 	}
-	dir := filepath.Join(home, ".config/git")
-	return []string{plainfile.Unlinked(filepath.Join(dir, "ignore")), plainfile.Unlinked(filepath.Join(dir, "attributes"))}
+	for _, name := range list("ignore attributes") {
+		path := filepath.Join(home, ".config/git", name)
+		if away.has(path) {
+			return nil, fixedOfGit + " 'core.attributesFile=" + os.DevNull + "' 'core.excludesFile=" + os.DevNull + "'"
+		}
+		files = append(files, plainfile.Unlinked(path))
+	}
+	return files, fixedOfGit
 }
 
 // ownHome returns the home directory of the server's user, or "".
@@ -175,10 +183,10 @@ func lineOf(path, prefix string) (string, bool) {
 	return line, ok && err == nil && line != ""
 }
 
-// from returns a path that is relative to a directory, or absolute.
+// from returns a path that is relative to a directory, or absolute. What ".." behind a link names is left to those who follow the path.
 func from(dir, path string) string {
 	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
+		return path
 	}
-	return filepath.Join(dir, path)
+	return dir + "/" + path
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -109,33 +108,6 @@ func TestGitComparesInEveryRepository(t *testing.T) {
 	}
 }
 
-// TestGitUsesNoRecordsOfTheWorkspaceElsewhere: a worktree of a repository in a writable workspace may be elsewhere. Programs in sandboxes
-// can change its index there, which can name any of its files, and its configuration.
-func TestGitUsesNoRecordsOfTheWorkspaceElsewhere(t *testing.T) {
-	_, err := exec.LookPath("git")
-	testkit.Need(t, "git", err == nil, "git")
-	b := open(t, func(c *host.Config) { c.Changeable = filepath.Join(filepath.Dir(c.Roots[0]), "root/ws") })
-	b.file("ws/repo/sub/a", "x\n")
-	for _, line := range []string{"init -q", "add .", "commit -qm one", "worktree add -q ../inside", "worktree add -q ../../outside", "clone -q . ../../whole", "-C ../../whole worktree add -q ../ws/ofWhole"} {
-		b.git("ws/repo", append([]string{"-c", "user.name=x", "-c", "user.email=x"}, strings.Fields(line)...)...)
-	}
-	if err := os.Symlink("ws/repo/.git", b.root+"/linked.git"); err != nil {
-		t.Fatal(err)
-	}
-	b.file("through/.git", "gitdir: "+b.root+"/linked.git\n")
-	for dir, want := range map[string]sandboxmcp.Code{
-		"ws/repo/sub": "", "ws/inside": "", "ws/ofWhole": "", "whole": "", "outside": sandboxmcp.CodeHostPathDenied, "outside/sub": sandboxmcp.CodeHostPathDenied, "through": sandboxmcp.CodeHostPathDenied,
-	} {
-		for _, line := range []string{"git diff", "git status", "git log -p"} {
-			out, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, dir)}, noMasks{})
-			wantCode(t, line+" in "+dir, err, want)
-			if err == nil && !out.Success {
-				t.Errorf("%s in %s: got %+v", line, dir, out)
-			}
-		}
-	}
-}
-
 // TestAPersonIsWarnedOfLookAlikes: a word of several scripts may name another file than it seems to, and words of scripts that are written from
 // right to left may be shown in another order.
 func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
@@ -161,30 +133,8 @@ func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
 	}
 }
 
-// TestGitUsesTheRepositoryThatWasJudged: a program in a sandbox may replace .git at any moment, so that another repository would give
-// git a place to read, and its own one would say what is read there.
-func TestGitUsesTheRepositoryThatWasJudged(t *testing.T) {
-	_, err := exec.LookPath("git")
-	testkit.Need(t, "git", err == nil, "git")
-	b := open(t)
-	secret := filepath.Join(b.root, "other/.git/config")
-	b.file("own/."+strings.Repeat("x", len(secret)-1), "")
-	b.git(".", "init", "-q", "other")
-	b.git("other", "config", "remote.origin.url", "CANARY")
-	b.git("own", "init", "-q")
-	b.git("own", "add", ".")
-	b.forge("own/.git/index", secret)
-	named := b.file("own/git", "gitdir: "+filepath.Dir(secret)+"\n")
-	b.git("own", "diff")
-	git, kept := filepath.Join(b.root, "own/.git"), filepath.Join(b.root, "kept")
-	b.turn(func() {
-		_ = errors.Join(os.Rename(git, kept), os.Link(named, git), os.Remove(git), os.Rename(kept, git))
-	})
-	b.neverShows("git diff", "own")
-}
-
-// TestGitPrintsNoWordsOfNamedFiles: git prints invalid attributes of its attributes file, and names of its mailmap. A program in a sandbox can
-// write the configuration of a repository, which says which files these two are.
+// TestGitPrintsNoWordsOfNamedFiles: git prints invalid attributes of its attributes file, and names of its mailmap. Others may
+// have written the configuration of a repository, which says which files these two are.
 func TestGitPrintsNoWordsOfNamedFiles(t *testing.T) {
 	_, err := exec.LookPath("git")
 	testkit.Need(t, "git", err == nil, "git")
@@ -235,17 +185,6 @@ func (b *bed) turn(f func()) (end func()) {
 		}
 	}()
 	return end
-}
-
-// neverShows executes a command many times, and fails if it shows a canary.
-func (b *bed) neverShows(line, dir string) {
-	b.t.Helper()
-	for range 100 {
-		out, err := b.Exec(b.t.Context(), caller, sandboxmcp.HostCommand{Command: line, Dir: filepath.Join(b.root, dir)}, noMasks{})
-		if strings.Contains(out.Stdout+out.Stderr, "CANARY") {
-			b.t.Fatalf("got %q, %v, want nothing of a file outside of the repository", out.Stdout, err)
-		}
-	}
 }
 
 // forge replaces the name of a file in an index, which has only dots and letters x and is as long as the new one.

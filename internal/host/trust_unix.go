@@ -4,10 +4,8 @@ package host
 
 import (
 	"os"
-	"os/user"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"syscall"
 )
 
@@ -58,11 +56,7 @@ func ownerOf(dir string) *account {
 	if !ok || st.Uid == 0 {
 		return nil
 	}
-	owner := &account{uid: int(st.Uid), gid: int(st.Gid), name: strconv.Itoa(int(st.Uid)), home: "/nonexistent"}
-	if u, err := user.LookupId(owner.name); err == nil {
-		owner.name, owner.home = u.Username, u.HomeDir
-	}
-	return owner
+	return &account{uid: int(st.Uid), gid: int(st.Gid)}
 }
 
 // readableBy reports whether the mode of a file lets a user read it. nil is the user of the server.

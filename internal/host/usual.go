@@ -7,12 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // usual is what the server knows of a rule that the settings have by default. A command of such a rule reads only what the rule is
-// for: the files that its program finds in its directory may be those of a program in a sandbox, and name others.
+// for: others may have written the files that its program finds in its directory, and these can name any file.
 type usual struct {
 	flags *flags   // flags that may follow the words of the rule; nil: any
 	with  []string // flags that each command gets behind the words of its rule
@@ -32,7 +30,6 @@ type scope struct {
 	reads  []string // places that it may read, without links; nil: all but the closed ones
 	closed []string // further closed ones
 	lists  []string // further ones whose names it may read
-	as     *account // its user; nil: that of the server
 }
 
 // further is what a command has behind the words of its rule.
@@ -42,10 +39,8 @@ type further struct {
 	operands []string // words that are neither flags nor their values
 	named    []string // what is there of the paths that words name, without links
 
-	changes func(path string) bool // whether programs in sandboxes can change what a path names
-	around  func(dir string) bool  // whether what they can change is in a directory, which is without links
-	late    func() error           // fails if the time for the command is over
-	owner   func() *account        // returns the user whose rights programs in sandboxes have there, if the server is root; nil: that of the server
+	away changeable   // its places are not in this, and do not contain it
+	late func() error // fails if the time for the command is over
 }
 
 // known are the rules that the settings have by default.
@@ -59,7 +54,7 @@ var known = sync.OnceValue(func() map[string]*usual {
 	// --no-merges changes nothing in git diff. But if git finds no repository, because .git is damaged, and would compare any files,
 	// it fails: then it does not know that flag.
 	return map[string]*usual{
-		"ls":   {scope: namesOnly, sockets: true},
+		"ls":   {scope: namesHere, sockets: true},
 		"cat":  {scope: named},
 		"head": {scope: named},
 		"tail": {scope: named},
@@ -106,17 +101,9 @@ func (h *Host) only(ctx context.Context, r *Rule, words []string, dir string, na
 	if r.usual == nil {
 		return s, nil
 	}
-	mounts := plainfile.ReadMounts()
-	changes := func(path string) bool { return mounts.LeadsInto(h.cfg.Changeable, path) }
-	var changeable []string
-	if h.cfg.Changeable != "" {
-		changeable = mounts.Whole(h.cfg.Changeable)
-	}
-	around := func(dir string) bool {
-		return slices.ContainsFunc(changeable, func(path string) bool { return under(path, dir) })
-	}
+	away := h.changeable()
 	if r.usual.scope != nil {
-		c := further{program: r.program.path, dir: dir, named: named, changes: changes, around: around, late: func() error { return late(ctx) }, owner: func() *account { return ownerOf(h.cfg.Changeable) }}
+		c := further{program: r.program.path, dir: dir, named: named, away: away, late: func() error { return late(ctx) }}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}
@@ -124,16 +111,13 @@ func (h *Host) only(ctx context.Context, r *Rule, words []string, dir string, na
 			return s, err
 		}
 	}
-	s.reads = append([]string{}, s.reads...) // not nil, also if the system has none of these
-	safe := func(paths []string) []string {  // the others may have code of a program in a sandbox
-		return slices.DeleteFunc(paths, changes)
-	}
-	reads := safe(expanded(slices.Concat(ofPrograms(), r.usual.reads, r.program.beside())))
+	s.reads = append([]string{}, s.reads...)                                                        // not nil, also if the system has none of these
+	reads := away.outside(expanded(slices.Concat(ofPrograms(), r.usual.reads, r.program.beside()))) // the others may have code of a program in a sandbox
 	if r.usual.python {
-		reads, s.lists = append(reads, safe(editable(reads, changes))...), []string{"/"}
+		reads, s.lists = append(reads, away.outside(editable(reads, away.has))...), []string{"/"}
 	}
 	for _, p := range reads {
-		s.reads = append(s.reads, besides(plainfile.Unlinked(p), changeable)...)
+		s.reads = append(s.reads, away.rest(p)...)
 	}
 	return s, nil
 }
@@ -184,13 +168,10 @@ func (p *program) beside() (all []string) {
 	return slices.Compact(all)
 }
 
-// named allows the files that the words of a command name. In a directory there may be further ones, to which links of a program in a
-// sandbox lead once the command has begun.
+// named allows the files that the words of a command name. In a directory there may be further ones, to which links lead once the
+// command has begun.
 func named(c further) (s scope, _ error) {
 	for _, path := range c.named {
-		if c.changes(path) { // a program in a sandbox can give a directory that hides a file by its name another name
-			s.as = c.owner()
-		}
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
 			s.reads = append(s.reads, path)
 		} else {
@@ -200,7 +181,16 @@ func named(c further) (s scope, _ error) {
 	return s, nil
 }
 
-// namesOnly allows the names in what the words of a command name, and in its directory: a word that names a file may be a flag, or its value.
-func namesOnly(c further) (scope, error) {
+// namesOnly allows the names in what the words of a command name: a word that names a file may be a flag, or its value.
+func namesOnly(c further) (scope, error) { return scope{lists: slices.Clone(c.named)}, nil }
+
+// namesHere also allows the names in its directory. If that is in the writable workspace, words have to name another one.
+func namesHere(c further) (scope, error) {
+	if err := c.away.refuseDir(c.dir); err != nil {
+		if len(c.named) > 0 {
+			err = nil
+		}
+		return scope{lists: slices.Clone(c.named)}, err
+	}
 	return scope{lists: append(slices.Clone(c.named), c.dir)}, nil
 }

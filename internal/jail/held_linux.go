@@ -132,35 +132,12 @@ func within(pid int, f func(c caller) error) error {
 	if _, err = unix.PtracePeekText(pid, c.code, was); err != nil {
 		return fmt.Errorf("read code: %w", err)
 	}
-	if _, err = unix.PtracePokeText(pid, c.code, syscallBytes); err != nil { // once: while its user changes, a process cannot be written to
+	if _, err = unix.PtracePokeText(pid, c.code, syscallBytes); err != nil {
 		return fmt.Errorf("write code: %w", err)
 	}
 	err = f(c)
 	_, restored := unix.PtracePokeText(pid, c.code, was)
 	return errors.Join(err, restored, setRegisters(pid, &before))
-}
-
-// Become gives a process the rights of a user and a group, without further groups. Without all rights of root, the
-// caller can set no limits of the process afterwards. The preconditions are those of [LimitCalls]. If Become fails, the process must not go on.
-func Become(pid, uid, gid int) error {
-	if len(syscallBytes) == 0 {
-		return errNoCalls
-	}
-	u, g := uint64(uid), uint64(gid)
-	return within(pid, func(c caller) error {
-		for _, call := range [][4]uint64{
-			{unix.SYS_SETGROUPS},
-			{unix.SYS_SETRESGID, g, g, g},
-			{unix.SYS_SETRESUID, u, u, u},
-			{unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uint64(unix.SIGKILL)}, // the kernel resets this and the next with the user
-			{unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1},
-		} {
-			if _, err := c.call(call[0], [3]uint64(call[1:]), nil); err != nil {
-				return fmt.Errorf("call %d: %w", call[0], err)
-			}
-		}
-		return nil
-	})
 }
 
 // call makes the process call the kernel, with data on its stack. It changes the registers.

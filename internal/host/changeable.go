@@ -1,0 +1,84 @@
+package host
+
+import (
+	"slices"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
+)
+
+// changeable is what programs in sandboxes can change: a writable workspace, at each path that shows it. They decide what a path in it names, at
+// any moment, so commands of the rules that the settings have by default keep away from it. The zero value is nothing.
+type changeable struct {
+	mounts plainfile.Mounts
+	dir    string   // without links; empty: nothing
+	paths  []string // its paths, and those of what is mounted in it
+}
+
+// changeable returns what programs in sandboxes can change now.
+func (h *Host) changeable() changeable {
+	if h.cfg.Changeable == "" {
+		return changeable{}
+	}
+	mounts := plainfile.ReadMounts()
+	return changeable{mounts: mounts, dir: h.cfg.Changeable, paths: mounts.Whole(h.cfg.Changeable)}
+}
+
+// awayFrom returns what the words of a command of a rule may not lead into.
+func (h *Host) awayFrom(r *Rule) changeable {
+	if r.usual == nil || r.usual.scope == nil {
+		return changeable{}
+	}
+	return h.changeable()
+}
+
+// has reports whether a path is in it, or leads there or through it.
+func (c changeable) has(path string) bool { return c.mounts.LeadsInto(c.dir, path) }
+
+// in reports whether a directory contains it, or a part of it.
+func (c changeable) in(dir string) bool {
+	real := plainfile.Unlinked(dir)
+	return slices.ContainsFunc(c.paths, func(path string) bool { return under(path, real) })
+}
+
+// refuseWay fails with host_path_denied if a path that a word names is in it, or leads there or through it.
+func (c changeable) refuseWay(path string) error {
+	return c.refuseInto(path, "host_file_read for a file")
+}
+
+// refuseDir is as refuseWay, for the directory of a command.
+func (c changeable) refuseDir(dir string) error {
+	return c.refuseInto(dir, "name another directory as cwd")
+}
+
+func (c changeable) refuseInto(path, instead string) error {
+	if !c.has(path) {
+		return nil
+	}
+	return pathDenied(path, inWorkspace).WithHint("use execute_code with language shell, which has workspace_path at /workspace, or " + instead)
+}
+
+// refuse fails with host_path_denied if one of the places that a command reads unasked is in it, leads there, or contains it. Sandboxes may
+// lack the other places of such a command, so the hint does not name them.
+func (c changeable) refuse(places ...string) error {
+	for _, place := range places {
+		why := inWorkspace
+		switch {
+		case c.has(place):
+		case c.in(place):
+			why = "it contains workspace_path, and programs in sandboxes can change that"
+		default:
+			continue
+		}
+		return pathDenied(place, why).WithHint("ask a person for a command that names the directory, such as git -C DIR status: request_host_access")
+	}
+	return nil
+}
+
+// inWorkspace is why a path is refused.
+const inWorkspace = "it is in workspace_path, or leads there, and programs in sandboxes can change that"
+
+// outside returns paths that have nothing to do with it.
+func (c changeable) outside(paths []string) []string { return slices.DeleteFunc(paths, c.has) }
+
+// rest returns the parts of a directory that have nothing to do with it.
+func (c changeable) rest(dir string) []string { return besides(plainfile.Unlinked(dir), c.paths) }
