@@ -229,7 +229,8 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 		return j, "", blockedError(words, rule)
 	}
 	j.reads = closedPlaces(h.cfg.Own) // as they are now
-	if j.dir, err = h.dir(cmd.Dir, j.reads); err != nil {
+	closed := newPlaces(j.reads)
+	if j.dir, err = h.dir(cmd.Dir, closed); err != nil {
 		return j, "", err
 	}
 	if r.approved() && cmd.Dir != "" && !h.Files.holds(j.dir) {
@@ -242,7 +243,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	}
 	looking, cancel := context.WithTimeout(ctx, max(j.timeout, time.Second))
 	defer cancel()
-	paths, err := arguments(looking, j.dir, words[1:], j.reads)
+	paths, err := arguments(looking, j.dir, words[1:], closed)
 	if err != nil {
 		return j, "", err
 	}
@@ -355,7 +356,7 @@ func (h *Host) system(path string) bool {
 }
 
 // dir returns the directory of a command, which may not be in a closed place.
-func (h *Host) dir(asked string, closed []string) (string, error) {
+func (h *Host) dir(asked string, closed places) (string, error) {
 	if asked == "" {
 		for _, t := range *h.Files.trees.Load() {
 			if info, err := os.Stat(t.real); err == nil && info.IsDir() {
@@ -391,7 +392,7 @@ func late(ctx context.Context) error {
 }
 
 // arguments returns the files and directories that words name, as paths without links. It refuses the same words as argument.
-func arguments(ctx context.Context, dir string, words, closed []string) ([]string, error) {
+func arguments(ctx context.Context, dir string, words []string, closed places) ([]string, error) {
 	var all []string
 	for _, w := range words {
 		if err := late(ctx); err != nil {
@@ -408,7 +409,7 @@ func arguments(ctx context.Context, dir string, words, closed []string) ([]strin
 
 // argument returns the files and directories that a word names, as paths without links. It refuses a word if the content of the
 // named file may be secret, also if the word is the path of a link to that file. It is a second wall: what a program reads unasked, Landlock refuses.
-func argument(dir, word string, closed []string) (there []string, err error) {
+func argument(dir, word string, closed places) (there []string, err error) {
 	for _, path := range pathsIn(word) {
 		if !filepath.IsAbs(path) {
 			path = strings.TrimSuffix(dir, "/") + "/" + path // filepath.Join would remove the ".." behind a link
@@ -451,14 +452,12 @@ func pathsIn(word string) []string {
 }
 
 // readable refuses a path whose content may be secret.
-func readable(path, real string, closed []string) error {
+func readable(path, real string, closed places) error {
 	clean := filepath.Clean(path)
+	if underAny(clean, closed.paths) || closed.hold(real) {
+		return pathDenied(path, "it belongs to this program or to the system")
+	}
 	for _, p := range []string{clean, real} {
-		for _, c := range closed {
-			if under(p, c) {
-				return pathDenied(path, "it belongs to this program or to the system")
-			}
-		}
 		if inProc(p) {
 			return pathDenied(path, "it shows other processes or the kernel's memory")
 		}

@@ -160,6 +160,43 @@ func under(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
+// places are files and directories that are refused, with what is below them. Their paths are without links. A file system that ignores
+// case shows them at other paths as well, so they are also known by what they are.
+type places struct {
+	paths []string
+	files []os.FileInfo // of those that are there, without the kernel's: these may be mounted several times, and programs read them
+}
+
+func newPlaces(paths []string) places {
+	p := places{paths: paths}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && !kernels(path) {
+			p.files = append(p.files, info)
+		}
+	}
+	return p
+}
+
+// hold reports whether a path without links is one of the places, or below one.
+func (p places) hold(path string) bool {
+	if underAny(path, p.paths) {
+		return true
+	}
+	if kernels(path) || len(path) > maxPath || len(p.files) == 0 {
+		return false
+	}
+	for {
+		info, err := os.Stat(path)
+		if err == nil && slices.ContainsFunc(p.files, func(file os.FileInfo) bool { return os.SameFile(file, info) }) {
+			return true
+		}
+		if path == filepath.Dir(path) {
+			return false
+		}
+		path = filepath.Dir(path)
+	}
+}
+
 // closedPlaces returns the paths that commands may not read, without links: those of
 // secretNames in the homes of this machine's users, the system's, those of sandboxes, and own with what is mounted there, at each
 // path that shows them.
