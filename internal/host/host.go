@@ -182,7 +182,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 		return sandboxmcp.HostOutput{}, h.outcome(ctx, entry{c: c, action: act.action, detail: act.detail}, more, err, false)
 	}
 	defer func() { _ = j.file.Close() }()
-	maps.Copy(more, map[string]any{"rule": rule, "program": j.path, "cwd": j.dir, "timeout_seconds": j.timeout.Seconds()})
+	maps.Copy(more, map[string]any{"rule": rule, "program": j.path, "cwd": masks.Text(j.dir), "timeout_seconds": j.timeout.Seconds()})
 	if err = h.intent(ctx, act, more); err != nil {
 		return sandboxmcp.HostOutput{}, err
 	}
