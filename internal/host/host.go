@@ -190,6 +190,9 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	e, err := execute(ctx, j)
 	out := h.output(e, masks, j.timeout)
 	out.Rule = rule
+	if err == nil { // else the command has not begun
+		act.exit = &out.ExitCode
+	}
 	switch {
 	case errors.Is(err, errReplaced), errors.Is(err, errForeign), errors.Is(err, errUnwalled):
 		err = notExecuted(words[0], err)
@@ -200,7 +203,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	if err == nil && e.why == stoppedCaller {
 		err = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled, and the command was ended")
 	}
-	act.exit, act.took = &out.ExitCode, h.cfg.Now().Sub(began)
+	act.took = h.cfg.Now().Sub(began)
 	return out, h.outcome(ctx, act, map[string]any{"stdout_bytes": e.total[0], "stderr_bytes": e.total[1], "stopped": e.why, "walls": e.walls}, err, out.Success)
 }
 

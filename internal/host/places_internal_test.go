@@ -1,8 +1,11 @@
 package host
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -40,5 +43,79 @@ func TestPlacesAreKnownByWhatTheyAre(t *testing.T) {
 		if err := p.writable(path, nil); (err != nil) != want {
 			t.Errorf("write %s: got %v, want an error: %v", path, err, want)
 		}
+	}
+}
+
+// TestLinksOfUsersTakeNoTime: each user of the machine can make links in a home directory. filepath.EvalSymlinks follows 255 of them, through
+// thousands of directories each, before every command. The kernel follows 40.
+func TestLinksOfUsersTakeNoTime(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	target, short := filepath.Join(home, "target"), filepath.Join(home, "short")
+	next := target
+	err = errors.Join(os.Mkdir(target, 0o700), os.Mkdir(short, 0o700), os.Symlink(short, filepath.Join(home, ".aws")))
+	for i := range 100 {
+		link := filepath.Join(home, "link"+strconv.Itoa(i))
+		err, next = errors.Join(err, os.Symlink(next, link)), link
+	}
+	if err = errors.Join(err, os.Symlink(next, filepath.Join(home, ".ssh"))); err != nil {
+		t.Skipf("this system makes no links: %v", err)
+	}
+	closed := closedPlaces(nil)
+	if slices.Contains(closed, target) || !slices.Contains(closed, short) {
+		t.Errorf("got %q, want %s and not %s", closed, short, target)
+	}
+}
+
+// TestUsersCloseOnlyWhatIsTheirs: each user of the machine can make links in a home directory, and in the one for temporary files.
+func TestUsersCloseOnlyWhatIsTheirs(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, temp, theirs, others := filepath.Join(dir, "home"), filepath.Join(dir, "temp"), filepath.Join(dir, "theirs"), filepath.Join(dir, "others")
+	t.Setenv("HOME", home)
+	t.Setenv("TMPDIR", temp)
+	sandbox := filepath.Join(temp, sandboxPrefix+"one")
+	for _, made := range []string{home, temp, theirs, others, sandbox} {
+		err = errors.Join(err, os.Mkdir(made, 0o755))
+	}
+	err = errors.Join(err, os.Symlink("/", sandbox+"-link"), os.Symlink(others, filepath.Join(home, ".aws")), os.Symlink(theirs, filepath.Join(home, ".kube")))
+	if err != nil {
+		t.Skipf("this system makes no links: %v", err)
+	}
+	root := os.Geteuid() == 0
+	if root {
+		err = errors.Join(os.Chown(home, 4711, 4711), os.Chown(theirs, 4711, 4711))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := closedPlaces(nil)
+	for path, want := range map[string]bool{sandbox: true, "/": false, theirs: true, others: !root} { // without root, the home is the server's
+		if got := slices.Contains(closed, path); got != want {
+			t.Errorf("%s is closed: got %v, want %v", path, got, want)
+		}
+	}
+	if newPlaces(closed).hold(temp) {
+		t.Errorf("%s is refused, want it open", temp)
+	}
+}
+
+// TestManySandboxesOfUsersTakeNoTime: each user of the machine can make directories like those of sandboxes.
+func TestManySandboxesOfUsersTakeNoTime(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	before := len(closedPlaces(nil))
+	for i := range maxEntries + 100 {
+		if err := os.Mkdir(filepath.Join(temp, sandboxPrefix+strconv.Itoa(i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, most := len(closedPlaces(nil))-before, maxEntries; got > most {
+		t.Errorf("got %d closed places more, want at most %d", got, most)
 	}
 }

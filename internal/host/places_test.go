@@ -24,19 +24,3 @@ func TestClosedPlacesAreClosedUnderOtherNames(t *testing.T) {
 	b.wantOutput("cat "+b.file("beside", "open"), "open")
 	b.wantRefused("cat "+other, sandboxmcp.CodeHostPathDenied)
 }
-
-// TestTheRecordHasNoSecretOfADirectory: a program in a sandbox can give a directory the name of a secret that it has.
-func TestTheRecordHasNoSecretOfADirectory(t *testing.T) {
-	b := open(t)
-	dir := filepath.Join(b.root, "secret-value")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "echo ok", Dir: dir}, starMasks{"secret-value"}); err != nil {
-		t.Fatal(err)
-	}
-	page, err := b.audit.List(t.Context(), "default", sandboxmcp.AuditQuery{OldestFirst: true})
-	if err != nil || len(page.Entries) != 2 || page.Entries[0].Metadata["cwd"] != filepath.Join(b.root, "***") {
-		t.Errorf("record: got %+v, %v, want the secret masked", page.Entries, err)
-	}
-}

@@ -16,3 +16,5 @@ func ownerOf(string) *account { return nil }
 
 // readableBy is of no use where there are no owners.
 func readableBy(*account, os.FileInfo) bool { return true }
+
+func mayClose(os.FileInfo, os.FileInfo) bool { return true }

@@ -31,6 +31,14 @@ func onlyRoot(path string) bool {
 	}
 }
 
+// mayClose reports whether a link in a home directory may close what it leads to: the home belongs to root or to the user of
+// this program, or both belong to one user.
+func mayClose(home, to os.FileInfo) bool {
+	from, ok := home.Sys().(*syscall.Stat_t)
+	st, known := to.Sys().(*syscall.Stat_t)
+	return !ok || !known || from.Uid == 0 || int(from.Uid) == os.Geteuid() || from.Uid == st.Uid
+}
+
 // links returns how many names a file has.
 func links(info os.FileInfo) uint64 {
 	st, ok := info.Sys().(*syscall.Stat_t)
