@@ -240,7 +240,7 @@ func step(dir *os.Root, name string) (*os.Root, error) {
 	if !before.IsDir() {
 		return nil, syscall.ENOTDIR
 	}
-	next, err := dir.OpenRoot(name)
+	next, err := dir.OpenRoot(name + "/.") // without the dot, os.Root would wait for the writer of a FIFO that was put there meanwhile
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -18,4 +20,41 @@ func TestNoCommandWaitsForAFIFOOfAUser(t *testing.T) {
 	if len(closedPlaces(nil)) == 0 {
 		t.Error("got no closed places")
 	}
+}
+
+// TestFileToolsWaitForNoFIFO: a user who can write to a directory of host_roots can put a FIFO in the place of a directory, between the look at
+// it and the open.
+func TestFileToolsWaitForNoFIFO(t *testing.T) {
+	path := t.TempDir()
+	shared, other := filepath.Join(path, "shared"), filepath.Join(path, "other")
+	if err := errors.Join(os.Mkdir(shared, 0o755), unix.Mkfifo(other, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, shared, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE); errors.Is(err, unix.EINVAL) {
+		t.Skip("the file system exchanges no names")
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, shared, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	for range 5000 {
+		if dir, err := step(root, "shared"); err == nil {
+			_ = dir.Close()
+		}
+	}
+	close(stop)
+	<-stopped
 }
