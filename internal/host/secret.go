@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
@@ -208,8 +207,9 @@ func closedPlaces(own []string) []string {
 			all = append(all, mounts.Paths(real)...)
 		}
 	}
+	mine, _ := os.UserHomeDir()        // its owner may be another user, as in a container
 	addOf := func(home, path string) { // users of this machine make the links in their homes
-		if real, err := plainfile.Real(path); err == nil && keptBy(home, real) {
+		if real, err := plainfile.Real(path); err == nil && (home == mine || keptBy(home, real)) {
 			all = append(all, mounts.Paths(real)...)
 		}
 	}
@@ -306,9 +306,10 @@ func besides(dir string, closed []string) []string {
 	return all
 }
 
-// namesOf returns up to maxEntries names in a directory.
+// namesOf returns up to maxEntries names in a directory. It opens nothing else: another user may have put a link to a device there, and
+// opening that can have an effect.
 func namesOf(dir string) []string {
-	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a FIFO by now
+	f, err := os.OpenFile(dir, os.O_RDONLY|onlyDirectory, 0)
 	if err != nil {
 		return nil
 	}

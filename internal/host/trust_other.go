@@ -4,6 +4,8 @@ package host
 
 import "os"
 
+const onlyDirectory = 0
+
 // onlyRoot reports whether only an administrator can change a file, which is not known.
 func onlyRoot(string) bool { return false }
 

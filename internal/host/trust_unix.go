@@ -11,6 +11,9 @@ import (
 	"syscall"
 )
 
+// onlyDirectory is the flag with which the kernel opens directories only. It does not wait for a FIFO.
+const onlyDirectory = syscall.O_DIRECTORY | syscall.O_NONBLOCK
+
 // onlyRoot reports whether only root can change a file: it and every directory above it belong
 // to root, and no other user may write to them. No directory of the path is a link.
 func onlyRoot(path string) bool {

@@ -58,3 +58,26 @@ func TestFileToolsWaitForNoFIFO(t *testing.T) {
 	close(stop)
 	<-stopped
 }
+
+// TestNoCommandOpensADeviceOfAUserLink: a user can make a link to a device where programs have a directory with settings. A watchdog that
+// was opened restarts the machine.
+func TestNoCommandOpensADeviceOfAUserLink(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	device := filepath.Join(home, "device") // a file stands for it
+	if err := errors.Join(os.WriteFile(device, nil, 0o600), os.Symlink(device, filepath.Join(home, ".config"))); err != nil {
+		t.Fatal(err)
+	}
+	events, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(events) }()
+	if _, err := unix.InotifyAddWatch(events, device, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	closedPlaces(nil)
+	if n, err := unix.Read(events, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("got %d bytes of events, %v, want that it was not opened", n, err)
+	}
+}
