@@ -198,6 +198,20 @@ func TestACommandLeavesTheServerTasks(t *testing.T) {
 	}
 }
 
+// TestACrashStartsNoProgramOfTheHost: the kernel starts the host's program for core dumps unless the limit is 1.
+func TestACrashStartsNoProgramOfTheHost(t *testing.T) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil {
+		t.Fatal(err)
+	}
+	want := strconv.FormatUint(min(1, own.Max), 10)
+	e := runWith(t, "cat", job{words: []string{"cat", "/proc/self/limits"}, last: true})
+	_, rest, _ := strings.Cut(string(e.stdout), "Max core file size")
+	if f := strings.Fields(rest); len(f) < 2 || f[0] != want || f[1] != want {
+		t.Errorf("got the limits %.40q, want %s", rest, want)
+	}
+}
+
 // TestACommandLocksNothingOfServers: a lock that a command takes of the file with the leases of user ids would leave none to servers. Shared locks
 // need no right to write.
 func TestACommandLocksNothingOfServers(t *testing.T) {

@@ -270,10 +270,13 @@ func observed(pid int, j job, child child) (stood, weak []string, err error) {
 	return stood, weak, nil
 }
 
-// Most bytes of data of a process.
+// Limits of a process, in bytes.
 const (
-	maxData    = 1 << 30
+	maxData    = 1 << 30 // of data
 	maxAnyData = 8 << 30 // of a program that executes others, such as a compiler
+
+	// maxCore is the limit of core dumps. With a limit of 0, the kernel starts the host's program for core dumps at each crash; with 1 it does not.
+	maxCore = 1
 
 	// maxStack is the hard limit of the stack of a program's first thread, which RLIMIT_DATA does not count. Compilers raise their soft limit to it. The
 	// soft limit stays as it is, because the C library maps that much, which RLIMIT_DATA counts, for each further thread.
@@ -309,7 +312,7 @@ func limit(pid int, j job) bool {
 		data = maxAnyData
 	}
 	limits := map[int]uint64{
-		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_STACK: maxStack,
+		unix.RLIMIT_CORE: maxCore, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_STACK: maxStack,
 	}
 	if tasks := jail.TasksOfOthers(); tasks > 0 {
 		limits[unix.RLIMIT_NPROC] = tasks // the rest of its user's limit is kept for the threads of this server

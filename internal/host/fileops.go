@@ -315,17 +315,19 @@ func (f *Files) written(ctx context.Context, p place, path string, mounts plainf
 		if err != nil {
 			return err
 		}
-		for _, dir := range found {
-			real := newTree(dir).real
-			if slices.ContainsFunc(all, func(abs string) bool { return under(abs, real) }) {
-				return pathDenied(path, startedThere)
-			}
+		for i, dir := range found {
+			found[i] = newTree(dir).real
+		}
+		if slices.ContainsFunc(all, newPlaces(found).hold) {
+			return pathDenied(path, startedThere)
 		}
 	}
+	var execs []string
 	for _, r := range f.host.set.Load().rules {
-		if slices.ContainsFunc(r.program.execs, func(file string) bool { return slices.Contains(all, file) }) {
-			return pathDenied(path, "a rule of host_allowed_commands executes it")
-		}
+		execs = append(execs, r.program.execs...)
+	}
+	if slices.ContainsFunc(all, newPlaces(execs).hold) {
+		return pathDenied(path, "a rule of host_allowed_commands executes it")
 	}
 	return nil
 }

@@ -97,10 +97,8 @@ func locate(path string, trees []tree, closed []string) (place, error) {
 // judge refuses a place by its names.
 func (p place) judge(path string, closed []string) error {
 	abs := p.abs()
-	for _, c := range closed {
-		if under(abs, c) {
-			return pathDenied(path, "it belongs to this program or to the system")
-		}
+	if newPlaces(closed).hold(abs) {
+		return pathDenied(path, "it belongs to this program or to the system")
 	}
 	for _, c := range systemPlaces {
 		if under(abs, c) {
@@ -118,12 +116,12 @@ const startedThere = "this program executes or trusts what is there"
 
 // writable refuses a place that may be read and not written, also if that holds only for another path at which a mount shows it.
 func (p place) writable(path string, mounts plainfile.Mounts) error {
-	trees := mounts.Paths(p.tree.real)
+	trees, started := mounts.Paths(p.tree.real), newPlaces(p.tree.started)
 	for _, abs := range mounts.Paths(p.abs()) {
 		opened := slices.DeleteFunc(slices.Clone(trees), func(t string) bool { return filepath.Join(t, p.rel) != abs }) // not a mount of a part of the tree, nor one in it
 		why := obeyed(abs)
 		switch {
-		case underAny(abs, p.tree.started):
+		case started.hold(abs):
 			why = startedThere
 		case slices.ContainsFunc(neverWritten, func(c string) bool {
 			return under(abs, c) && !slices.ContainsFunc(opened, func(t string) bool { return under(t, c) })
@@ -242,7 +240,7 @@ func step(dir *os.Root, name string) (*os.Root, error) {
 	if !before.IsDir() {
 		return nil, syscall.ENOTDIR
 	}
-	next, err := dir.OpenRoot(name)
+	next, err := dir.OpenRoot(name + "/.") // without the dot, os.Root would wait for the writer of a FIFO that was put there meanwhile
 	if err != nil {
 		return nil, err
 	}

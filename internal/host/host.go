@@ -182,7 +182,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 		return sandboxmcp.HostOutput{}, h.outcome(ctx, entry{c: c, action: act.action, detail: act.detail}, more, err, false)
 	}
 	defer func() { _ = j.file.Close() }()
-	maps.Copy(more, map[string]any{"rule": rule, "program": j.path, "cwd": j.dir, "timeout_seconds": j.timeout.Seconds()})
+	maps.Copy(more, map[string]any{"rule": rule, "program": j.path, "cwd": masks.Text(j.dir), "timeout_seconds": j.timeout.Seconds()})
 	if err = h.intent(ctx, act, more); err != nil {
 		return sandboxmcp.HostOutput{}, err
 	}
@@ -190,6 +190,9 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	e, err := execute(ctx, j)
 	out := h.output(e, masks, j.timeout)
 	out.Rule = rule
+	if err == nil { // else the command has not begun
+		act.exit = &out.ExitCode
+	}
 	switch {
 	case errors.Is(err, errReplaced), errors.Is(err, errForeign), errors.Is(err, errUnwalled):
 		err = notExecuted(words[0], err)
@@ -200,7 +203,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	if err == nil && e.why == stoppedCaller {
 		err = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled, and the command was ended")
 	}
-	act.exit, act.took = &out.ExitCode, h.cfg.Now().Sub(began)
+	act.took = h.cfg.Now().Sub(began)
 	return out, h.outcome(ctx, act, map[string]any{"stdout_bytes": e.total[0], "stderr_bytes": e.total[1], "stopped": e.why, "walls": e.walls}, err, out.Success)
 }
 
@@ -229,7 +232,8 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 		return j, "", blockedError(words, rule)
 	}
 	j.reads = closedPlaces(h.cfg.Own) // as they are now
-	if j.dir, err = h.dir(cmd.Dir, j.reads); err != nil {
+	closed := newPlaces(j.reads)
+	if j.dir, err = h.dir(cmd.Dir, closed); err != nil {
 		return j, "", err
 	}
 	if r.approved() && cmd.Dir != "" && !h.Files.holds(j.dir) {
@@ -242,7 +246,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	}
 	looking, cancel := context.WithTimeout(ctx, max(j.timeout, time.Second))
 	defer cancel()
-	paths, err := arguments(looking, j.dir, words[1:], j.reads, h.awayFrom(r))
+	paths, err := arguments(looking, j.dir, words[1:], closed, h.awayFrom(r))
 	if err != nil {
 		return j, "", err
 	}
@@ -355,7 +359,7 @@ func (h *Host) system(path string) bool {
 }
 
 // dir returns the directory of a command, which may not be in a closed place.
-func (h *Host) dir(asked string, closed []string) (string, error) {
+func (h *Host) dir(asked string, closed places) (string, error) {
 	if asked == "" {
 		for _, t := range *h.Files.trees.Load() {
 			if info, err := os.Stat(t.real); err == nil && info.IsDir() {
@@ -391,7 +395,7 @@ func late(ctx context.Context) error {
 }
 
 // arguments returns the files and directories that words name, as paths without links. It refuses the same words as argument.
-func arguments(ctx context.Context, dir string, words, closed []string, away changeable) ([]string, error) {
+func arguments(ctx context.Context, dir string, words []string, closed places, away changeable) ([]string, error) {
 	var all []string
 	for _, w := range words {
 		if err := late(ctx); err != nil {
@@ -410,7 +414,7 @@ func arguments(ctx context.Context, dir string, words, closed []string, away cha
 // named file may be secret, also if the word is the path of a link to that file. It is a second wall: what a program reads unasked, Landlock refuses.
 //
 // A word that leads into away is refused, too.
-func argument(dir, word string, closed []string, away changeable) (there []string, err error) {
+func argument(dir, word string, closed places, away changeable) (there []string, err error) {
 	for _, path := range pathsIn(word) {
 		if !filepath.IsAbs(path) {
 			path = strings.TrimSuffix(dir, "/") + "/" + path // filepath.Join would remove the ".." behind a link
@@ -453,14 +457,12 @@ func pathsIn(word string) []string {
 }
 
 // readable refuses a path whose content may be secret.
-func readable(path, real string, closed []string) error {
+func readable(path, real string, closed places) error {
 	clean := filepath.Clean(path)
+	if underAny(clean, closed.paths) || closed.hold(real) {
+		return pathDenied(path, "it belongs to this program or to the system")
+	}
 	for _, p := range []string{clean, real} {
-		for _, c := range closed {
-			if under(p, c) {
-				return pathDenied(path, "it belongs to this program or to the system")
-			}
-		}
 		if inProc(p) {
 			return pathDenied(path, "it shows other processes or the kernel's memory")
 		}

@@ -138,7 +138,7 @@ func TestRulesAllowPrograms(t *testing.T) {
 	}
 	for line, code := range map[string]sandboxmcp.Code{
 		"echo no": sandboxmcp.CodeHostAccessDenied, "touch x": sandboxmcp.CodeHostAccessDenied, "./ls": sandboxmcp.CodeHostAccessDenied, b.root + "/ls": sandboxmcp.CodeHostAccessDenied,
-		"rm --help": sandboxmcp.CodeHostAccessBlocked, "/bin/rm --help": sandboxmcp.CodeHostAccessBlocked, "sudo ls": sandboxmcp.CodeHostAccessBlocked, "chown -vR a b": sandboxmcp.CodeHostAccessBlocked,
+		"rm --help": sandboxmcp.CodeHostAccessBlocked, "RM --help": sandboxmcp.CodeHostAccessBlocked, "/bin/rm --help": sandboxmcp.CodeHostAccessBlocked, "sudo ls": sandboxmcp.CodeHostAccessBlocked, "chown -vR a b": sandboxmcp.CodeHostAccessBlocked,
 		"chown a b": sandboxmcp.CodeHostAccessDenied, "env ls": sandboxmcp.CodeHostAccessDenied, "bash -c ls": sandboxmcp.CodeHostAccessDenied, "ls; id": sandboxmcp.CodeInvalidArgument, "ls $(id)": sandboxmcp.CodeInvalidArgument,
 		"git log --output=x": sandboxmcp.CodeHostAccessDenied, "git diff --no-index --output=x a b": sandboxmcp.CodeHostAccessDenied, "git -c a=b log": sandboxmcp.CodeHostAccessDenied, "git log --ext-diff": sandboxmcp.CodeHostAccessDenied,
 		"git log -O x": sandboxmcp.CodeHostAccessDenied, "git log -L -- --output=x": sandboxmcp.CodeHostAccessDenied, "git log -S -- -Ox": sandboxmcp.CodeHostAccessDenied, "git log --grep -- --output=x": sandboxmcp.CodeHostAccessDenied,

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
@@ -121,7 +120,7 @@ func secretsIn(dir string, left *int) (all []string, whole bool) {
 
 // entriesOf returns up to most entries of a directory. It does not wait for a FIFO.
 func entriesOf(dir string, most int) []os.DirEntry {
-	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(dir, os.O_RDONLY|onlyDirectory, 0)
 	if err != nil {
 		return nil
 	}

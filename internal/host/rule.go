@@ -133,7 +133,7 @@ var runners = sync.OnceValue(func() []string {
 // A rule for one lets it execute no other program.
 var loaders = sync.OnceValue(func() []string {
 	return list(`pytest py.test nose2 tox nox coverage pylint mypy flake8 sphinx-build mkdocs django-admin alembic flask celery gunicorn uvicorn scons invoke fab ansible ansible-playbook
-		jest mocha vitest ava eslint prettier tsc ts-node tsx webpack vite rollup esbuild babel gulp grunt nx turbo rake rspec rubocop phpunit R Rscript julia`)
+		jest mocha vitest ava eslint prettier tsc ts-node tsx webpack vite rollup esbuild babel gulp grunt nx turbo rake rspec rubocop phpunit r rscript julia`)
 })
 
 // loads reports whether a program is one of loaders, perhaps with a version in its name, such as pytest-3.
@@ -170,7 +170,8 @@ func versioned(name string) bool {
 	return base != name && slices.Contains(runners(), base)
 }
 
-func programName(word string) string { return filepath.Base(word) }
+// programName returns the name of a program in lower case: a file system may ignore case, and then RM is rm.
+func programName(word string) string { return strings.ToLower(filepath.Base(word)) }
 
 // Blocked is a list of commands that are always refused.
 type Blocked []blocked

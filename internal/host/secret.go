@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
@@ -160,6 +159,43 @@ func under(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
+// places are files and directories that are refused, with what is below them. Their paths are without links. A file system that ignores
+// case shows them at other paths as well, so they are also known by what they are.
+type places struct {
+	paths []string
+	files []os.FileInfo // of those that are there, without the kernel's: these may be mounted several times, and programs read them
+}
+
+func newPlaces(paths []string) places {
+	p := places{paths: paths}
+	for _, path := range paths {
+		if info, err := os.Lstat(path); err == nil && !kernels(path) { // it may be a link by now
+			p.files = append(p.files, info)
+		}
+	}
+	return p
+}
+
+// hold reports whether a path without links is one of the places, or below one.
+func (p places) hold(path string) bool {
+	if underAny(path, p.paths) {
+		return true
+	}
+	if kernels(path) || len(path) > maxPath || len(p.files) == 0 {
+		return false
+	}
+	for {
+		info, err := os.Stat(path)
+		if err == nil && slices.ContainsFunc(p.files, func(file os.FileInfo) bool { return os.SameFile(file, info) }) {
+			return true
+		}
+		if path == filepath.Dir(path) {
+			return false
+		}
+		path = filepath.Dir(path)
+	}
+}
+
 // closedPlaces returns the paths that commands may not read, without links: those of
 // secretNames in the homes of this machine's users, the system's, those of sandboxes, and own with what is mounted there, at each
 // path that shows them.
@@ -167,7 +203,13 @@ func closedPlaces(own []string) []string {
 	var all []string
 	mounts := plainfile.ReadMounts()
 	add := func(path string) {
-		if real, err := filepath.EvalSymlinks(path); err == nil {
+		if real, err := plainfile.Real(path); err == nil {
+			all = append(all, mounts.Paths(real)...)
+		}
+	}
+	mine, _ := os.UserHomeDir()        // its owner may be another user, as in a container
+	addOf := func(home, path string) { // users of this machine make the links in their homes
+		if real, err := plainfile.Real(path); err == nil && (home == mine || keptBy(home, real)) {
 			all = append(all, mounts.Paths(real)...)
 		}
 	}
@@ -191,27 +233,35 @@ func closedPlaces(own []string) []string {
 		for _, n := range secretNames {
 			if n[0] == '.' || strings.HasPrefix(n, "_") {
 				for _, path := range append(seen.spelled(home, n), filepath.Join(home, n)) { // the last also where names cannot be listed
-					add(path)
+					addOf(home, path)
 				}
 			}
 		}
 		for _, n := range []string{".env", "id_rsa", "id_ed25519", "snap"} {
-			add(filepath.Join(home, n))
+			addOf(home, filepath.Join(home, n))
 		}
 	}
 	all = append(all, runDir) // also if it is made later
-	temp := os.TempDir()
-	if real, err := filepath.EvalSymlinks(temp); err == nil { // so that what is made there later is closed; see besides
-		all = append(all, filepath.Join(real, sandboxPrefix))
-	}
-	entries, _ := os.ReadDir(temp) // without entries there is no such sandbox
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), sandboxPrefix) {
-			add(filepath.Join(temp, e.Name()))
+	temp := plainfile.Unlinked(os.TempDir())
+	all = append(all, filepath.Join(temp, sandboxPrefix)) // so that what is made there later is closed; see besides
+	for _, n := range namesOf(temp) {
+		if strings.HasPrefix(n, sandboxPrefix) { // each user of this machine can make one, so no link is followed
+			all = append(all, mounts.Paths(filepath.Join(temp, n))...)
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// keptBy reports whether a path without links, to which a name in a home directory leads, is the home's. A user can make a link to
+// anything, such as to /, and no command would read what is there.
+func keptBy(home, real string) bool {
+	dir, err := os.Stat(home)
+	if err != nil {
+		return false
+	}
+	to, err := os.Stat(real)
+	return err == nil && (under(real, plainfile.Unlinked(home)) || mayClose(dir, to))
 }
 
 // kernels reports whether a path is in the kernel's file systems at their usual places. Programs read much of them.
@@ -229,30 +279,43 @@ func besides(dir string, closed []string) []string {
 	if dir != "/" {
 		inside += "/"
 	}
-	any := false
+	var below []string
+	next := map[string]bool{} // names in the directory that are closed, or lead to what is
 	for _, c := range closed {
 		if c == dir {
 			return nil
 		}
-		any = any || strings.HasPrefix(c, inside)
+		if rest, ok := strings.CutPrefix(c, inside); ok {
+			name, _, _ := strings.Cut(rest, "/")
+			below, next[name] = append(below, c), true
+		}
 	}
-	if !any {
+	if len(below) == 0 {
 		return []string{dir}
 	}
-	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a FIFO by now
+	var all []string
+	for _, n := range namesOf(dir) {
+		switch {
+		case strings.HasPrefix(n, sandboxPrefix): // it may have been made after closed was listed
+		case next[n]:
+			all = append(all, besides(inside+n, below)...)
+		default:
+			all = append(all, inside+n)
+		}
+	}
+	return all
+}
+
+// namesOf returns up to maxEntries names in a directory. It opens nothing else: another user may have put a link to a device there, and
+// opening that can have an effect.
+func namesOf(dir string) []string {
+	f, err := os.OpenFile(dir, os.O_RDONLY|onlyDirectory, 0)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
 	names, _ := f.Readdirnames(maxEntries)
-	var all []string
-	for _, n := range names {
-		if strings.HasPrefix(n, sandboxPrefix) { // it may have been made after closed was listed
-			continue
-		}
-		all = append(all, besides(inside+n, closed)...)
-	}
-	return all
+	return names
 }
 
 // namesIn are the names in directories that were read, by their form in lower case.
@@ -265,13 +328,9 @@ func (e namesIn) spelled(dir, name string) []string {
 	all, known := e[dir]
 	if !known {
 		all = map[string][]string{}
-		if f, err := os.Open(dir); err == nil {
-			names, _ := f.Readdirnames(maxEntries)
-			_ = f.Close()
-			for _, n := range names {
-				lower := strings.ToLower(n)
-				all[lower] = append(all[lower], n)
-			}
+		for _, n := range namesOf(dir) {
+			lower := strings.ToLower(n)
+			all[lower] = append(all[lower], n)
 		}
 		e[dir] = all
 	}

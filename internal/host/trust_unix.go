@@ -9,6 +9,9 @@ import (
 	"syscall"
 )
 
+// onlyDirectory is the flag with which the kernel opens directories only. It does not wait for a FIFO.
+const onlyDirectory = syscall.O_DIRECTORY | syscall.O_NONBLOCK
+
 // onlyRoot reports whether only root can change a file: it and every directory above it belong
 // to root, and no other user may write to them. No directory of the path is a link.
 func onlyRoot(path string) bool {
@@ -27,6 +30,14 @@ func onlyRoot(path string) bool {
 		}
 		path = filepath.Dir(path)
 	}
+}
+
+// mayClose reports whether a link in a home directory may close what it leads to: the home belongs to root or to the user of
+// this program, or both belong to one user.
+func mayClose(home, to os.FileInfo) bool {
+	from, ok := home.Sys().(*syscall.Stat_t)
+	st, known := to.Sys().(*syscall.Stat_t)
+	return !ok || !known || from.Uid == 0 || int(from.Uid) == os.Geteuid() || from.Uid == st.Uid
 }
 
 // links returns how many names a file has.

@@ -130,7 +130,7 @@ func TestPatternsCover(t *testing.T) {
 }
 
 func TestWarningsOfDangerousPrograms(t *testing.T) {
-	for _, line := range []string{"bash x", "/bin/sh x", "python3.11 x", "find . -name x", "git push", "tar xf a", "awk x", "ssh a", "docker run x", "env ls", "xargs ls", "make", "pip install x", "npm run x", "sudo ls", "perl5.36 x", "busybox ls", "/lib64/ld-linux-x86-64.so.2 x", "/lib/x86_64-linux-gnu/ld-2.31.so x", "/lib/ld-musl-x86_64.so.1 x", "pytest", "pytest-3 x", "/opt/x/pytest", "jest"} {
+	for _, line := range []string{"bash x", "/bin/sh x", "python3.11 x", "find . -name x", "git push", "tar xf a", "awk x", "ssh a", "docker run x", "env ls", "xargs ls", "make", "pip install x", "npm run x", "sudo ls", "perl5.36 x", "busybox ls", "/lib64/ld-linux-x86-64.so.2 x", "/lib/x86_64-linux-gnu/ld-2.31.so x", "/lib/ld-musl-x86_64.so.1 x", "pytest", "pytest-3 x", "/opt/x/pytest", "jest", "PYTHON3 x", "/bin/Bash x"} {
 		words, err := host.Words(line)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,83 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNoCommandWaitsForAFIFOOfAUser: a user can make a FIFO where programs have a directory with settings. An open that waits for its writer
+// waits for ever.
+func TestNoCommandWaitsForAFIFOOfAUser(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	if err := unix.Mkfifo(filepath.Join(home, ".config"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if len(closedPlaces(nil)) == 0 {
+		t.Error("got no closed places")
+	}
+}
+
+// TestFileToolsWaitForNoFIFO: a user who can write to a directory of host_roots can put a FIFO in the place of a directory, between the look at
+// it and the open.
+func TestFileToolsWaitForNoFIFO(t *testing.T) {
+	path := t.TempDir()
+	shared, other := filepath.Join(path, "shared"), filepath.Join(path, "other")
+	if err := errors.Join(os.Mkdir(shared, 0o755), unix.Mkfifo(other, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, shared, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE); errors.Is(err, unix.EINVAL) {
+		t.Skip("the file system exchanges no names")
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, shared, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	for range 5000 {
+		if dir, err := step(root, "shared"); err == nil {
+			_ = dir.Close()
+		}
+	}
+	close(stop)
+	<-stopped
+}
+
+// TestNoCommandOpensADeviceOfAUserLink: a user can make a link to a device where programs have a directory with settings. A watchdog that
+// was opened restarts the machine.
+func TestNoCommandOpensADeviceOfAUserLink(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	device := filepath.Join(home, "device") // a file stands for it
+	if err := errors.Join(os.WriteFile(device, nil, 0o600), os.Symlink(device, filepath.Join(home, ".config"))); err != nil {
+		t.Fatal(err)
+	}
+	events, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(events) }()
+	if _, err := unix.InotifyAddWatch(events, device, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	closedPlaces(nil)
+	if n, err := unix.Read(events, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("got %d bytes of events, %v, want that it was not opened", n, err)
+	}
+}

@@ -1,0 +1,119 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// TestPlacesAreKnownByWhatTheyAre: a file system that ignores case shows a place at other paths. Here a link stands for one.
+func TestPlacesAreKnownByWhatTheyAre(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	place, other, beside := filepath.Join(root, "place"), filepath.Join(root, "PLACE"), filepath.Join(root, "beside")
+	for _, dir := range []string{place, beside} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(place, other); err != nil {
+		t.Skipf("this system makes no links: %v", err)
+	}
+	closed := []string{place, filepath.Join(root, "missing")}
+	for path, want := range map[string]bool{
+		place: true, filepath.Join(place, "new"): true, other: true, filepath.Join(other, "new", "deeper"): true, root: false, filepath.Join(beside, "new"): false,
+	} {
+		if got := newPlaces(closed).hold(path); got != want {
+			t.Errorf("%s is held: got %v, want %v", path, got, want)
+		}
+		if _, err := locate(path, []tree{newTree(root)}, closed); (err != nil) != want {
+			t.Errorf("use %s: got %v, want an error: %v", path, err, want)
+		}
+		trees := newTree(root)
+		trees.started = closed
+		p, err := locate(path, []tree{trees}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.writable(path, nil); (err != nil) != want {
+			t.Errorf("write %s: got %v, want an error: %v", path, err, want)
+		}
+	}
+}
+
+// TestLinksOfUsersTakeNoTime: each user of the machine can make links in a home directory. filepath.EvalSymlinks follows 255 of them, through
+// thousands of directories each, before every command. The kernel follows 40.
+func TestLinksOfUsersTakeNoTime(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	target, short := filepath.Join(home, "target"), filepath.Join(home, "short")
+	next := target
+	err = errors.Join(os.Mkdir(target, 0o700), os.Mkdir(short, 0o700), os.Symlink(short, filepath.Join(home, ".aws")))
+	for i := range 100 {
+		link := filepath.Join(home, "link"+strconv.Itoa(i))
+		err, next = errors.Join(err, os.Symlink(next, link)), link
+	}
+	if err = errors.Join(err, os.Symlink(next, filepath.Join(home, ".ssh"))); err != nil {
+		t.Skipf("this system makes no links: %v", err)
+	}
+	closed := closedPlaces(nil)
+	if slices.Contains(closed, target) || !slices.Contains(closed, short) {
+		t.Errorf("got %q, want %s and not %s", closed, short, target)
+	}
+}
+
+// TestUsersCloseOnlyWhatIsTheirs: each user of the machine can make links in a home directory, and in the one for temporary files.
+func TestUsersCloseOnlyWhatIsTheirs(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, temp, theirs, others := filepath.Join(dir, "home"), filepath.Join(dir, "temp"), filepath.Join(dir, "theirs"), filepath.Join(dir, "others")
+	inside, sandbox := filepath.Join(home, ".aws"), filepath.Join(temp, sandboxPrefix+"one")
+	for _, made := range []string{home, temp, theirs, others, inside, sandbox} {
+		err = errors.Join(err, os.Mkdir(made, 0o755))
+	}
+	root := os.Geteuid() == 0 // without it, the home is the server's
+	if root {
+		err = errors.Join(err, os.Chown(home, 4711, 4711), os.Chown(theirs, 4711, 4711))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{inside: true, theirs: true, others: !root, "/": !root} {
+		if got := keptBy(home, path); got != want {
+			t.Errorf("%s is kept by %s: got %v, want %v", path, home, got, want)
+		}
+	}
+	if err := os.Symlink("/", sandbox+"-link"); err != nil {
+		t.Skipf("this system makes no links: %v", err)
+	}
+	t.Setenv("TMPDIR", temp)
+	closed := closedPlaces(nil)
+	if slices.Contains(closed, "/") || !slices.Contains(closed, sandbox) || newPlaces(closed).hold(others) {
+		t.Errorf("got %q, want %s and what is beside it open", closed, sandbox)
+	}
+}
+
+// TestManySandboxesOfUsersTakeNoTime: each user of the machine can make directories like those of sandboxes.
+func TestManySandboxesOfUsersTakeNoTime(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	before := len(closedPlaces(nil))
+	for i := range maxEntries + 100 {
+		if err := os.Mkdir(filepath.Join(temp, sandboxPrefix+strconv.Itoa(i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, most := len(closedPlaces(nil))-before, maxEntries; got > most {
+		t.Errorf("got %d closed places more, want at most %d", got, most)
+	}
+}
