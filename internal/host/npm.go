@@ -62,7 +62,7 @@ func project(c further) (s scope, err error) {
 		}
 	}
 	for _, place := range places {
-		if err = c.away.refuse(place, filepath.Join(place, "package.json"), filepath.Join(place, "node_modules")); err != nil {
+		if err = c.away.refuse(c.late, place, filepath.Join(place, "package.json"), filepath.Join(place, "node_modules")); err != nil {
 			return s, err
 		}
 	}
@@ -148,11 +148,11 @@ func linked(c further, places, dirs []string) ([]string, error) {
 				return nil, err
 			}
 			real, err := plainfile.Real(link)
-			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) || c.away.refuse(link) != nil {
+			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) || c.away.refuse(c.late, link) != nil {
 				continue
 			}
 			if before, _, ok := strings.Cut(real+"/", "/node_modules/"); ok {
-				if inner := before + "/node_modules"; c.away.refuse(inner) == nil {
+				if inner := before + "/node_modules"; c.away.refuse(c.late, inner) == nil {
 					places = append(places, inner)
 				}
 				continue
@@ -163,7 +163,7 @@ func linked(c further, places, dirs []string) ([]string, error) {
 			}
 			places = append(places, about)
 			for at := real; at != filepath.Dir(at); at = filepath.Dir(at) { // npm looks above the package, too
-				if inner := filepath.Join(at, "node_modules"); there(inner) && !slices.Contains(dirs, at) && c.away.refuse(inner) == nil {
+				if inner := filepath.Join(at, "node_modules"); there(inner) && !slices.Contains(dirs, at) && c.away.refuse(c.late, inner) == nil {
 					places, dirs = append(places, inner), append(dirs, at)
 				}
 			}

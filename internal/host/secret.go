@@ -265,13 +265,9 @@ func (e namesIn) spelled(dir, name string) []string {
 	all, known := e[dir]
 	if !known {
 		all = map[string][]string{}
-		if f, err := os.Open(dir); err == nil {
-			names, _ := f.Readdirnames(maxEntries)
-			_ = f.Close()
-			for _, n := range names {
-				lower := strings.ToLower(n)
-				all[lower] = append(all[lower], n)
-			}
+		for _, entry := range entriesOf(dir, maxEntries) {
+			lower := strings.ToLower(entry.Name())
+			all[lower] = append(all[lower], entry.Name())
 		}
 		e[dir] = all
 	}
