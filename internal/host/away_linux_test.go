@@ -6,8 +6,10 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -188,5 +190,28 @@ func TestNpmReadsNoPackageInTheWorkspace(t *testing.T) {
 	out, err := with.Exec(t.Context(), caller, sandboxmcp.HostCommand{Command: "npm list --json --long", Dir: filepath.Join(with.root, "linking")}, noMasks{})
 	if err != nil || !strings.Contains(out.Stdout, `"mine"`) || strings.Contains(out.Stdout+out.Stderr, "CANARY") {
 		t.Errorf("got %+v, %v, want the project, and nothing of the workspace", out, err)
+	}
+}
+
+// TestRepositoryThatTakesLongToFollow: the records of a repository may be thousands of links through thousands of directories. With a writable
+// workspace the server follows them, and a command of git ends in its time also then. Without one it follows none.
+func TestRepositoryThatTakesLongToFollow(t *testing.T) {
+	without, with := workspace(t)
+	for i, next := range []string{"l1", "f"} {
+		if err := os.Symlink(strings.Repeat(".git/../", 450)+next, filepath.Join(with.root, "plain/l"+strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 9000 {
+		if err := os.Symlink("../l0", filepath.Join(with.root, "plain/.git/x"+strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := sandboxmcp.HostCommand{Command: "git log", Dir: filepath.Join(with.root, "plain"), Timeout: time.Second}
+	_, err := with.Exec(t.Context(), caller, command, noMasks{})
+	wantCode(t, "records for which there is no time", err, sandboxmcp.CodeExecutionFailed)
+	command.Timeout = time.Minute
+	if out, err := without.Exec(t.Context(), caller, command, noMasks{}); err != nil || !out.Success {
+		t.Errorf("without a writable workspace: got %+v, %v, want it executed", out, err)
 	}
 }

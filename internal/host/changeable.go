@@ -1,6 +1,7 @@
 package host
 
 import (
+	"path/filepath"
 	"slices"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
@@ -36,7 +37,13 @@ func (c changeable) has(path string) bool { return c.mounts.LeadsInto(c.dir, pat
 
 // in reports whether a directory contains it, or a part of it.
 func (c changeable) in(dir string) bool {
-	real := plainfile.Unlinked(dir)
+	if len(c.paths) == 0 {
+		return false
+	}
+	real, err := plainfile.Real(dir)
+	if err != nil {
+		real = filepath.Clean(dir)
+	}
 	return slices.ContainsFunc(c.paths, func(path string) bool { return under(path, real) })
 }
 
@@ -58,9 +65,16 @@ func (c changeable) refuseInto(path, instead string) error {
 }
 
 // refuse fails with host_path_denied if one of the places that a command reads unasked is in it, leads there, or contains it. Sandboxes may
-// lack the other places of such a command, so the hint does not name them.
-func (c changeable) refuse(places ...string) error {
+// lack the other places of such a command, so the hint does not name them. It fails as late does: others may have made many places, and links that take long to
+// follow.
+func (c changeable) refuse(late func() error, places ...string) error {
+	if c.dir == "" {
+		return nil
+	}
 	for _, place := range places {
+		if err := late(); err != nil {
+			return err
+		}
 		why := inWorkspace
 		switch {
 		case c.has(place):

@@ -164,7 +164,7 @@ func TestSecretsAndWhatProgramsObeyAreRefused(t *testing.T) {
 		"server.key", "cert.pem", "a.p12", "terraform.tfstate", "x.tfvars", ".git-credentials", ".git/config", ".claude/settings.json", ".mcp.json", ".codex/auth.json", ".cursor/mcp.json", ".bash_history", "service-account-1.json", ".envrc", ".pgpass", ".vault-token",
 		"secrets.yaml", "kubeconfig", ".gnupg/x", ".azure/x", ".terraform.d/credentials.tfrc.json", "id_rsa.", ".env::$DATA",
 	}
-	secrets = append(secrets, ".kiro/settings/mcp.json", ".amazonq/rules/x.md", "opencode.json", ".junie/guidelines.md", ".qwen/settings.json")
+	secrets = append(secrets, ".kiro/settings/mcp.json", ".amazonq/rules/x.md", "opencode.json", ".junie/guidelines.md", ".qwen/settings.json", ".local/state/sandboxmcp/runtimes.json", "other/sandboxmcp.db", "other/sandboxmcp.db-wal")
 	secrets = append(secrets, ".ſsh/config", "ID_RſA", ".\u200dssh/config", ".conﬁg/gh/hosts.yml", "\u212aubeconfig")
 	obeyed := []string{
 		".vscode/tasks.json", ".git/hooks/pre-commit", ".git/HEAD", ".bashrc", ".profile", ".zshrc", ".config/fish/config.fish", ".gitconfig", ".github/workflows/x.yml", ".husky/pre-push", ".config/systemd/user/x.service", ".config/autostart/x.desktop",

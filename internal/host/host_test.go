@@ -208,11 +208,13 @@ func TestSecretsAreNoArguments(t *testing.T) {
 	b := open(t)
 	secret := b.file("project/.env", "CANARY")
 	b.file("project/deploy.key", "CANARY")
+	b.file("home/.local/state/sandboxmcp/swept", "CANARY") // of another server
+	b.file("home/state/sandboxmcp.db", "CANARY")
 	if err := os.Symlink(secret, filepath.Join(b.root, "notes.txt")); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"cat " + secret, "cat project/.env", "cat ./project/../project/.env", "cat " + b.root + "/notes.txt", "cat notes.txt", "cat project/deploy.key", "cat " + b.state + "/sandboxmcp.db", "ls " + b.state, "cat /etc/shadow",
+		"cat " + secret, "cat project/.env", "cat ./project/../project/.env", "cat " + b.root + "/notes.txt", "cat notes.txt", "cat project/deploy.key", "cat home/.local/state/sandboxmcp/swept", "cat home/state/sandboxmcp.db", "cat " + b.state + "/sandboxmcp.db", "ls " + b.state, "cat /etc/shadow",
 		"cat /proc/1/environ", "cat /proc/self/root/etc/shadow", "cat /proc/kcore", "git log --format=%H -- " + secret, "git diff HEAD:project/.env x/y",
 	} {
 		out, err := b.exec(line)

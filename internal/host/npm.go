@@ -47,6 +47,9 @@ func project(c further) (s scope, err error) {
 	}
 	var places []string
 	for at := c.dir; ; at = filepath.Dir(at) {
+		if err = c.late(); err != nil {
+			return s, err
+		}
 		about := filepath.Join(at, "package.json")
 		switch {
 		case len(places) > 0:
@@ -61,7 +64,7 @@ func project(c further) (s scope, err error) {
 		}
 	}
 	for _, place := range places {
-		if err = c.away.refuse(place, filepath.Join(place, "package.json"), filepath.Join(place, "node_modules")); err != nil {
+		if err = c.away.refuse(c.late, place, filepath.Join(place, "package.json"), filepath.Join(place, "node_modules")); err != nil {
 			return s, err
 		}
 	}
@@ -96,13 +99,13 @@ const (
 
 // secretsIn returns what is in a directory with a name of what may hold secrets, but not in node_modules: npm prints the JSON in a file package.json
 // that is a link to one of these, and the begin of what is no JSON. whole reports whether the directory has been looked at to its end. The entries
-// are taken from left: there may be more of them than fit into memory.
+// are taken from left, as weight says: there may be more of them than fit into memory.
 func secretsIn(dir string, left *int) (all []string, whole bool) {
 	for dirs := []string{dir}; len(dirs) > 0; {
 		at := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
-		entries := entriesOf(at, *left+1) // what this server cannot list, npm cannot list either
-		if *left -= len(entries); *left < 0 || len(all) > maxSecrets {
+		entries := entriesOf(at, *left/weight(at)+1) // what this server cannot list, npm cannot list either
+		if *left -= len(entries) * weight(at); *left < 0 || len(all) > maxSecrets {
 			return all, false
 		}
 		for _, e := range entries {
@@ -118,6 +121,9 @@ func secretsIn(dir string, left *int) (all []string, whole bool) {
 	return all, true
 }
 
+// weight returns for how many each entry of a directory counts: one, or more if its path is long and takes more memory.
+func weight(dir string) int { return 1 + len(dir)/256 }
+
 // entriesOf returns up to most entries of a directory. It does not wait for a FIFO.
 func entriesOf(dir string, most int) []os.DirEntry {
 	f, err := os.OpenFile(dir, os.O_RDONLY|onlyDirectory, 0)
@@ -129,8 +135,11 @@ func entriesOf(dir string, most int) []os.DirEntry {
 	return entries
 }
 
-// maxLinks bounds the links to packages that are followed.
-const maxLinks = 2000
+// Bounds of the packages to which links lead.
+const (
+	maxLinks  = 2000 // links that are followed
+	maxPlaces = 8000 // places from which no further link is followed
+)
 
 // linked returns places, and what links to packages in the node_modules of directories lead to, without links:
 // package.json of the package, and node_modules in its directory and above, or a node_modules that contains it. Others may have made such a link, so
@@ -140,18 +149,18 @@ func linked(c further, places, dirs []string) ([]string, error) {
 	links, entries := 0, maxEntries
 	for i := 0; i < len(dirs); i++ {
 		for _, link := range linksIn(filepath.Join(dirs[i], "node_modules"), &entries) {
-			if links++; links > maxLinks {
+			if links++; links > maxLinks || len(places) > maxPlaces {
 				return places, nil
 			}
 			if err := c.late(); err != nil {
 				return nil, err
 			}
 			real, err := plainfile.Real(link)
-			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) || c.away.refuse(link) != nil {
+			if err != nil || slices.ContainsFunc(places, func(p string) bool { return under(real, p) }) || c.away.refuse(c.late, link) != nil {
 				continue
 			}
 			if before, _, ok := strings.Cut(real+"/", "/node_modules/"); ok {
-				if inner := before + "/node_modules"; c.away.refuse(inner) == nil {
+				if inner := before + "/node_modules"; c.away.refuse(c.late, inner) == nil {
 					places = append(places, inner)
 				}
 				continue
@@ -162,7 +171,7 @@ func linked(c further, places, dirs []string) ([]string, error) {
 			}
 			places = append(places, about)
 			for at := real; at != filepath.Dir(at); at = filepath.Dir(at) { // npm looks above the package, too
-				if inner := filepath.Join(at, "node_modules"); there(inner) && !slices.Contains(dirs, at) && c.away.refuse(inner) == nil {
+				if inner := filepath.Join(at, "node_modules"); there(inner) && !slices.Contains(dirs, at) && c.away.refuse(c.late, inner) == nil {
 					places, dirs = append(places, inner), append(dirs, at)
 				}
 			}
@@ -171,13 +180,14 @@ func linked(c further, places, dirs []string) ([]string, error) {
 	return places, nil
 }
 
-// linksIn returns the links in a directory, and in the scopes of packages in a directory node_modules. It takes what it reads from left.
+// linksIn returns the links in a directory, and in the scopes of packages in a directory node_modules. It takes what it reads from left, as weight says.
 func linksIn(dir string, left *int) (all []string) {
-	if *left <= 0 {
+	most := *left / weight(dir)
+	if most <= 0 {
 		return nil
 	}
-	entries := entriesOf(dir, *left) // it may not be there
-	*left -= len(entries)
+	entries := entriesOf(dir, most) // it may not be there
+	*left -= len(entries) * weight(dir)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		switch {

@@ -57,7 +57,7 @@ func tracked(c further) (s scope, _ error) {
 		}
 	}
 	p := partsOf(top)
-	if err := c.away.refuse(p.ways...); err != nil {
+	if err := c.away.refuse(c.late, p.ways...); err != nil {
 		return s, err
 	}
 	own, fixed := settingsOfGit(c.away)

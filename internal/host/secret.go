@@ -20,7 +20,7 @@ var (
 		credentials credentials.json credentials.db credentials.csv application_default_credentials.json access_tokens.db client_secret.json kubeconfig terraform.tfstate terraform.tfstate.backup
 		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .var/app .config/google-chrome .config/chromium
 		.config/bravesoftware .config/microsoft-edge library/keychains library/cookies shadow gshadow shadow- gshadow- sudoers sudoers.d .bash_history .zsh_history .python_history .node_repl_history .psql_history
-		.mysql_history .lesshst .viminfo .config/sandboxmcp .claude .claude.json .codex .cursor .gemini .continue .windsurf .codeium .aider.conf.yml .config/github-copilot .config/claude .config/opencode .openai .anthropic
+		.mysql_history .lesshst .viminfo .config/sandboxmcp .local/state/sandboxmcp sandboxmcp.db sandboxmcp.db-wal sandboxmcp.db-shm sandboxmcp.db-notes .claude .claude.json .codex .cursor .gemini .continue .windsurf .codeium .aider.conf.yml .config/github-copilot .config/claude .config/opencode .openai .anthropic
 		.mcp.json mcp.json claude_desktop_config.json mcp_config.json .config/zed .jupyter .ipython .databrickscfg .snowflake .dbt .kaggle .huggingface .cache/huggingface/token .config/wandb
 		.config/hcloud .config/scw .config/linode-cli .config/netlify .config/stripe .config/ngrok .ngrok2 .fly .aliyun .cloudflared .wrangler .config/.wrangler .config/containers/auth.json .config/composer/auth.json
 		.composer/auth.json .pulumi .terraformrc .config/glab-cli .config/tea .config/vercel .local/share/com.vercel.cli .config/solana .bitcoin .electrum .android/adbkey .local/share/kwalletd .pki
@@ -42,7 +42,7 @@ var (
 	obeyedSuffixes = list(".pth .desktop .service .timer")
 
 	// systemPlaces are never read or written, neverWritten never written, whatever the roots are.
-	systemPlaces = list("/proc /sys /dev /run/secrets /var/run/secrets /run/credentials /etc/shadow /etc/gshadow /etc/sudoers /etc/sudoers.d /etc/ssh /etc/ssl/private /boot /var/lib/docker /var/lib/kubelet /run/containerd /var/spool/cron " + runDir)
+	systemPlaces = list("/proc /sys /dev /run/secrets /var/run/secrets /run/credentials /etc/shadow /etc/gshadow /etc/sudoers /etc/sudoers.d /etc/ssh /etc/ssl/private /boot /var/lib/docker /var/lib/kubelet /run/containerd /var/spool/cron /var/lib/sandboxmcp " + runDir)
 	neverWritten = list("/etc /usr /bin /sbin /lib /lib32 /lib64 /opt /run /var/run /var/lib /System /Library")
 )
 

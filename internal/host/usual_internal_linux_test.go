@@ -236,6 +236,32 @@ func TestALargeDirectoryIsNotReadToItsEnd(t *testing.T) {
 	}
 }
 
+// TestEntriesWithLongPathsCountForMore: the paths of many entries of a deep directory do not fit into memory.
+func TestEntriesWithLongPathsCountForMore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 250), strings.Repeat("d", 250))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 8 {
+		if err := os.Symlink("x", filepath.Join(dir, strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for budget, fits := range map[int]bool{8 * weight(dir): true, 8*weight(dir) - 1: false} {
+		left := budget
+		if _, whole := secretsIn(dir, &left); whole != fits {
+			t.Errorf("secrets with %d: got that the whole directory was looked at: %v, want %v", budget, whole, fits)
+		}
+		left = budget
+		if links := linksIn(dir, &left); (len(links) == 8) != fits || left < 0 {
+			t.Errorf("links with %d: got %d and %d left, want all: %v", budget, len(links), left, fits)
+		}
+	}
+	if weight(dir) < 2 {
+		t.Errorf("got %d for an entry of a long path, want more than one", weight(dir))
+	}
+}
+
 // TestADirectoryMayBeAFIFO: others may exchange a directory for a FIFO that is there, before it is listed.
 func TestADirectoryMayBeAFIFO(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
@@ -244,7 +270,7 @@ func TestADirectoryMayBeAFIFO(t *testing.T) {
 	}
 	left := 10
 	found, whole := secretsIn(fifo, &left)
-	if all := slices.Concat(besides(fifo, []string{fifo + "/x"}), linksIn(fifo, &left), found); len(all) > 0 || !whole {
+	if all := slices.Concat(besides(fifo, []string{fifo + "/x"}), linksIn(fifo, &left), namesIn{}.spelled(fifo, ".ssh"), found); len(all) > 0 || !whole {
 		t.Errorf("got %q, %v, want nothing", all, whole)
 	}
 }

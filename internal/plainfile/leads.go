@@ -99,7 +99,7 @@ func Links(path string) []string {
 }
 
 // walk calls visit for each name on the way of a path, until visit returns false. It returns false if the path has too many
-// links, or begins nowhere.
+// links or names, or begins nowhere.
 func walk(path string, visit func(next string, link bool) (more bool)) (whole bool) {
 	if !filepath.IsAbs(path) { // filepath.Abs would remove the ".." behind a link
 		here, err := os.Getwd()
@@ -109,7 +109,13 @@ func walk(path string, visit func(next string, link bool) (more bool)) (whole bo
 		path = here + "/" + path
 	}
 	at, rest := "/", strings.Split(path, "/")
-	for links := 0; len(rest) > 0; {
+	for links, names := 0, 0; len(rest) > 0; {
+		if rest[0] != "" && rest[0] != "." { // the same names as in Real
+			names++
+		}
+		if names > maxNames {
+			return false
+		}
 		next := filepath.Join(at, rest[0])
 		target, err := os.Readlink(next)
 		rest = rest[1:]

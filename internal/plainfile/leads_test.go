@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
@@ -35,6 +37,14 @@ func TestLeadsInto(t *testing.T) {
 		if plainfile.LeadsInto("", path) {
 			t.Errorf("%s leads into no directory: got true, want false", path)
 		}
+	}
+	for i, next := range []string{"long1", "long2", "long3", "../inner/x"} { // more names than are followed
+		if err := os.Symlink(strings.Repeat("../out/", 550)+strings.Repeat("./", 100)+next, top+"/out/long"+strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !plainfile.LeadsInto(in, top+"/out/long0") || plainfile.LeadsInto(in, top+"/out/long1") {
+		t.Error("links through many directories: got that they are followed for ever, or not at all, want the longer one to count")
 	}
 	if got := plainfile.Links(top + "/out/through/x"); !slices.Equal(got, []string{top + "/out/through", top + "/in/back"}) {
 		t.Errorf("got the links %q, want both", got)
