@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -11,6 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -140,9 +142,10 @@ func (e *Engine) planFor(x *execution, interp interpreter.Interpreter) *plan {
 	return &plan{p, err, maps.Clone(network)}
 }
 
-// rehearse encodes an empty result as the end of a run does, and keeps nothing. encoding/json computes how it encodes a
-// type when it first meets it. Without this the first program would wait for that; now it is done while the program runs.
+// rehearse decodes what a program says when it begins, encodes an empty result as the end of a run does, and keeps nothing. encoding/json computes
+// how it handles a type when it first meets it. Without this the first program would wait for that; now it is done while its interpreter starts.
 func (e *Engine) rehearse() {
+	_, _ = kernel.Read(strings.NewReader(kernel.Began), nil)
 	x := &execution{order: order{who: sandboxmcp.Caller{Namespace: e.cfg.Namespace}}}
 	res := sandboxmcp.Result{Isolation: &sandboxmcp.Isolation{}, Artifacts: []sandboxmcp.Artifact{}, Metadata: map[string]any{}}
 	_, _, err := e.key.Result(&res, sign.Run{CodeSHA256: digest(nil)})

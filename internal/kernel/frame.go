@@ -44,6 +44,9 @@ const (
 	maxFixes   = 40
 )
 
+// Began is the frame of a driver whose program now starts.
+const Began = "\x00\x00\x00\x10" + `{"type":"start"}`
+
 // maxOf is the size limit of a frame by its type.
 var maxOf = map[string]int{"ready": 64, "try": 64, "compiled": 64, "start": 64, "fixed": 4096, "refused": 256 << 10, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame, "done": 256, "install": 16 << 10}
 

@@ -16,7 +16,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -186,10 +185,11 @@ func NewID() sandboxmcp.SessionID {
 	return sandboxmcp.SessionID("sess_" + hex.EncodeToString(b))
 }
 
-var made = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^sess_[0-9a-f]{24}$`) })
-
 // IsMade reports whether an id has the form of those that NewID makes.
-func IsMade(id sandboxmcp.SessionID) bool { return made().MatchString(string(id)) }
+func IsMade(id sandboxmcp.SessionID) bool {
+	number, ok := strings.CutPrefix(string(id), "sess_")
+	return ok && len(number) == 24 && strings.Trim(number, "0123456789abcdef") == ""
+}
 
 // Claim takes a session for one run. The caller ends the run by Release. If there is no session of that id, Claim
 // makes one from info and returns fresh = true. The caller then calls Furnish before the run. holder is
