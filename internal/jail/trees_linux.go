@@ -37,8 +37,8 @@ func (j *Jail) openTrees(view int, trees []Tree) (fds []int, err error) {
 }
 
 // copiesMounts reports whether this process may copy mounts. Root in a container mostly may not, because it lacks
-// CAP_SYS_ADMIN. The builder may, because it has a user namespace. The kernel looks for that before it looks for the path, which is not there: the
-// end of a copy takes it a quarter of a millisecond.
+// CAP_SYS_ADMIN. The builder may, because it has a user namespace. The kernel checks the right before it looks up the path. The path is empty, so
+// no copy is made: closing one takes 0.26 ms.
 func copiesMounts() bool {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	closeAll(fd)

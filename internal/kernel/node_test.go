@@ -246,7 +246,7 @@ func TestNodeDisplayFails(t *testing.T) {
 	}
 }
 
-// TestNodeEnds as it does without a driver, which ends it early if nothing of the program is left.
+// TestNodeEnds: a program ends as it does without the driver. The driver ends node early if nothing of the program is left.
 func TestNodeEnds(t *testing.T) {
 	path, version := node(t)
 	for name, code := range map[string]string{

@@ -118,8 +118,9 @@
       });
     }
   }
-  // Node destroys its heap before it ends, which takes a twentieth of a small run. That cannot be seen if the program has ended well, without
-  // exit handlers and addons. Node looks up process.emit when it ends. A getter of the prototype is not among the handlers of the program, nor on its stack.
+  // Node destroys its heap before it ends, which takes a twentieth of a small run. No program sees that if it has ended well and has no exit
+  // handlers and no addons. Node looks up process.emit when it ends. The getter below is on the prototype, so it is neither among the program's handlers
+  // nor on its stack.
   const events = require('events').prototype;
   const { emit, listenerCount } = events;
   const exit = process.reallyExit;
