@@ -161,6 +161,28 @@ func TestEditablePackages(t *testing.T) {
 	}
 }
 
+// TestASourceDirectoryIsReadOnce: it can have many spellings, and many entries.
+func TestASourceDirectoryIsReadOnce(t *testing.T) {
+	base := t.TempDir()
+	source, packages := filepath.Join(base, "src"), filepath.Join(base, "lib/python3.11/site-packages")
+	err := os.MkdirAll(packages, 0o755)
+	for i := range 100 {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(source, strconv.Itoa(i)+".egg-info"), 0o755))
+	}
+	text := ""
+	for i := range 200 {
+		text += source + strings.Repeat("/.", i) + "\n"
+	}
+	if err = errors.Join(err, os.WriteFile(filepath.Join(packages, "e.pth"), []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	allocs := testing.AllocsPerRun(1, func() { all = editable([]string{base + "/lib"}, func(string) bool { return false }) })
+	if len(all) != 100 || allocs > 10_000 {
+		t.Errorf("got %d places with %.0f allocations, want 100 of a directory that is read once", len(all), allocs)
+	}
+}
+
 // TestPipListsDirectories: pip fails at a directory of its path that it may not list.
 func TestPipListsDirectories(t *testing.T) {
 	for text, u := range known() {
@@ -234,6 +256,13 @@ func TestALargeDirectoryIsNotReadToItsEnd(t *testing.T) {
 	if whole || allocs > 1000 {
 		t.Errorf("got %v with %.0f allocations, want that it is given up after ten entries", whole, allocs)
 	}
+	allocs = testing.AllocsPerRun(1, func() {
+		left := -1 // after another directory of a project
+		_, whole = secretsIn(dir, &left)
+	})
+	if whole || allocs > 100 {
+		t.Errorf("got %v with %.0f allocations for the next directory, want that it is not read", whole, allocs)
+	}
 }
 
 // TestEntriesWithLongPathsCountForMore: the paths of many entries of a deep directory do not fit into memory.
@@ -270,7 +299,7 @@ func TestADirectoryMayBeAFIFO(t *testing.T) {
 	}
 	left := 10
 	found, whole := secretsIn(fifo, &left)
-	if all := slices.Concat(besides(fifo, []string{fifo + "/x"}), linksIn(fifo, &left), namesIn{}.spelled(fifo, ".ssh"), found); len(all) > 0 || !whole {
+	if all := slices.Concat(besides(fifo, []string{fifo + "/x"}), linksIn(fifo, &left), (&namesIn{}).spelled(fifo, ".ssh"), found); len(all) > 0 || !whole {
 		t.Errorf("got %q, %v, want nothing", all, whole)
 	}
 }
