@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -67,6 +68,15 @@ func TestLinksOfUsersTakeNoTime(t *testing.T) {
 	closed := closedPlaces(nil)
 	if slices.Contains(closed, target) || !slices.Contains(closed, short) {
 		t.Errorf("got %q, want %s and not %s", closed, short, target)
+	}
+	for _, name := range list(".azure .gnupg .kube .docker") { // each less than 40 links and 4096 directories
+		if err := os.Symlink(strings.Repeat("short/../", 400)+"short", filepath.Join(home, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := namesIn{left: 2000}
+	if closed = closedIn(home, nil, &seen); !slices.Contains(closed, home) || len(seen.dirs) > 10 {
+		t.Errorf("got %q from %d directories, want the whole home once 2000 names were looked at", closed, len(seen.dirs))
 	}
 }
 

@@ -127,7 +127,9 @@ func (p *gitParts) borrow(objects ...string) {
 		p.ways = slices.Concat(p.ways, linksIn(path, &left), linksIn(filepath.Join(path, "info"), &left))
 		borrowed, _ := plainfile.Read(filepath.Join(path, "info/alternates"), maxPath) // most borrow none
 		for line := range strings.Lines(string(borrowed)) {
-			objects = append(objects, from(path, strings.TrimSpace(line)))
+			if len(objects) < maxBorrowed { // each path may have thousands of bytes
+				objects = append(objects, from(path, strings.TrimSpace(line)))
+			}
 		}
 	}
 }

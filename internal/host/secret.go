@@ -238,8 +238,8 @@ func closedPlaces(own []string) []string {
 	return slices.Compact(all)
 }
 
-// maxHome bounds the entries of directories that are listed because of one home. Its user, or a program in a sandbox if it is a writable workspace, can
-// make many spellings of each directory, and put many entries into each.
+// maxHome bounds the entries of directories that are looked at because of one home. Its user, or a program in a sandbox if it is a writable workspace, can
+// make many spellings of each directory, and put many entries into each. The user can also make links that lead through thousands of directories.
 const maxHome = 3 * maxEntries
 
 // closedIn returns the closed paths of a home directory. If it takes too many entries to close these alone, that is the whole home.
@@ -247,7 +247,7 @@ func closedIn(home string, mounts plainfile.Mounts, seen *namesIn) (all []string
 	mine, _ := os.UserHomeDir()    // its owner may be another user, as in a container
 	add := func(paths ...string) { // users of this machine make the links in their homes
 		for _, path := range paths {
-			real, err := plainfile.Real(path)
+			real, err := plainfile.RealWithin(path, &seen.left)
 			if err != nil || home != mine && !keptBy(home, real) {
 				continue
 			}
@@ -364,7 +364,7 @@ func (e *namesIn) in(dir string) map[string][]string {
 	}
 	all = map[string][]string{}
 	names := namesOf(dir)
-	e.left -= 1 + len(names)
+	e.left -= weight(dir) + len(names)
 	for _, n := range names {
 		if lower := strings.ToLower(n); partsOfSecrets()[lower] {
 			all[lower] = append(all[lower], n)
@@ -379,7 +379,7 @@ func (e *namesIn) in(dir string) map[string][]string {
 
 // above reads the directories above a path, as besides does if that is closed. It reports whether these were not too many.
 func (e *namesIn) above(path string) bool {
-	for path != filepath.Dir(path) && e.left >= 0 {
+	for e.left -= weight(path); path != filepath.Dir(path) && e.left >= 0; {
 		path = filepath.Dir(path)
 		e.in(path)
 	}

@@ -344,3 +344,31 @@ func TestFileToolsReadWhatProgramsInTheWorkspaceMayRead(t *testing.T) {
 		}
 	}
 }
+
+// TestBorrowedObjectsTakeLittleMemory: a list of directories from which a repository borrows can have thousands of lines, and each gets the path of its
+// directory.
+func TestBorrowedObjectsTakeLittleMemory(t *testing.T) {
+	top := t.TempDir()
+	for i := range maxBorrowed {
+		dir, text := filepath.Join(top, strconv.Itoa(i)), strings.Repeat("\n", 2000)
+		if i == 0 { // it names the others
+			text = ""
+			for next := range maxBorrowed {
+				text += "../../" + strconv.Itoa(next) + "/objects\n"
+			}
+		}
+		err := errors.Join(os.MkdirAll(filepath.Join(dir, "objects/info"), 0o755), os.Mkdir(filepath.Join(dir, "refs"), 0o755), os.WriteFile(filepath.Join(dir, "HEAD"), nil, 0o644),
+			os.WriteFile(filepath.Join(dir, "objects/info/alternates"), []byte(text), 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var p gitParts
+	allocs := testing.AllocsPerRun(1, func() {
+		p = gitParts{}
+		p.borrow(filepath.Join(top, "0/objects"))
+	})
+	if len(p.places) < maxBorrowed-1 || allocs > 100_000 {
+		t.Errorf("got %d places with %.0f allocations, want almost all, and no path for each line", len(p.places), allocs)
+	}
+}
