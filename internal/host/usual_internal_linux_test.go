@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -366,9 +367,19 @@ func TestBorrowedObjectsTakeLittleMemory(t *testing.T) {
 	var p gitParts
 	allocs := testing.AllocsPerRun(1, func() {
 		p = gitParts{}
-		p.borrow(filepath.Join(top, "0/objects"))
+		p.borrow(func() error { return nil }, filepath.Join(top, "0/objects"))
 	})
 	if len(p.places) < maxBorrowed-1 || allocs > 100_000 {
 		t.Errorf("got %d places with %.0f allocations, want almost all, and no path for each line", len(p.places), allocs)
+	}
+	p, left := gitParts{}, 3
+	p.borrow(func() error {
+		if left--; left < 0 {
+			return context.Canceled
+		}
+		return nil
+	}, filepath.Join(top, "0/objects"))
+	if len(p.ways) != 3 {
+		t.Errorf("got %d directories that were looked at, want three, and then the end of the command's time", len(p.ways))
 	}
 }
