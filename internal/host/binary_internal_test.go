@@ -109,6 +109,30 @@ func TestAProgramBehindManyLinksIsNotThere(t *testing.T) {
 	}
 }
 
+// TestLoadersBehindManyLinksTakeNoTime: a file may name two loaders, these two again, and each path may lead through thousands of directories. No rule has
+// allowed such a file yet.
+func TestLoadersBehindManyLinksTakeNoTime(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	turns := strings.Repeat("../"+filepath.Base(dir)+"/", 360)
+	for link, target := range map[string]string{"one": turns, "two": "one/" + turns, "three": "two/" + turns, "four": "three/" + turns, "five": "four/" + turns} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Skipf("this system makes no links: %v", err)
+		}
+	}
+	for link, want := range map[string]bool{"one": true, "five": false} { // 3600 names are not too many for one path
+		path := filepath.Join(dir, "for-"+link)
+		if err := os.WriteFile(path, dynamic(filepath.Join(dir, link, "for-"+link)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got := newProgram(path); (got.path != "") != want {
+			t.Errorf("loaders behind %s: got %q by %d ways, want that it is there: %v", link, got.path, len(got.ways), want)
+		}
+	}
+}
+
 // TestInterpretersAreThoseOfTheKernel: the kernel ends the first line of a script at a zero byte, and divides it at blanks and tabs alone.
 func TestInterpretersAreThoseOfTheKernel(t *testing.T) {
 	dir := t.TempDir()

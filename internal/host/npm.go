@@ -102,6 +102,9 @@ const (
 // are taken from left, as weight says: there may be more of them than fit into memory.
 func secretsIn(dir string, left *int) (all []string, whole bool) {
 	for dirs := []string{dir}; len(dirs) > 0; {
+		if *left < 0 { // a further directory, and ReadDir would read all of it
+			return all, false
+		}
 		at := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
 		entries := entriesOf(at, *left/weight(at)+1) // what this server cannot list, npm cannot list either

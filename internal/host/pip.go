@@ -25,25 +25,28 @@ func editable(libs []string, changes func(path string) bool) (all []string) {
 		for _, file := range files {
 			text, _ := plainfile.Read(file, maxPackage)
 			for line := range strings.Lines(string(text)) {
-				dir := strings.TrimSpace(line)
-				if !filepath.IsAbs(dir) || strings.ContainsAny(dir, `*?[\`) || seen[dir] || len(seen) == maxEditable {
+				dir := filepath.Clean(strings.TrimSpace(line))
+				if !filepath.IsAbs(dir) || seen[dir] || len(seen) == maxEditable {
 					continue
 				}
 				seen[dir] = true
-				if changes(dir) {
-					continue
-				}
-				for _, about := range []string{"/*.egg-info", "/*.dist-info"} {
-					found, _ := filepath.Glob(dir + about)
-					for _, path := range found[:min(len(found), maxEditable)] {
-						if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink == 0 {
-							all = append(all, path)
-						}
-					}
+				if !changes(dir) {
+					all = append(all, aboutPackages(dir)...)
 				}
 			}
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// aboutPackages returns what a directory has about packages, without links. It reads up to maxEntries entries.
+func aboutPackages(dir string) (all []string) {
+	for _, e := range entriesOf(dir, maxEntries) {
+		ext := filepath.Ext(e.Name())
+		if (ext == ".egg-info" || ext == ".dist-info") && e.Type()&os.ModeSymlink == 0 && len(all) < maxEditable {
+			all = append(all, filepath.Join(dir, e.Name()))
+		}
+	}
+	return all
 }

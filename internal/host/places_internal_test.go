@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -68,6 +69,15 @@ func TestLinksOfUsersTakeNoTime(t *testing.T) {
 	if slices.Contains(closed, target) || !slices.Contains(closed, short) {
 		t.Errorf("got %q, want %s and not %s", closed, short, target)
 	}
+	for _, name := range list(".azure .gnupg .kube .docker") { // each less than 40 links and 4096 directories
+		if err := os.Symlink(strings.Repeat("short/../", 400)+"short", filepath.Join(home, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := namesIn{left: 2000}
+	if closed = closedIn(home, nil, &seen); !slices.Contains(closed, home) || len(seen.dirs) > 10 {
+		t.Errorf("got %q from %d directories, want the whole home once 2000 names were looked at", closed, len(seen.dirs))
+	}
 }
 
 // TestUsersCloseOnlyWhatIsTheirs: each user of the machine can make links in a home directory, and in the one for temporary files.
@@ -115,5 +125,38 @@ func TestManySandboxesOfUsersTakeNoTime(t *testing.T) {
 	}
 	if got, most := len(closedPlaces(nil))-before, maxEntries; got > most {
 		t.Errorf("got %d closed places more, want at most %d", got, most)
+	}
+}
+
+// TestManyEntriesOfAHomeAreNotRead: programs in sandboxes, if the home is a writable workspace, and its user can make many spellings of each
+// directory. Then the whole home is closed, and what its links close elsewhere is not looked for.
+func TestManyEntriesOfAHomeAreNotRead(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = os.Mkdir(filepath.Join(home, ".aws"), 0o700)
+	for _, name := range []string{"share", "Share", "SHARE"} {
+		dir := filepath.Join(home, ".local", name, "keyrings")
+		err = errors.Join(err, os.MkdirAll(dir, 0o700))
+		for i := range 30 {
+			err = errors.Join(err, os.Mkdir(filepath.Join(filepath.Dir(dir), strconv.Itoa(i)), 0o700))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := namesIn{left: maxHome}
+	if closed := closedIn(home, nil, &seen); slices.Contains(closed, home) || !slices.Contains(closed, filepath.Join(home, ".local/Share/keyrings")) {
+		t.Errorf("got %q, want the places of secrets alone", closed)
+	}
+	most := len(seen.dirs)
+	seen = namesIn{left: (maxHome - seen.left) / 2}
+	closed := closedIn(home, nil, &seen)
+	if !slices.Contains(closed, home) || len(seen.dirs) >= most {
+		t.Errorf("got %q from %d directories, want the whole home, and less than %d directories", closed, len(seen.dirs), most)
+	}
+	if all := besides(filepath.Dir(home), closed); slices.Contains(all, home) || underAny(home, all) {
+		t.Errorf("got that commands read %q, want nothing of the home", all)
 	}
 }

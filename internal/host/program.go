@@ -84,7 +84,8 @@ func find(name string) (*program, error) {
 }
 
 func newProgram(asked string) *program {
-	path, err := plainfile.Real(asked) // callers name files before anything is allowed, and others may have made the links
+	left := maxEntries                              // names that are looked at for all files of the program
+	path, err := plainfile.RealWithin(asked, &left) // callers name files before anything is allowed, and others may have made the links
 	if err != nil {
 		return &program{}
 	}
@@ -93,7 +94,7 @@ func newProgram(asked string) *program {
 		return &program{}
 	}
 	p := &program{asked: asked, path: path}
-	if p.executes(asked, 0); p.moving {
+	if p.executes(asked, 0, &left); p.moving || left < 0 {
 		return &program{}
 	}
 	if _, _, after := interpreterOf(path); after != nil {
@@ -195,10 +196,11 @@ func same(before, now os.FileInfo) bool {
 const maxDepth = 5
 
 // executes adds the files that the kernel executes for a program: itself, the loader of an ELF file, the interpreter of a
-// script. again is set if one of the interpreters is env, which executes another one.
-func (p *program) executes(path string, depth int) {
+// script. again is set if one of the interpreters is env, which executes another one. A file may name two loaders, and links that take long to follow lead
+// to them, so the names are taken from left.
+func (p *program) executes(path string, depth int, left *int) {
 	p.ways = append(p.ways, path) // also if nothing is there yet
-	real, err := plainfile.Real(path)
+	real, err := plainfile.RealWithin(path, left)
 	if err != nil {
 		return
 	}
@@ -210,7 +212,7 @@ func (p *program) executes(path string, depth int) {
 	p.again = p.again || env
 	for _, next := range append(interpreters, loadersOf(real)...) {
 		p.moving = p.moving || !filepath.IsAbs(next)
-		p.executes(next, depth+1)
+		p.executes(next, depth+1, left)
 	}
 }
 

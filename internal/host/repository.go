@@ -56,7 +56,10 @@ func tracked(c further) (s scope, _ error) {
 				WithHint("name paths of one repository, and a directory of it as cwd")
 		}
 	}
-	p := partsOf(top)
+	p := partsOf(top, c.late)
+	if err := c.late(); err != nil {
+		return s, err
+	}
 	if err := c.away.refuse(c.late, p.ways...); err != nil {
 		return s, err
 	}
@@ -80,8 +83,8 @@ type gitParts struct {
 
 // partsOf returns the parts of a repository: its directory, and, if they are elsewhere, that with its records, that of the repository of
 // which it is a worktree, and those with the objects that it borrows. They are places only if they are what git makes: a repository that
-// others have written can name any directory.
-func partsOf(top string) gitParts {
+// others have written can name any directory. Once late fails, the rest is left out.
+func partsOf(top string, late func() error) gitParts {
 	git := filepath.Join(top, ".git")
 	p := gitParts{git: git, places: []string{top}, ways: []string{top, git}}
 	if named, ok := lineOf(git, "gitdir: "); ok {
@@ -110,14 +113,14 @@ func partsOf(top string) gitParts {
 			p.ways = append(p.ways, linksIn(filepath.Join(dir, below), &left)...)
 		}
 	}
-	p.borrow(filepath.Join(shared, "objects")) // may be a link
+	p.borrow(late, filepath.Join(shared, "objects")) // may be a link
 	return p
 }
 
-// borrow adds directories with objects, and those from which these borrow further ones.
-func (p *gitParts) borrow(objects ...string) {
+// borrow adds directories with objects, and those from which these borrow further ones. Links to them can take long to follow.
+func (p *gitParts) borrow(late func() error, objects ...string) {
 	left := maxEntries
-	for i := 0; i < min(len(objects), maxBorrowed); i++ {
+	for i := 0; i < min(len(objects), maxBorrowed) && late() == nil; i++ {
 		p.ways = append(p.ways, objects[i])
 		path, err := plainfile.Real(objects[i])
 		if err != nil || filepath.Base(path) != "objects" || slices.Contains(p.places, path) || !holdsGit(filepath.Dir(path)) {
@@ -127,7 +130,9 @@ func (p *gitParts) borrow(objects ...string) {
 		p.ways = slices.Concat(p.ways, linksIn(path, &left), linksIn(filepath.Join(path, "info"), &left))
 		borrowed, _ := plainfile.Read(filepath.Join(path, "info/alternates"), maxPath) // most borrow none
 		for line := range strings.Lines(string(borrowed)) {
-			objects = append(objects, from(path, strings.TrimSpace(line)))
+			if len(objects) < maxBorrowed { // each path may have thousands of bytes
+				objects = append(objects, from(path, strings.TrimSpace(line)))
+			}
 		}
 	}
 }

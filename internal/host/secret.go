@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
@@ -207,12 +208,6 @@ func closedPlaces(own []string) []string {
 			all = append(all, mounts.Paths(real)...)
 		}
 	}
-	mine, _ := os.UserHomeDir()        // its owner may be another user, as in a container
-	addOf := func(home, path string) { // users of this machine make the links in their homes
-		if real, err := plainfile.Real(path); err == nil && (home == mine || keptBy(home, real)) {
-			all = append(all, mounts.Paths(real)...)
-		}
-	}
 	for _, p := range own {
 		if real, err := filepath.EvalSymlinks(p); err == nil {
 			all = append(all, mounts.Whole(real)...)
@@ -228,18 +223,8 @@ func closedPlaces(own []string) []string {
 			all = append(all, p)
 		}
 	}
-	seen := namesIn{}
 	for _, home := range homes() {
-		for _, n := range secretNames {
-			if n[0] == '.' || strings.HasPrefix(n, "_") {
-				for _, path := range append(seen.spelled(home, n), filepath.Join(home, n)) { // the last also where names cannot be listed
-					addOf(home, path)
-				}
-			}
-		}
-		for _, n := range []string{".env", "id_rsa", "id_ed25519", "snap"} {
-			addOf(home, filepath.Join(home, n))
-		}
+		all = append(all, closedIn(home, mounts, &namesIn{left: maxHome})...)
 	}
 	all = append(all, runDir) // also if it is made later
 	temp := plainfile.Unlinked(os.TempDir())
@@ -251,6 +236,42 @@ func closedPlaces(own []string) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// maxHome bounds the entries of directories that are looked at because of one home. Its user, or a program in a sandbox if it is a writable workspace, can
+// make many spellings of each directory, and put many entries into each. The user can also make links that lead through thousands of directories.
+const maxHome = 3 * maxEntries
+
+// closedIn returns the closed paths of a home directory. If it takes too many entries to close these alone, that is the whole home.
+func closedIn(home string, mounts plainfile.Mounts, seen *namesIn) (all []string) {
+	mine, _ := os.UserHomeDir()    // its owner may be another user, as in a container
+	add := func(paths ...string) { // users of this machine make the links in their homes
+		for _, path := range paths {
+			real, err := plainfile.RealWithin(path, &seen.left)
+			if err != nil || home != mine && !keptBy(home, real) {
+				continue
+			}
+			for _, p := range mounts.Paths(real) {
+				if seen.above(p) || home == mine {
+					all = append(all, p)
+				}
+			}
+		}
+	}
+	for _, n := range list(".env id_rsa id_ed25519 snap") {
+		add(filepath.Join(home, n))
+	}
+	hidden := slices.DeleteFunc(slices.Clone(secretNames), func(n string) bool { return n[0] != '.' && n[0] != '_' })
+	for _, n := range hidden {
+		add(filepath.Join(home, n)) // also where names cannot be listed
+	}
+	for _, n := range hidden {
+		add(seen.spelled(home, n)...)
+	}
+	if real := plainfile.Unlinked(home); seen.left < 0 && real != "/" {
+		all = append(all, mounts.Paths(real)...)
+	}
+	return all
 }
 
 // keptBy reports whether a path without links, to which a name in a home directory leads, is the home's. A user can make a link to
@@ -318,22 +339,58 @@ func namesOf(dir string) []string {
 	return names
 }
 
-// namesIn are the names in directories that were read, by their form in lower case.
-type namesIn map[string]map[string][]string
+// namesIn are the names in directories that were read and may be a part of one of secretNames, by their form in lower case.
+type namesIn struct {
+	dirs map[string]map[string][]string
+	left int // entries that may still be read; negative: there were more
+}
+
+// partsOfSecrets are the names in secretNames.
+var partsOfSecrets = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{}
+	for _, path := range secretNames {
+		for n := range strings.SplitSeq(path, "/") {
+			all[n] = true
+		}
+	}
+	return all
+})
+
+// in returns the names in a directory, or none if too many were read before.
+func (e *namesIn) in(dir string) map[string][]string {
+	all, known := e.dirs[dir]
+	if known || e.left < 0 {
+		return all
+	}
+	all = map[string][]string{}
+	names := namesOf(dir)
+	e.left -= weight(dir) + len(names)
+	for _, n := range names {
+		if lower := strings.ToLower(n); partsOfSecrets()[lower] {
+			all[lower] = append(all[lower], n)
+		}
+	}
+	if e.dirs == nil {
+		e.dirs = map[string]map[string][]string{}
+	}
+	e.dirs[dir] = all
+	return all
+}
+
+// above reads the directories above a path, as besides does if that is closed. It reports whether these were not too many.
+func (e *namesIn) above(path string) bool {
+	for e.left -= weight(path); path != filepath.Dir(path) && e.left >= 0; {
+		path = filepath.Dir(path)
+		e.in(path)
+	}
+	return e.left >= 0
+}
 
 // spelled returns the paths below a directory that a name of secretNames stands for, in the spelling that they have there, such as
 // .config/BraveSoftware.
-func (e namesIn) spelled(dir, name string) []string {
+func (e *namesIn) spelled(dir, name string) []string {
 	first, rest, deeper := strings.Cut(name, "/")
-	all, known := e[dir]
-	if !known {
-		all = map[string][]string{}
-		for _, n := range namesOf(dir) {
-			lower := strings.ToLower(n)
-			all[lower] = append(all[lower], n)
-		}
-		e[dir] = all
-	}
+	all := e.in(dir)
 	var paths []string
 	for _, have := range all[first] {
 		path := filepath.Join(dir, have)

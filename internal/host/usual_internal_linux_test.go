@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -161,6 +162,28 @@ func TestEditablePackages(t *testing.T) {
 	}
 }
 
+// TestASourceDirectoryIsReadOnce: it can have many spellings, and many entries.
+func TestASourceDirectoryIsReadOnce(t *testing.T) {
+	base := t.TempDir()
+	source, packages := filepath.Join(base, "src"), filepath.Join(base, "lib/python3.11/site-packages")
+	err := os.MkdirAll(packages, 0o755)
+	for i := range 100 {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(source, strconv.Itoa(i)+".egg-info"), 0o755))
+	}
+	text := ""
+	for i := range 200 {
+		text += source + strings.Repeat("/.", i) + "\n"
+	}
+	if err = errors.Join(err, os.WriteFile(filepath.Join(packages, "e.pth"), []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	allocs := testing.AllocsPerRun(1, func() { all = editable([]string{base + "/lib"}, func(string) bool { return false }) })
+	if len(all) != 100 || allocs > 10_000 {
+		t.Errorf("got %d places with %.0f allocations, want 100 of a directory that is read once", len(all), allocs)
+	}
+}
+
 // TestPipListsDirectories: pip fails at a directory of its path that it may not list.
 func TestPipListsDirectories(t *testing.T) {
 	for text, u := range known() {
@@ -234,6 +257,13 @@ func TestALargeDirectoryIsNotReadToItsEnd(t *testing.T) {
 	if whole || allocs > 1000 {
 		t.Errorf("got %v with %.0f allocations, want that it is given up after ten entries", whole, allocs)
 	}
+	allocs = testing.AllocsPerRun(1, func() {
+		left := -1 // after another directory of a project
+		_, whole = secretsIn(dir, &left)
+	})
+	if whole || allocs > 100 {
+		t.Errorf("got %v with %.0f allocations for the next directory, want that it is not read", whole, allocs)
+	}
 }
 
 // TestEntriesWithLongPathsCountForMore: the paths of many entries of a deep directory do not fit into memory.
@@ -270,7 +300,7 @@ func TestADirectoryMayBeAFIFO(t *testing.T) {
 	}
 	left := 10
 	found, whole := secretsIn(fifo, &left)
-	if all := slices.Concat(besides(fifo, []string{fifo + "/x"}), linksIn(fifo, &left), namesIn{}.spelled(fifo, ".ssh"), found); len(all) > 0 || !whole {
+	if all := slices.Concat(besides(fifo, []string{fifo + "/x"}), linksIn(fifo, &left), (&namesIn{}).spelled(fifo, ".ssh"), found); len(all) > 0 || !whole {
 		t.Errorf("got %q, %v, want nothing", all, whole)
 	}
 }
@@ -313,5 +343,43 @@ func TestFileToolsReadWhatProgramsInTheWorkspaceMayRead(t *testing.T) {
 		if err == nil {
 			_ = f.Close()
 		}
+	}
+}
+
+// TestBorrowedObjectsTakeLittleMemory: a list of directories from which a repository borrows can have thousands of lines, and each gets the path of its
+// directory.
+func TestBorrowedObjectsTakeLittleMemory(t *testing.T) {
+	top := t.TempDir()
+	for i := range maxBorrowed {
+		dir, text := filepath.Join(top, strconv.Itoa(i)), strings.Repeat("\n", 2000)
+		if i == 0 { // it names the others
+			text = ""
+			for next := range maxBorrowed {
+				text += "../../" + strconv.Itoa(next) + "/objects\n"
+			}
+		}
+		err := errors.Join(os.MkdirAll(filepath.Join(dir, "objects/info"), 0o755), os.Mkdir(filepath.Join(dir, "refs"), 0o755), os.WriteFile(filepath.Join(dir, "HEAD"), nil, 0o644),
+			os.WriteFile(filepath.Join(dir, "objects/info/alternates"), []byte(text), 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var p gitParts
+	allocs := testing.AllocsPerRun(1, func() {
+		p = gitParts{}
+		p.borrow(func() error { return nil }, filepath.Join(top, "0/objects"))
+	})
+	if len(p.places) < maxBorrowed-1 || allocs > 100_000 {
+		t.Errorf("got %d places with %.0f allocations, want almost all, and no path for each line", len(p.places), allocs)
+	}
+	p, left := gitParts{}, 3
+	p.borrow(func() error {
+		if left--; left < 0 {
+			return context.Canceled
+		}
+		return nil
+	}, filepath.Join(top, "0/objects"))
+	if len(p.ways) != 3 {
+		t.Errorf("got %d directories that were looked at, want three, and then the end of the command's time", len(p.ways))
 	}
 }

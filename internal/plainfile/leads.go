@@ -2,6 +2,7 @@ package plainfile
 
 import (
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,6 +30,13 @@ const (
 // Real returns an absolute path without links, as [filepath.EvalSymlinks] does, or an error for one that takes more than a moment: others may have made
 // its links, and each of the 255 links that EvalSymlinks follows can lead through thousands of directories.
 func Real(path string) (string, error) {
+	left := math.MaxInt
+	return RealWithin(path, &left)
+}
+
+// RealWithin is as [Real], for a path of many. It takes from left what it looks at: one for each name, and more for a name with a long path, which takes
+// the kernel longer. It fails if less was left.
+func RealWithin(path string, left *int) (string, error) {
 	at, rest := "/", strings.Split(path, "/")
 	for links, names := 0, 0; len(rest) > 0; {
 		name := rest[0]
@@ -37,6 +45,9 @@ func Real(path string) (string, error) {
 			continue
 		}
 		next := filepath.Join(at, name) // at has no links, so the directory above it is that of ".."
+		if *left -= 1 + len(next)/256; *left < 0 {
+			return "", &fs.PathError{Op: "lstat", Path: path, Err: syscall.ELOOP}
+		}
 		info, err := os.Lstat(next)
 		if err != nil {
 			return "", err

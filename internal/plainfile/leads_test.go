@@ -57,3 +57,22 @@ func TestLeadsInto(t *testing.T) {
 		t.Errorf("got %s, want it without links", got)
 	}
 }
+
+// TestPathsTakeFromTheSameBound: links of one user lead through thousands of directories each, and there are hundreds of them.
+func TestPathsTakeFromTheSameBound(t *testing.T) {
+	dir := plainfile.Unlinked(t.TempDir())
+	if err := os.Symlink(strings.Repeat("../"+filepath.Base(dir)+"/", 100), dir+"/link"); err != nil {
+		t.Skipf("this system makes no links: %v", err)
+	}
+	left, paths := 1000, 0
+	for ; paths < 100; paths++ {
+		if real, err := plainfile.RealWithin(dir+"/link", &left); err != nil {
+			break
+		} else if real != dir {
+			t.Fatalf("got %s, want %s", real, dir)
+		}
+	}
+	if paths < 1 || paths > 5 || left >= 0 {
+		t.Errorf("got %d paths, and %d left, want less than six of 200 names", paths, left)
+	}
+}
