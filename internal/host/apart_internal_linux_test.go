@@ -215,7 +215,7 @@ func TestACrashStartsNoProgramOfTheHost(t *testing.T) {
 // TestACommandLocksNothingOfServers: a lock that a command takes of the file with the leases of user ids would leave none to servers. Shared locks
 // need no right to write.
 func TestACommandLocksNothingOfServers(t *testing.T) {
-	closed := closedPlaces(nil)
+	closed := closedPlaces(newBudget(anyTime, maxLooked), nil)
 	if !slices.Contains(closed, runDir) { // also where no server has made it yet
 		t.Errorf("got the closed places %q, want %s among them", closed, runDir)
 	}

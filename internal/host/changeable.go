@@ -10,37 +10,35 @@ import (
 // changeable is what programs in sandboxes can change: a writable workspace, at each path that shows it. They decide what a path in it names, at
 // any moment, so commands of the rules that the settings have by default keep away from it. The zero value is nothing.
 type changeable struct {
-	mounts plainfile.Mounts
-	dir    string   // without links; empty: nothing
-	paths  []string // its paths, and those of what is mounted in it
+	paths []string // its paths, without links, and those of what is mounted in it; none: nothing
+	look  *budget  // of the command
 }
 
 // changeable returns what programs in sandboxes can change now.
-func (h *Host) changeable() changeable {
+func (h *Host) changeable(look *budget) changeable {
 	if h.cfg.Changeable == "" {
-		return changeable{}
+		return changeable{look: look}
 	}
-	mounts := plainfile.ReadMounts()
-	return changeable{mounts: mounts, dir: h.cfg.Changeable, paths: mounts.Whole(h.cfg.Changeable)}
+	return changeable{paths: plainfile.ReadMounts().Whole(h.cfg.Changeable), look: look}
 }
 
 // awayFrom returns what the words of a command of a rule may not lead into.
-func (h *Host) awayFrom(r *Rule) changeable {
+func (h *Host) awayFrom(look *budget, r *Rule) changeable {
 	if r.usual == nil || r.usual.scope == nil {
-		return changeable{}
+		return changeable{look: look}
 	}
-	return h.changeable()
+	return h.changeable(look)
 }
 
 // has reports whether a path is in it, or leads there or through it.
-func (c changeable) has(path string) bool { return c.mounts.LeadsInto(c.dir, path) }
+func (c changeable) has(path string) bool { return len(c.paths) > 0 && c.look.leadsInto(c.paths, path) }
 
 // in reports whether a directory contains it, or a part of it.
 func (c changeable) in(dir string) bool {
 	if len(c.paths) == 0 {
 		return false
 	}
-	real, err := plainfile.Real(dir)
+	real, err := c.look.follow(dir)
 	if err != nil {
 		real = filepath.Clean(dir)
 	}
@@ -61,26 +59,28 @@ func (c changeable) refuseInto(path, instead string) error {
 	if !c.has(path) {
 		return nil
 	}
+	if err := c.look.over(); err != nil {
+		return err
+	}
 	return pathDenied(path, inWorkspace).WithHint("use execute_code with language shell, which has workspace_path at /workspace, or " + instead)
 }
 
 // refuse fails with host_path_denied if one of the places that a command reads unasked is in it, leads there, or contains it. Sandboxes may
-// lack the other places of such a command, so the hint does not name them. It fails as late does: others may have made many places, and links that take long to
-// follow.
-func (c changeable) refuse(late func() error, places ...string) error {
-	if c.dir == "" {
+// lack the other places of such a command, so the hint does not name them. It also fails once the budget is used up.
+func (c changeable) refuse(places ...string) error {
+	if len(c.paths) == 0 {
 		return nil
 	}
 	for _, place := range places {
-		if err := late(); err != nil {
+		why := inWorkspace
+		has := c.has(place)
+		if !has && c.in(place) {
+			has, why = true, "it contains workspace_path, and programs in sandboxes can change that"
+		}
+		if err := c.look.over(); err != nil {
 			return err
 		}
-		why := inWorkspace
-		switch {
-		case c.has(place):
-		case c.in(place):
-			why = "it contains workspace_path, and programs in sandboxes can change that"
-		default:
+		if !has {
 			continue
 		}
 		return pathDenied(place, why).WithHint("ask a person for a command that names the directory, such as git -C DIR status: request_host_access")
@@ -95,4 +95,10 @@ const inWorkspace = "it is in workspace_path, or leads there, and programs in sa
 func (c changeable) outside(paths []string) []string { return slices.DeleteFunc(paths, c.has) }
 
 // rest returns the parts of a directory that have nothing to do with it.
-func (c changeable) rest(dir string) []string { return besides(plainfile.Unlinked(dir), c.paths) }
+func (c changeable) rest(dir string) []string {
+	real, err := c.look.follow(dir)
+	if err != nil {
+		real = filepath.Clean(dir)
+	}
+	return besides(c.look, real, c.paths)
+}

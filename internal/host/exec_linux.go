@@ -347,6 +347,7 @@ func waitDead(pid int) {
 // landlockRules returns what a job may use.
 func landlockRules(j job) []jail.ThreadRule {
 	var rules []jail.ThreadRule
+	look := newBudget(anyTime, maxWalls)
 	if j.execs == nil {
 		rules = append(rules, jail.ThreadRule{Path: "/", Exec: true})
 	}
@@ -362,7 +363,7 @@ func landlockRules(j job) []jail.ThreadRule {
 			continue
 		}
 		rules = append(rules, jail.ThreadRule{Path: place, List: true})
-		for _, p := range besides(place, j.reads) {
+		for _, p := range besides(look, place, j.reads) {
 			if !under(p, "/dev") {
 				rules = append(rules, jail.ThreadRule{Path: p, Read: true})
 			}
@@ -374,7 +375,7 @@ func landlockRules(j job) []jail.ThreadRule {
 	for _, p := range j.execs {
 		rules = append(rules, jail.ThreadRule{Path: p, Read: true, Exec: true})
 	}
-	for _, p := range writable(j) {
+	for _, p := range writable(look, j) {
 		rules = append(rules, jail.ThreadRule{Path: p, Read: true, Write: true})
 	}
 	return rules
@@ -383,11 +384,11 @@ func landlockRules(j job) []jail.ThreadRule {
 // writable returns the places that a job may write, without those that it may not read: what Landlock allows for a
 // directory, it allows for everything below. If there is one of these in a directory, nothing can be made or removed in the
 // directory itself, and in those between the two.
-func writable(j job) []string {
+func writable(look *budget, j job) []string {
 	var all []string
 	for _, p := range j.writes {
 		if !slices.ContainsFunc(j.reads, func(c string) bool { return under(p, c) }) {
-			all = append(all, besides(p, j.reads)...)
+			all = append(all, besides(look, p, j.reads)...)
 		}
 	}
 	return all

@@ -318,7 +318,7 @@ func (f *Files) written(ctx context.Context, p place, path string, mounts plainf
 		for i, dir := range found {
 			found[i] = newTree(dir).real
 		}
-		if slices.ContainsFunc(all, newPlaces(found).hold) {
+		if slices.ContainsFunc(all, newPlaces(found).holdFile) {
 			return pathDenied(path, startedThere)
 		}
 	}
@@ -326,7 +326,7 @@ func (f *Files) written(ctx context.Context, p place, path string, mounts plainf
 	for _, r := range f.host.set.Load().rules {
 		execs = append(execs, r.program.execs...)
 	}
-	if slices.ContainsFunc(all, newPlaces(execs).hold) {
+	if slices.ContainsFunc(all, newPlaces(execs).holdFile) {
 		return pathDenied(path, "a rule of host_allowed_commands executes it")
 	}
 	return nil

@@ -97,7 +97,7 @@ func locate(path string, trees []tree, closed []string) (place, error) {
 // judge refuses a place by its names.
 func (p place) judge(path string, closed []string) error {
 	abs := p.abs()
-	if newPlaces(closed).hold(abs) {
+	if newPlaces(closed).holdFile(abs) {
 		return pathDenied(path, "it belongs to this program or to the system")
 	}
 	for _, c := range systemPlaces {
@@ -121,7 +121,7 @@ func (p place) writable(path string, mounts plainfile.Mounts) error {
 		opened := slices.DeleteFunc(slices.Clone(trees), func(t string) bool { return filepath.Join(t, p.rel) != abs }) // not a mount of a part of the tree, nor one in it
 		why := obeyed(abs)
 		switch {
-		case started.hold(abs):
+		case started.holdFile(abs):
 			why = startedThere
 		case slices.ContainsFunc(neverWritten, func(c string) bool {
 			return under(abs, c) && !slices.ContainsFunc(opened, func(t string) bool { return under(t, c) })

@@ -231,36 +231,41 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	if rule := h.set.Load().blocked.rule(words, r.program.path); rule != "" {
 		return j, "", blockedError(words, rule)
 	}
-	j.reads = closedPlaces(h.cfg.Own) // as they are now
-	closed := newPlaces(j.reads)
-	if j.dir, err = h.dir(cmd.Dir, closed); err != nil {
-		return j, "", err
-	}
-	if r.approved() && cmd.Dir != "" && !h.Files.holds(j.dir) {
-		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and would not expect it there").
-			WithHint("name a directory below host_roots, or none")
-	}
 	j.timeout = defaultTime
 	if cmd.Timeout > 0 {
 		j.timeout = cmd.Timeout
 	}
 	looking, cancel := context.WithTimeout(ctx, max(j.timeout, time.Second))
 	defer cancel()
-	paths, err := arguments(looking, j.dir, words[1:], closed, h.awayFrom(r))
+	look := newBudget(lateIn(looking), maxLooked)
+	j.reads = closedPlaces(look, h.cfg.Own) // as they are now
+	closed := newPlaces(j.reads)
+	if j.dir, err = h.dir(look, cmd.Dir, closed); err != nil {
+		return j, "", err
+	}
+	if r.approved() && cmd.Dir != "" && !h.Files.holds(j.dir) {
+		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and would not expect it there").
+			WithHint("name a directory below host_roots, or none")
+	}
+	paths, err := arguments(j.dir, words[1:], closed, h.awayFrom(look, r))
 	if err != nil {
 		return j, "", err
 	}
-	s, err := h.only(looking, r, words, j.dir, paths)
+	s, err := h.only(look, r, words, j.dir, paths)
 	if err != nil {
 		return j, "", err
 	}
 	j.reads = append(j.reads, s.closed...)
 	j.only, j.lists, j.known = s.reads, s.lists, r.usual
+	env := settingsOfNpm(look, r.program.path)
+	if err = look.over(); err != nil {
+		return j, "", err
+	}
 	if j.file, err = r.program.open(); err != nil {
 		return j, "", notExecuted(words[0], err)
 	}
 	j.pinned = r.program.pinned
-	j.path, j.words, j.env = r.program.path, r.words(words), slices.Concat(environment(), settingsOfNpm(r.program.path), s.env)
+	j.path, j.words, j.env = r.program.path, r.words(words), slices.Concat(environment(), env, s.env)
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
@@ -359,7 +364,7 @@ func (h *Host) system(path string) bool {
 }
 
 // dir returns the directory of a command, which may not be in a closed place.
-func (h *Host) dir(asked string, closed places) (string, error) {
+func (h *Host) dir(look *budget, asked string, closed places) (string, error) {
 	if asked == "" {
 		for _, t := range *h.Files.trees.Load() {
 			if info, err := os.Stat(t.real); err == nil && info.IsDir() {
@@ -371,14 +376,17 @@ func (h *Host) dir(asked string, closed places) (string, error) {
 	if !filepath.IsAbs(asked) || strings.IndexFunc(asked, control) >= 0 {
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "cwd is no absolute path")
 	}
-	real, err := plainfile.Real(asked)
+	real, err := look.follow(asked)
+	if err != nil && look.over() != nil {
+		return "", look.over()
+	}
 	if err != nil {
 		return "", readError(asked, err)
 	}
 	if info, err := os.Stat(real); err != nil || !info.IsDir() {
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "cwd is no directory")
 	}
-	return real, readable(asked, real, closed)
+	return real, readable(look, asked, real, closed)
 }
 
 // late returns an error if the time for a command is over before it begins, or its caller has gone. Links and directories that others
@@ -395,12 +403,9 @@ func late(ctx context.Context) error {
 }
 
 // arguments returns the files and directories that words name, as paths without links. It refuses the same words as argument.
-func arguments(ctx context.Context, dir string, words []string, closed places, away changeable) ([]string, error) {
+func arguments(dir string, words []string, closed places, away changeable) ([]string, error) {
 	var all []string
 	for _, w := range words {
-		if err := late(ctx); err != nil {
-			return nil, err
-		}
 		there, err := argument(dir, w, closed, away)
 		if err != nil {
 			return nil, err
@@ -419,7 +424,10 @@ func argument(dir, word string, closed places, away changeable) (there []string,
 		if !filepath.IsAbs(path) {
 			path = strings.TrimSuffix(dir, "/") + "/" + path // filepath.Join would remove the ".." behind a link
 		}
-		real, err := plainfile.Real(path)
+		real, err := away.look.follow(path)
+		if failed := away.look.over(); failed != nil {
+			return nil, failed
+		}
 		if err != nil { // not there, or no path at all
 			if _, failed := os.Stat(path); failed == nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, pathDenied(path, "it leads through too many links and directories")
@@ -431,7 +439,7 @@ func argument(dir, word string, closed places, away changeable) (there []string,
 		} else {
 			there = append(there, real)
 		}
-		if err := errors.Join(readable(path, real, closed), away.refuseWay(path)); err != nil {
+		if err := errors.Join(readable(away.look, path, real, closed), away.refuseWay(path)); err != nil {
 			return nil, err
 		}
 		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeDevice != 0 && !kernels(real) {
@@ -457,9 +465,12 @@ func pathsIn(word string) []string {
 }
 
 // readable refuses a path whose content may be secret.
-func readable(path, real string, closed places) error {
+func readable(look *budget, path, real string, closed places) error {
 	clean := filepath.Clean(path)
-	if underAny(clean, closed.paths) || closed.hold(real) {
+	if underAny(clean, closed.paths) || closed.hold(look, real) {
+		if err := look.over(); err != nil {
+			return err
+		}
 		return pathDenied(path, "it belongs to this program or to the system")
 	}
 	for _, p := range []string{clean, real} {

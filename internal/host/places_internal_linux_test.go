@@ -17,7 +17,7 @@ func TestNoCommandWaitsForAFIFOOfAUser(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(home, ".config"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if len(closedPlaces(nil)) == 0 {
+	if len(closedPlaces(newBudget(anyTime, maxLooked), nil)) == 0 {
 		t.Error("got no closed places")
 	}
 }
@@ -76,7 +76,7 @@ func TestNoCommandOpensADeviceOfAUserLink(t *testing.T) {
 	if _, err := unix.InotifyAddWatch(events, device, unix.IN_OPEN); err != nil {
 		t.Fatal(err)
 	}
-	closedPlaces(nil)
+	closedPlaces(newBudget(anyTime, maxLooked), nil)
 	if n, err := unix.Read(events, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("got %d bytes of events, %v, want that it was not opened", n, err)
 	}

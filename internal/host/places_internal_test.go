@@ -29,7 +29,7 @@ func TestPlacesAreKnownByWhatTheyAre(t *testing.T) {
 	for path, want := range map[string]bool{
 		place: true, filepath.Join(place, "new"): true, other: true, filepath.Join(other, "new", "deeper"): true, root: false, filepath.Join(beside, "new"): false,
 	} {
-		if got := newPlaces(closed).hold(path); got != want {
+		if got := newPlaces(closed).holdFile(path); got != want {
 			t.Errorf("%s is held: got %v, want %v", path, got, want)
 		}
 		if _, err := locate(path, []tree{newTree(root)}, closed); (err != nil) != want {
@@ -65,7 +65,7 @@ func TestLinksOfUsersTakeNoTime(t *testing.T) {
 	if err = errors.Join(err, os.Symlink(next, filepath.Join(home, ".ssh"))); err != nil {
 		t.Skipf("this system makes no links: %v", err)
 	}
-	closed := closedPlaces(nil)
+	closed := closedPlaces(newBudget(anyTime, maxLooked), nil)
 	if slices.Contains(closed, target) || !slices.Contains(closed, short) {
 		t.Errorf("got %q, want %s and not %s", closed, short, target)
 	}
@@ -74,9 +74,9 @@ func TestLinksOfUsersTakeNoTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seen := namesIn{left: 2000}
+	seen := namesIn{budget: newBudget(anyTime, 100_000)}
 	if closed = closedIn(home, nil, &seen); !slices.Contains(closed, home) || len(seen.dirs) > 10 {
-		t.Errorf("got %q from %d directories, want the whole home once 2000 names were looked at", closed, len(seen.dirs))
+		t.Errorf("got %q from %d directories, want the whole home once its part of the budget is used up", closed, len(seen.dirs))
 	}
 }
 
@@ -107,8 +107,8 @@ func TestUsersCloseOnlyWhatIsTheirs(t *testing.T) {
 		t.Skipf("this system makes no links: %v", err)
 	}
 	t.Setenv("TMPDIR", temp)
-	closed := closedPlaces(nil)
-	if slices.Contains(closed, "/") || !slices.Contains(closed, sandbox) || newPlaces(closed).hold(others) {
+	closed := closedPlaces(newBudget(anyTime, maxLooked), nil)
+	if slices.Contains(closed, "/") || !slices.Contains(closed, sandbox) || newPlaces(closed).holdFile(others) {
 		t.Errorf("got %q, want %s and what is beside it open", closed, sandbox)
 	}
 }
@@ -117,13 +117,13 @@ func TestUsersCloseOnlyWhatIsTheirs(t *testing.T) {
 func TestManySandboxesOfUsersTakeNoTime(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	before := len(closedPlaces(nil))
+	before := len(closedPlaces(newBudget(anyTime, maxLooked), nil))
 	for i := range maxEntries + 100 {
 		if err := os.Mkdir(filepath.Join(temp, sandboxPrefix+strconv.Itoa(i)), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, most := len(closedPlaces(nil))-before, maxEntries; got > most {
+	if got, most := len(closedPlaces(newBudget(anyTime, maxLooked), nil))-before, maxEntries; got > most {
 		t.Errorf("got %d closed places more, want at most %d", got, most)
 	}
 }
@@ -146,17 +146,17 @@ func TestManyEntriesOfAHomeAreNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := namesIn{left: maxHome}
+	seen := namesIn{budget: newBudget(anyTime, maxHome)}
 	if closed := closedIn(home, nil, &seen); slices.Contains(closed, home) || !slices.Contains(closed, filepath.Join(home, ".local/Share/keyrings")) {
 		t.Errorf("got %q, want the places of secrets alone", closed)
 	}
 	most := len(seen.dirs)
-	seen = namesIn{left: (maxHome - seen.left) / 2}
+	seen = namesIn{budget: newBudget(anyTime, (maxHome-seen.budget.left)/2)}
 	closed := closedIn(home, nil, &seen)
 	if !slices.Contains(closed, home) || len(seen.dirs) >= most {
 		t.Errorf("got %q from %d directories, want the whole home, and less than %d directories", closed, len(seen.dirs), most)
 	}
-	if all := besides(filepath.Dir(home), closed); slices.Contains(all, home) || underAny(home, all) {
+	if all := besides(newBudget(anyTime, maxLooked), filepath.Dir(home), closed); slices.Contains(all, home) || underAny(home, all) {
 		t.Errorf("got that commands read %q, want nothing of the home", all)
 	}
 }

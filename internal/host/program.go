@@ -84,8 +84,8 @@ func find(name string) (*program, error) {
 }
 
 func newProgram(asked string) *program {
-	left := maxEntries                              // names that are looked at for all files of the program
-	path, err := plainfile.RealWithin(asked, &left) // callers name files before anything is allowed, and others may have made the links
+	look := newBudget(anyTime, maxProgram)
+	path, err := look.follow(asked) // callers name files before anything is allowed, and others may have made the links
 	if err != nil {
 		return &program{}
 	}
@@ -94,7 +94,7 @@ func newProgram(asked string) *program {
 		return &program{}
 	}
 	p := &program{asked: asked, path: path}
-	if p.executes(asked, 0, &left); p.moving || left < 0 {
+	if p.executes(look, asked, 0); p.moving || look.over() != nil {
 		return &program{}
 	}
 	if _, _, after := interpreterOf(path); after != nil {
@@ -197,10 +197,10 @@ const maxDepth = 5
 
 // executes adds the files that the kernel executes for a program: itself, the loader of an ELF file, the interpreter of a
 // script. again is set if one of the interpreters is env, which executes another one. A file may name two loaders, and links that take long to follow lead
-// to them, so the names are taken from left.
-func (p *program) executes(path string, depth int, left *int) {
+// to them, so the names are taken from the budget.
+func (p *program) executes(look *budget, path string, depth int) {
 	p.ways = append(p.ways, path) // also if nothing is there yet
-	real, err := plainfile.RealWithin(path, left)
+	real, err := look.follow(path)
 	if err != nil {
 		return
 	}
@@ -212,7 +212,7 @@ func (p *program) executes(path string, depth int, left *int) {
 	p.again = p.again || env
 	for _, next := range append(interpreters, loadersOf(real)...) {
 		p.moving = p.moving || !filepath.IsAbs(next)
-		p.executes(next, depth+1, left)
+		p.executes(look, next, depth+1)
 	}
 }
 

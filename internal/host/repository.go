@@ -11,10 +11,10 @@ import (
 )
 
 // repository returns the directory of the git repository that a directory belongs to, or "".
-func repository(dir string) string {
+func repository(b *budget, dir string) string {
 	for {
-		info, err := os.Stat(filepath.Join(dir, ".git"))
-		if err == nil && info.IsDir() { // git passes over directories that are no repository
+		real, err := b.follow(filepath.Join(dir, ".git"))
+		if info, failed := os.Lstat(real); err == nil && failed == nil && info.IsDir() { // git passes over directories that are no repository
 			_, err = os.Lstat(filepath.Join(dir, ".git", "HEAD"))
 		}
 		if err == nil {
@@ -42,7 +42,10 @@ func tracked(c further) (s scope, _ error) {
 	if err := c.away.refuseDir(dir); err != nil {
 		return s, err
 	}
-	top := repository(dir)
+	top := repository(c.look, dir)
+	if err := c.look.over(); err != nil {
+		return s, err
+	}
 	if top == "" {
 		return s, pathDenied(dir, "it is in no git repository, and git would use any files").WithHint("name a directory of a repository as cwd")
 	}
@@ -56,11 +59,11 @@ func tracked(c further) (s scope, _ error) {
 				WithHint("name paths of one repository, and a directory of it as cwd")
 		}
 	}
-	p := partsOf(top, c.late)
-	if err := c.late(); err != nil {
+	p := partsOf(c.look, top)
+	if err := c.look.over(); err != nil {
 		return s, err
 	}
-	if err := c.away.refuse(c.late, p.ways...); err != nil {
+	if err := c.away.refuse(p.ways...); err != nil {
 		return s, err
 	}
 	own, fixed := settingsOfGit(c.away)
@@ -71,9 +74,6 @@ func tracked(c further) (s scope, _ error) {
 	return s, nil
 }
 
-// maxBorrowed bounds the directories from which a repository may borrow objects.
-const maxBorrowed = 100
-
 // gitParts are what a repository consists of.
 type gitParts struct {
 	git    string   // the directory with its records
@@ -83,23 +83,23 @@ type gitParts struct {
 
 // partsOf returns the parts of a repository: its directory, and, if they are elsewhere, that with its records, that of the repository of
 // which it is a worktree, and those with the objects that it borrows. They are places only if they are what git makes: a repository that
-// others have written can name any directory. Once late fails, the rest is left out.
-func partsOf(top string, late func() error) gitParts {
+// others have written can name any directory. Once the budget is used up, the rest is left out.
+func partsOf(b *budget, top string) gitParts {
 	git := filepath.Join(top, ".git")
 	p := gitParts{git: git, places: []string{top}, ways: []string{top, git}}
-	if named, ok := lineOf(git, "gitdir: "); ok {
+	if named, ok := lineOf(b, git, "gitdir: "); ok {
 		p.git = from(top, named)
 		p.ways = append(p.ways, p.git)
 	}
-	real, err := plainfile.Real(p.git)
+	real, err := b.follow(p.git)
 	if err != nil {
 		return p
 	}
 	p.git = real
 	shared := real
-	if named, ok := lineOf(filepath.Join(real, "commondir"), ""); ok {
+	if named, ok := lineOf(b, filepath.Join(real, "commondir"), ""); ok {
 		p.ways = append(p.ways, from(real, named))
-		if shared, err = plainfile.Real(from(real, named)); err != nil || filepath.Dir(real) != filepath.Join(shared, "worktrees") {
+		if shared, err = b.follow(from(real, named)); err != nil || filepath.Dir(real) != filepath.Join(shared, "worktrees") {
 			return p
 		}
 	}
@@ -107,32 +107,31 @@ func partsOf(top string, late func() error) gitParts {
 		return p
 	}
 	p.places = append(p.places, real, shared)
-	left := maxEntries
-	for _, dir := range []string{real, shared} {
+	for _, dir := range slices.Compact([]string{real, shared}) {
 		for _, below := range list(". info logs") {
-			p.ways = append(p.ways, linksIn(filepath.Join(dir, below), &left)...)
+			p.ways = append(p.ways, b.linksIn(filepath.Join(dir, below))...)
 		}
 	}
-	p.borrow(late, filepath.Join(shared, "objects")) // may be a link
+	p.borrow(b, filepath.Join(shared, "objects")) // may be a link
 	return p
 }
 
-// borrow adds directories with objects, and those from which these borrow further ones. Links to them can take long to follow.
-func (p *gitParts) borrow(late func() error, objects ...string) {
-	left := maxEntries
-	for i := 0; i < min(len(objects), maxBorrowed) && late() == nil; i++ {
+// borrow adds directories with objects, and those from which these borrow further ones.
+func (p *gitParts) borrow(b *budget, objects ...string) {
+	for i := 0; i < len(objects) && b.over() == nil; i++ {
 		p.ways = append(p.ways, objects[i])
-		path, err := plainfile.Real(objects[i])
-		if err != nil || filepath.Base(path) != "objects" || slices.Contains(p.places, path) || !holdsGit(filepath.Dir(path)) {
+		path, err := b.follow(objects[i])
+		if err != nil || filepath.Base(path) != "objects" || slices.Contains(p.places, path) || !holdsGit(filepath.Dir(path)) || !b.keep(path) {
 			continue
 		}
 		p.places = append(p.places, path)
-		p.ways = slices.Concat(p.ways, linksIn(path, &left), linksIn(filepath.Join(path, "info"), &left))
-		borrowed, _ := plainfile.Read(filepath.Join(path, "info/alternates"), maxPath) // most borrow none
-		for line := range strings.Lines(string(borrowed)) {
-			if len(objects) < maxBorrowed { // each path may have thousands of bytes
-				objects = append(objects, from(path, strings.TrimSpace(line)))
+		p.ways = append(append(p.ways, b.linksIn(path)...), b.linksIn(filepath.Join(path, "info"))...)
+		for line := range strings.Lines(b.read(filepath.Join(path, "info/alternates"), maxPath)) { // most borrow none
+			next := from(path, strings.TrimSpace(line))
+			if !b.keep(next) { // each path may have thousands of bytes
+				return
 			}
+			objects = append(objects, next)
 		}
 	}
 }
@@ -182,10 +181,9 @@ func ownHome() string {
 }
 
 // lineOf returns what follows a prefix in the only line of a file.
-func lineOf(path, prefix string) (string, bool) {
-	text, err := plainfile.Read(path, maxPath)
-	line, ok := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), prefix)
-	return line, ok && err == nil && line != ""
+func lineOf(b *budget, path, prefix string) (string, bool) {
+	line, ok := strings.CutPrefix(strings.TrimRight(b.read(path, maxPath), "\r\n"), prefix)
+	return line, ok && line != ""
 }
 
 // from returns a path that is relative to a directory, or absolute. What ".." behind a link names is left to those who follow the path.

@@ -177,15 +177,18 @@ func newPlaces(paths []string) places {
 	return p
 }
 
-// hold reports whether a path without links is one of the places, or below one.
-func (p places) hold(path string) bool {
-	if underAny(path, p.paths) {
+// hold reports whether a path without links is one of the places, or below one, or takes too much to look at.
+func (p places) hold(b *budget, path string) bool {
+	if b.spend(costName+len(p.paths)/8) != nil || underAny(path, p.paths) { // of the places, many may be a stranger's
 		return true
 	}
 	if kernels(path) || len(path) > maxPath || len(p.files) == 0 {
 		return false
 	}
 	for {
+		if b.spend(costName+len(path)+len(p.files)/8) != nil {
+			return true
+		}
 		info, err := os.Stat(path)
 		if err == nil && slices.ContainsFunc(p.files, func(file os.FileInfo) bool { return os.SameFile(file, info) }) {
 			return true
@@ -197,14 +200,17 @@ func (p places) hold(path string) bool {
 	}
 }
 
+// holdFile is as hold, for a file that a file tool names.
+func (p places) holdFile(path string) bool { return p.hold(newBudget(anyTime, maxLooked), path) }
+
 // closedPlaces returns the paths that commands may not read, without links: those of
 // secretNames in the homes of this machine's users, the system's, those of sandboxes, and own with what is mounted there, at each
 // path that shows them.
-func closedPlaces(own []string) []string {
+func closedPlaces(b *budget, own []string) []string {
 	var all []string
 	mounts := plainfile.ReadMounts()
 	add := func(path string) {
-		if real, err := plainfile.Real(path); err == nil {
+		if real, err := b.follow(path); err == nil {
 			all = append(all, mounts.Paths(real)...)
 		}
 	}
@@ -223,13 +229,15 @@ func closedPlaces(own []string) []string {
 			all = append(all, p)
 		}
 	}
-	for _, home := range homes() {
-		all = append(all, closedIn(home, mounts, &namesIn{left: maxHome})...)
+	homes := homes()
+	for _, home := range homes { // a stranger who uses up the part of one home closes that alone
+		each := b.apart(max(minHome, min(maxHome, maxLooked/len(homes))))
+		all = append(all, closedIn(home, mounts, &namesIn{budget: each})...)
 	}
 	all = append(all, runDir) // also if it is made later
 	temp := plainfile.Unlinked(os.TempDir())
 	all = append(all, filepath.Join(temp, sandboxPrefix)) // so that what is made there later is closed; see besides
-	for _, n := range namesOf(temp) {
+	for _, n := range b.apart(maxHome).names(temp) {
 		if strings.HasPrefix(n, sandboxPrefix) { // each user of this machine can make one, so no link is followed
 			all = append(all, mounts.Paths(filepath.Join(temp, n))...)
 		}
@@ -238,16 +246,13 @@ func closedPlaces(own []string) []string {
 	return slices.Compact(all)
 }
 
-// maxHome bounds the entries of directories that are looked at because of one home. Its user, or a program in a sandbox if it is a writable workspace, can
-// make many spellings of each directory, and put many entries into each. The user can also make links that lead through thousands of directories.
-const maxHome = 3 * maxEntries
-
-// closedIn returns the closed paths of a home directory. If it takes too many entries to close these alone, that is the whole home.
+// closedIn returns the closed paths of a home directory. If these take too much to look at, that is the whole home: its user, or a program in a sandbox if it
+// is a writable workspace, can make many spellings of each directory, put many entries into each, and make links that lead through thousands of directories.
 func closedIn(home string, mounts plainfile.Mounts, seen *namesIn) (all []string) {
 	mine, _ := os.UserHomeDir()    // its owner may be another user, as in a container
 	add := func(paths ...string) { // users of this machine make the links in their homes
 		for _, path := range paths {
-			real, err := plainfile.RealWithin(path, &seen.left)
+			real, err := seen.budget.follow(path)
 			if err != nil || home != mine && !keptBy(home, real) {
 				continue
 			}
@@ -268,7 +273,7 @@ func closedIn(home string, mounts plainfile.Mounts, seen *namesIn) (all []string
 	for _, n := range hidden {
 		add(seen.spelled(home, n)...)
 	}
-	if real := plainfile.Unlinked(home); seen.left < 0 && real != "/" {
+	if real := plainfile.Unlinked(home); seen.budget.over() != nil && real != "/" {
 		all = append(all, mounts.Paths(real)...)
 	}
 	return all
@@ -290,12 +295,12 @@ func kernels(path string) bool {
 	return slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(dir string) bool { return under(path, dir) })
 }
 
-// maxEntries bounds the entries of a directory that are looked at, and allowed one by one.
+// maxEntries bounds the entries of a directory that are allowed one by one: each is a rule of Landlock.
 const maxEntries = 20000
 
 // besides returns paths that together are all of a directory but the closed ones: the entries
 // of each directory above a closed path. An entry that is made later is closed.
-func besides(dir string, closed []string) []string {
+func besides(b *budget, dir string, closed []string) []string {
 	inside := dir
 	if dir != "/" {
 		inside += "/"
@@ -315,11 +320,11 @@ func besides(dir string, closed []string) []string {
 		return []string{dir}
 	}
 	var all []string
-	for _, n := range namesOf(dir) {
+	for _, n := range b.names(dir) {
 		switch {
 		case strings.HasPrefix(n, sandboxPrefix): // it may have been made after closed was listed
 		case next[n]:
-			all = append(all, besides(inside+n, below)...)
+			all = append(all, besides(b, inside+n, below)...)
 		default:
 			all = append(all, inside+n)
 		}
@@ -327,22 +332,10 @@ func besides(dir string, closed []string) []string {
 	return all
 }
 
-// namesOf returns up to maxEntries names in a directory. It opens nothing else: another user may have put a link to a device there, and
-// opening that can have an effect.
-func namesOf(dir string) []string {
-	f, err := os.OpenFile(dir, os.O_RDONLY|onlyDirectory, 0)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	names, _ := f.Readdirnames(maxEntries)
-	return names
-}
-
 // namesIn are the names in directories that were read and may be a part of one of secretNames, by their form in lower case.
 type namesIn struct {
-	dirs map[string]map[string][]string
-	left int // entries that may still be read; negative: there were more
+	dirs   map[string]map[string][]string
+	budget *budget // of the home
 }
 
 // partsOfSecrets are the names in secretNames.
@@ -359,13 +352,11 @@ var partsOfSecrets = sync.OnceValue(func() map[string]bool {
 // in returns the names in a directory, or none if too many were read before.
 func (e *namesIn) in(dir string) map[string][]string {
 	all, known := e.dirs[dir]
-	if known || e.left < 0 {
+	if known || e.budget.over() != nil {
 		return all
 	}
 	all = map[string][]string{}
-	names := namesOf(dir)
-	e.left -= weight(dir) + len(names)
-	for _, n := range names {
+	for _, n := range e.budget.names(dir) {
 		if lower := strings.ToLower(n); partsOfSecrets()[lower] {
 			all[lower] = append(all[lower], n)
 		}
@@ -379,11 +370,12 @@ func (e *namesIn) in(dir string) map[string][]string {
 
 // above reads the directories above a path, as besides does if that is closed. It reports whether these were not too many.
 func (e *namesIn) above(path string) bool {
-	for e.left -= weight(path); path != filepath.Dir(path) && e.left >= 0; {
+	for failed := e.budget.name(path); path != filepath.Dir(path) && failed == nil; {
 		path = filepath.Dir(path)
 		e.in(path)
+		failed = e.budget.over()
 	}
-	return e.left >= 0
+	return e.budget.over() == nil
 }
 
 // spelled returns the paths below a directory that a name of secretNames stands for, in the spelling that they have there, such as

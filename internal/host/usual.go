@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,8 +38,8 @@ type further struct {
 	operands []string // words that are neither flags nor their values
 	named    []string // what is there of the paths that words name, without links
 
-	away changeable   // its places are not in this, and do not contain it
-	late func() error // fails if the time for the command is over
+	away changeable // its places are not in this, and do not contain it
+	look *budget    // of the command
 }
 
 // known are the rules that the settings have by default.
@@ -97,13 +96,13 @@ func (u *usual) allow(words []string) string {
 }
 
 // only returns what a command has.
-func (h *Host) only(ctx context.Context, r *Rule, words []string, dir string, named []string) (s scope, err error) {
+func (h *Host) only(look *budget, r *Rule, words []string, dir string, named []string) (s scope, err error) {
 	if r.usual == nil {
 		return s, nil
 	}
-	away := h.changeable()
+	away := h.changeable(look)
 	if r.usual.scope != nil {
-		c := further{program: r.program.path, dir: dir, named: named, away: away, late: func() error { return late(ctx) }}
+		c := further{program: r.program.path, dir: dir, named: named, away: away, look: look}
 		if r.usual.flags != nil {
 			c.operands, _ = r.usual.flags.parse(words[1+len(r.Words):])
 		}
@@ -114,12 +113,12 @@ func (h *Host) only(ctx context.Context, r *Rule, words []string, dir string, na
 	s.reads = append([]string{}, s.reads...)                                                        // not nil, also if the system has none of these
 	reads := away.outside(expanded(slices.Concat(ofPrograms(), r.usual.reads, r.program.beside()))) // the others may have code of a program in a sandbox
 	if r.usual.python {
-		reads, s.lists = append(reads, away.outside(editable(reads, away.has))...), []string{"/"}
+		reads, s.lists = append(reads, away.outside(editable(look, reads, away.has))...), []string{"/"}
 	}
 	for _, p := range reads {
 		s.reads = append(s.reads, away.rest(p)...)
 	}
-	return s, nil
+	return s, look.over()
 }
 
 // expanded returns paths with the home directory for ~, and with what is there for a pattern.

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -63,7 +62,7 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 	for text, u := range known() {
 		words := strings.Fields(text)
 		h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-		only, err := h.only(t.Context(), &Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
+		only, err := h.only(newBudget(anyTime, maxLooked), &Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -74,12 +73,12 @@ func TestUsualRulesReadNothingElse(t *testing.T) {
 			}
 		}
 		h.cfg.Changeable = ""
-		if only, err = h.only(t.Context(), &Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
+		if only, err = h.only(newBudget(anyTime, maxLooked), &Rule{Words: words[1:], usual: u, program: tool}, words, dir, nil); err != nil || read(library, only) != "planted" {
 			t.Errorf("%s: %v, want what is beside the program if no sandbox can change it", text, err)
 		}
 	}
 	h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-	only, err := h.only(t.Context(), &Rule{Words: list("list"), usual: known()["npm list"], program: tool}, list("npm list -g"), base, nil)
+	only, err := h.only(newBudget(anyTime, maxLooked), &Rule{Words: list("list"), usual: known()["npm list"], program: tool}, list("npm list -g"), base, nil)
 	if err != nil || read(library, only) != "" {
 		t.Errorf("npm list in a directory without a project that contains what sandboxes can change: %v, want nothing of that", err)
 	}
@@ -94,7 +93,7 @@ func TestProgramsReadNoDataOfApplications(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		only, err := (&Host{}).only(t.Context(), &Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
+		only, err := (&Host{}).only(newBudget(anyTime, maxLooked), &Rule{Words: words[1:], usual: &usual{reads: u.reads, python: u.python}, program: p}, words, "/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +150,7 @@ func TestEditablePackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &Host{cfg: Config{Changeable: filepath.Join(base, "ws")}}
-	only, err := h.only(t.Context(), &Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
+	only, err := h.only(newBudget(anyTime, maxLooked), &Rule{Words: list("list"), usual: known()["pip list"], program: newProgram(base + "/bin/pip")}, list("pip list"), base, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +177,9 @@ func TestASourceDirectoryIsReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all []string
-	allocs := testing.AllocsPerRun(1, func() { all = editable([]string{base + "/lib"}, func(string) bool { return false }) })
+	allocs := testing.AllocsPerRun(1, func() {
+		all = editable(newBudget(anyTime, maxLooked), []string{base + "/lib"}, func(string) bool { return false })
+	})
 	if len(all) != 100 || allocs > 10_000 {
 		t.Errorf("got %d places with %.0f allocations, want 100 of a directory that is read once", len(all), allocs)
 	}
@@ -219,7 +220,7 @@ func TestAMountOfTheWorkspaceIsNoPlaceOfPrograms(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(base+"/tool/lib/again", unix.MNT_DETACH) })
 	h := &Host{cfg: Config{Changeable: base + "/ws"}}
-	only, err := h.only(t.Context(), &Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
+	only, err := h.only(newBudget(anyTime, maxLooked), &Rule{usual: &usual{}, program: newProgram(base + "/tool/bin/tool")}, list("tool"), base, nil)
 	for path, want := range map[string]bool{"/tool/lib/again": false, "/tool/lib/own": true} {
 		if got := slices.ContainsFunc(only.reads, func(p string) bool { return under(base+path, p) }); got != want || err != nil {
 			t.Errorf("%s can be read: got %v, %v, want %v", path, got, err, want)
@@ -241,67 +242,15 @@ func TestUsualRulesHaveTheSocketsThatTheyNeed(t *testing.T) {
 	}
 }
 
-// TestALargeDirectoryIsNotReadToItsEnd: there may be more files than fit into memory.
-func TestALargeDirectoryIsNotReadToItsEnd(t *testing.T) {
-	dir := t.TempDir()
-	for i := range 5000 {
-		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	whole := false
-	allocs := testing.AllocsPerRun(1, func() {
-		left := 10
-		_, whole = secretsIn(dir, &left)
-	})
-	if whole || allocs > 1000 {
-		t.Errorf("got %v with %.0f allocations, want that it is given up after ten entries", whole, allocs)
-	}
-	allocs = testing.AllocsPerRun(1, func() {
-		left := -1 // after another directory of a project
-		_, whole = secretsIn(dir, &left)
-	})
-	if whole || allocs > 100 {
-		t.Errorf("got %v with %.0f allocations for the next directory, want that it is not read", whole, allocs)
-	}
-}
-
-// TestEntriesWithLongPathsCountForMore: the paths of many entries of a deep directory do not fit into memory.
-func TestEntriesWithLongPathsCountForMore(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 250), strings.Repeat("d", 250))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 8 {
-		if err := os.Symlink("x", filepath.Join(dir, strconv.Itoa(i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for budget, fits := range map[int]bool{8 * weight(dir): true, 8*weight(dir) - 1: false} {
-		left := budget
-		if _, whole := secretsIn(dir, &left); whole != fits {
-			t.Errorf("secrets with %d: got that the whole directory was looked at: %v, want %v", budget, whole, fits)
-		}
-		left = budget
-		if links := linksIn(dir, &left); (len(links) == 8) != fits || left < 0 {
-			t.Errorf("links with %d: got %d and %d left, want all: %v", budget, len(links), left, fits)
-		}
-	}
-	if weight(dir) < 2 {
-		t.Errorf("got %d for an entry of a long path, want more than one", weight(dir))
-	}
-}
-
 // TestADirectoryMayBeAFIFO: others may exchange a directory for a FIFO that is there, before it is listed.
 func TestADirectoryMayBeAFIFO(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	left := 10
-	found, whole := secretsIn(fifo, &left)
-	if all := slices.Concat(besides(fifo, []string{fifo + "/x"}), linksIn(fifo, &left), (&namesIn{}).spelled(fifo, ".ssh"), found); len(all) > 0 || !whole {
-		t.Errorf("got %q, %v, want nothing", all, whole)
+	b := newBudget(anyTime, maxLooked)
+	if all := slices.Concat(besides(b, fifo, []string{fifo + "/x"}), b.linksIn(fifo), (&namesIn{budget: b}).spelled(fifo, ".ssh"), secretsIn(b, fifo)); len(all) > 0 || b.over() != nil {
+		t.Errorf("got %q, %v, want nothing", all, b.over())
 	}
 }
 
@@ -343,43 +292,5 @@ func TestFileToolsReadWhatProgramsInTheWorkspaceMayRead(t *testing.T) {
 		if err == nil {
 			_ = f.Close()
 		}
-	}
-}
-
-// TestBorrowedObjectsTakeLittleMemory: a list of directories from which a repository borrows can have thousands of lines, and each gets the path of its
-// directory.
-func TestBorrowedObjectsTakeLittleMemory(t *testing.T) {
-	top := t.TempDir()
-	for i := range maxBorrowed {
-		dir, text := filepath.Join(top, strconv.Itoa(i)), strings.Repeat("\n", 2000)
-		if i == 0 { // it names the others
-			text = ""
-			for next := range maxBorrowed {
-				text += "../../" + strconv.Itoa(next) + "/objects\n"
-			}
-		}
-		err := errors.Join(os.MkdirAll(filepath.Join(dir, "objects/info"), 0o755), os.Mkdir(filepath.Join(dir, "refs"), 0o755), os.WriteFile(filepath.Join(dir, "HEAD"), nil, 0o644),
-			os.WriteFile(filepath.Join(dir, "objects/info/alternates"), []byte(text), 0o644))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	var p gitParts
-	allocs := testing.AllocsPerRun(1, func() {
-		p = gitParts{}
-		p.borrow(func() error { return nil }, filepath.Join(top, "0/objects"))
-	})
-	if len(p.places) < maxBorrowed-1 || allocs > 100_000 {
-		t.Errorf("got %d places with %.0f allocations, want almost all, and no path for each line", len(p.places), allocs)
-	}
-	p, left := gitParts{}, 3
-	p.borrow(func() error {
-		if left--; left < 0 {
-			return context.Canceled
-		}
-		return nil
-	}, filepath.Join(top, "0/objects"))
-	if len(p.ways) != 3 {
-		t.Errorf("got %d directories that were looked at, want three, and then the end of the command's time", len(p.ways))
 	}
 }

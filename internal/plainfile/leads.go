@@ -2,7 +2,6 @@ package plainfile
 
 import (
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,15 +27,9 @@ const (
 )
 
 // Real returns an absolute path without links, as [filepath.EvalSymlinks] does, or an error for one that takes more than a moment: others may have made
-// its links, and each of the 255 links that EvalSymlinks follows can lead through thousands of directories.
-func Real(path string) (string, error) {
-	left := math.MaxInt
-	return RealWithin(path, &left)
-}
-
-// RealWithin is as [Real], for a path of many. It takes from left what it looks at: one for each name, and more for a name with a long path, which takes
-// the kernel longer. It fails if less was left.
-func RealWithin(path string, left *int) (string, error) {
+// its links, and each of the 255 links that EvalSymlinks follows can lead through thousands of directories. It calls visit for each path that it looks at, before
+// that. An error of visit ends it.
+func Real(path string, visit func(next string) error) (string, error) {
 	at, rest := "/", strings.Split(path, "/")
 	for links, names := 0, 0; len(rest) > 0; {
 		name := rest[0]
@@ -45,8 +38,8 @@ func RealWithin(path string, left *int) (string, error) {
 			continue
 		}
 		next := filepath.Join(at, name) // at has no links, so the directory above it is that of ".."
-		if *left -= 1 + len(next)/256; *left < 0 {
-			return "", &fs.PathError{Op: "lstat", Path: path, Err: syscall.ELOOP}
+		if err := visit(next); err != nil {
+			return "", err
 		}
 		info, err := os.Lstat(next)
 		if err != nil {
@@ -89,7 +82,7 @@ func (m Mounts) LeadsInto(dir, path string) bool {
 	}
 	dirs := m.Whole(dir)
 	in := false
-	whole := walk(path, func(next string, _ bool) bool {
+	whole := Walk(path, func(next string, _ bool) bool {
 		in = slices.ContainsFunc(dirs, func(d string) bool { return under(next, d) })
 		return !in
 	})
@@ -100,7 +93,7 @@ func (m Mounts) LeadsInto(dir, path string) bool {
 // are no links.
 func Links(path string) []string {
 	var all []string
-	walk(path, func(next string, link bool) bool {
+	Walk(path, func(next string, link bool) bool {
 		if link {
 			all = append(all, next)
 		}
@@ -109,9 +102,9 @@ func Links(path string) []string {
 	return all
 }
 
-// walk calls visit for each name on the way of a path, until visit returns false. It returns false if the path has too many
+// Walk calls visit for each name on the way of a path, until visit returns false. It returns false if the path has too many
 // links or names, or begins nowhere.
-func walk(path string, visit func(next string, link bool) (more bool)) (whole bool) {
+func Walk(path string, visit func(next string, link bool) (more bool)) (whole bool) {
 	if !filepath.IsAbs(path) { // filepath.Abs would remove the ".." behind a link
 		here, err := os.Getwd()
 		if err != nil {

@@ -1,0 +1,96 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// TestABudgetStaysUsedUp: a command is refused also if what is looked at last is small. A part that is used up leaves the rest to the command, and what is apart
+// takes nothing from it.
+func TestABudgetStaysUsedUp(t *testing.T) {
+	b := newBudget(anyTime, 1000)
+	part, apart := b.part(600), b.apart(10)
+	if part.spend(601) == nil || part.spend(1) == nil || b.spend(399) != nil || apart.spend(11) == nil || b.over() != nil {
+		t.Errorf("got %+v, want that the part and what is apart are used up, and nothing else", b)
+	}
+	if code := sandboxmcp.CodeOf(b.spend(1)); code != sandboxmcp.CodeHostPathDenied || b.over() == nil || b.part(1).spend(0) == nil {
+		t.Errorf("got %s, want host_path_denied, also for a new part", code)
+	}
+	now := error(nil)
+	b = newBudget(func() error { return now }, 1000)
+	if now = context.Canceled; !errors.Is(b.part(10).over(), context.Canceled) || !errors.Is(b.over(), context.Canceled) {
+		t.Error("got that a budget goes on once the time is over, want that it ends")
+	}
+}
+
+// TestWhatOthersMakeUsesUpTheBudget: each of these is within all bounds of the kernel, and there is one for each product that took the server's memory or time.
+// The budget is one of a small command, so that the test needs few files.
+func TestWhatOthersMakeUsesUpTheBudget(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name, text string) {
+		path := filepath.Join(top, name)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
+	}
+	lines := strings.Repeat("\n", maxPath-1)
+	for i := range 20 {
+		store := "store" + strconv.Itoa(i)
+		file(store+"/HEAD", "")
+		file(store+"/refs/x", "")
+		file(store+"/objects/info/alternates", lines)
+		if i == 0 {
+			for next := range 20 {
+				lines = "../../store" + strconv.Itoa(next) + "/objects\n" + lines
+			}
+			file(store+"/objects/info/alternates", lines[:maxPath])
+		}
+	}
+	source := ""
+	for i := range 2000 {
+		source += top + "/source" + strconv.Itoa(i) + "\n"
+		if i < 500 {
+			file("project/"+strconv.Itoa(i)+".pem", "")
+			file("deep/"+strings.Repeat("d", 250)+"/"+strconv.Itoa(i), "")
+			err = errors.Join(err, os.MkdirAll(top+"/links/node_modules", 0o755), os.Symlink("../../store0", top+"/links/node_modules/l"+strconv.Itoa(i)))
+		}
+	}
+	file("lib/python3.11/site-packages/e.pth", source)
+	if err = errors.Join(err, os.Symlink(strings.Repeat("deep/../", 500)+"deep", top+"/long")); err != nil {
+		t.Fatal(err)
+	}
+	away := changeable{paths: []string{top + "/ws"}}
+	for name, look := range map[string]func(b *budget){
+		"lines of alternates": func(b *budget) { (&gitParts{}).borrow(b, top+"/store0/objects") },
+		"secrets":             func(b *budget) { secretsIn(b, top+"/project") },
+		"entries":             func(b *budget) { secretsIn(b, top+"/deep") },
+		"links to packages": func(b *budget) {
+			_, _ = linked(further{look: b, away: changeable{look: b}}, nil, []string{top + "/links"})
+		},
+		"sources of packages": func(b *budget) { editable(b, []string{top + "/lib"}, func(string) bool { return false }) },
+		"a path":              func(b *budget) { _, _ = b.follow(top + "/long") },
+		"a way":               func(b *budget) { away.look = b; away.has(top + "/long") },
+		"names":               func(b *budget) { b.names(top + "/project") },
+	} {
+		b := newBudget(anyTime, 30_000)
+		allocs := testing.AllocsPerRun(1, func() {
+			b = newBudget(anyTime, 30_000)
+			look(b)
+		})
+		if b.over() == nil || allocs > 5000 {
+			t.Errorf("%s: got %.0f allocations, and %d left, want that the budget is used up soon", name, allocs, b.left)
+		}
+		b = newBudget(anyTime, maxLooked)
+		if look(b); b.over() != nil && name != "lines of alternates" { // no repository has so many
+			t.Errorf("%s: got %v, want that a command has enough", name, b.over())
+		}
+	}
+}
