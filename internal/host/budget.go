@@ -42,7 +42,7 @@ type budget struct {
 
 func newBudget(late func() error, most int) *budget { return &budget{late: late, left: most} }
 
-// anyTime is for what is looked at for no command.
+// anyTime is the function late of a budget that belongs to no command.
 func anyTime() error { return nil }
 
 // lateIn returns the function late of a budget for a context.
@@ -124,8 +124,8 @@ func (b *budget) read(path string, most int64) string {
 	return string(text)
 }
 
-// entries returns what is in a directory, in the order of the file system. It opens nothing else, such as a FIFO: another user may have put a link to a
-// device there, and opening that can have an effect. What the server cannot list has no entries.
+// entries returns the entries of a directory, in the order of the file system. If the path names a FIFO or a device, entries does not open it:
+// another user may have made it, and the open could wait or have an effect. A directory that the server cannot list has no entries.
 func (b *budget) entries(dir string) iter.Seq[os.DirEntry] {
 	return func(yield func(os.DirEntry) bool) {
 		real, err := b.follow(dir)

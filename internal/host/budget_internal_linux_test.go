@@ -12,13 +12,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestABudgetStaysUsedUp: a command is refused also if what is looked at last is small. A part that is used up leaves the rest to the command, and what is apart
-// takes nothing from it.
+// TestABudgetStaysUsedUp: once a budget is used up, every further spend fails, also a small one. A part that is used up leaves the rest of the
+// budget to the command. A budget apart takes nothing from that of the command.
 func TestABudgetStaysUsedUp(t *testing.T) {
 	b := newBudget(anyTime, 1000)
 	part, apart := b.part(600), b.apart(10)
 	if part.spend(601) == nil || part.spend(1) == nil || b.spend(399) != nil || apart.spend(11) == nil || b.over() != nil {
-		t.Errorf("got %+v, want that the part and what is apart are used up, and nothing else", b)
+		t.Errorf("got %+v, want the part and the budget apart used up, and the budget itself not", b)
 	}
 	if code := sandboxmcp.CodeOf(b.spend(1)); code != sandboxmcp.CodeHostPathDenied || b.over() == nil || b.part(1).spend(0) == nil {
 		t.Errorf("got %s, want host_path_denied, also for a new part", code)

@@ -10,7 +10,7 @@ import (
 // changeable is what programs in sandboxes can change: a writable workspace, at each path that shows it. They decide what a path in it names, at
 // any moment, so commands of the rules that the settings have by default keep away from it. The zero value is nothing.
 type changeable struct {
-	paths []string // its paths, without links, and those of what is mounted in it; none: nothing
+	paths []string // paths of the workspace and of the mounts in it, without links; empty: there is no writable workspace
 	look  *budget  // of the command
 }
 

@@ -83,8 +83,8 @@ func project(c further) (s scope, err error) {
 	return s, err
 }
 
-// secretsIn returns what is in a directory with a name of what may hold secrets, but not in node_modules: npm prints the JSON in a file package.json
-// that is a link to one of these, and the begin of what is no JSON. Once the budget is used up, the rest is left out.
+// secretsIn returns the files below a directory whose names are those of files with secrets. It does not look into node_modules. npm must not read these files:
+// if package.json is a link to one, npm prints its JSON, or, if it is not JSON, its first bytes. Once the budget is used up, the other files are left out.
 func secretsIn(b *budget, dir string) (all []string) {
 	for dirs := []string{dir}; len(dirs) > 0; {
 		at := dirs[len(dirs)-1]

@@ -109,7 +109,7 @@ func TestUsersCloseOnlyWhatIsTheirs(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	closed := closedPlaces(newBudget(anyTime, maxLooked), nil)
 	if slices.Contains(closed, "/") || !slices.Contains(closed, sandbox) || newPlaces(closed).holdFile(others) {
-		t.Errorf("got %q, want %s and what is beside it open", closed, sandbox)
+		t.Errorf("got %q, want that %s and the files beside it are not closed", closed, sandbox)
 	}
 }
 

@@ -160,8 +160,8 @@ func under(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// places are files and directories that are refused, with what is below them. Their paths are without links. A file system that ignores
-// case shows them at other paths as well, so they are also known by what they are.
+// places are files and directories that commands and file tools may not use, and everything below them. Their paths have no links. A file system that ignores
+// case shows the same file at other paths, so a place is also recognized by its device and inode (os.SameFile).
 type places struct {
 	paths []string
 	files []os.FileInfo // of those that are there, without the kernel's: these may be mounted several times, and programs read them
