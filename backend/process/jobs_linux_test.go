@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -50,7 +51,9 @@ for n in range(25):
     for p in jobs:
         while state(p) != "S": time.sleep(.001)
         os.kill(p, signal.SIGSTOP)
-        while state(p) != "T": time.sleep(.001)
+        end = time.monotonic() + 1
+        while state(p) != "T" and time.monotonic() < end: time.sleep(.001)
+    went += sum(state(p) != "T" for p in jobs)
     before = [turns(p) for p in jobs]
     time.sleep(.15)
     went += sum(turns(p) != b for p, b in zip(jobs, before))
@@ -94,6 +97,7 @@ while forks == 0:
 		t.Fatal(err)
 	}
 	e, err := r.Wait(t.Context())
+	err = errors.Join(err, r.Flush(t.Context()))
 	if got := strings.TrimSpace(out.String()); err != nil || got != "few" {
 		t.Errorf("stopped processes that went on: got %q, %+v, %v, %q, want few", got, e, err, errs.String())
 	}
