@@ -177,13 +177,14 @@ func (p *Pool[K, V]) await(key K) {
 }
 
 // Fill starts to build the missing values, one at a time, unless that is under way. It does not
-// wait.
+// wait. If a build fails that began before the call, it is tried again.
 func (p *Pool[K, V]) Fill() {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.refill = true
 	if _, e := p.lackingLocked(); e == nil || p.filling {
 		return
 	}
@@ -207,13 +208,14 @@ func (p *Pool[K, V]) fillOne() bool {
 		return false
 	}
 	build := e.demand.build
+	p.refill = false
 	p.mu.Unlock()
 	v, ok := build()
 	if !ok {
 		p.mu.Lock()
-		p.filling = false
-		p.mu.Unlock()
-		return false
+		defer p.mu.Unlock()
+		p.filling = p.refill
+		return p.refill
 	}
 	if !p.Put(key, v) {
 		_ = p.policy.Drop(v)

@@ -146,6 +146,27 @@ func TestFillEndsWithAFailure(t *testing.T) {
 	})
 }
 
+// TestFillDuringAFailure: what a failed build lacked may be there since the call of Fill, so that one more build succeeds.
+func TestFillDuringAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory(9)
+		f.fail = true
+		f.use(1, "a")
+		f.use(1, "a")
+		var builds int
+		f.Expect("a", func() (int, bool) {
+			if builds++; builds > 1 {
+				return builds, true
+			}
+			f.Fill()
+			return 0, false
+		})
+		f.Fill()
+		synctest.Wait()
+		f.wantLen(t, "Fill during a build that fails", 2)
+	})
+}
+
 // TestEmptyWaitsForFill: a value that is being built is dropped too, and demand is forgotten. Fill
 // may build a second one before Empty has its turn.
 func TestEmptyWaitsForFill(t *testing.T) {

@@ -52,6 +52,7 @@ type Pool[K comparable, V any] struct {
 	count   int             // values in entries; guarded by mu
 	timer   *time.Timer     // runs while count > 0; guarded by mu
 	filling bool            // guarded by mu
+	refill  bool            // Fill was called after the build that is under way began; guarded by mu
 	closed  bool            // guarded by mu
 }
 
