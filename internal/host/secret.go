@@ -157,7 +157,8 @@ func hasSuffix(name string, suffixes []string) bool {
 
 // under reports whether a path is a directory, or below it.
 func under(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
+	return ok && (rest == "" || rest[0] == '/')
 }
 
 // places are files and directories that commands and file tools may not use, and everything below them. Their paths have no links. A file system that ignores
