@@ -156,3 +156,20 @@ func TestManyPlacesBesideManyClosed(t *testing.T) {
 		t.Error("got all places, want that the budget ends them")
 	}
 }
+
+// TestVeryManyHomes: the places of keys are looked for in a thousand homes. The other homes are closed, and not open.
+func TestVeryManyHomes(t *testing.T) {
+	top := plainfile.Unlinked(t.TempDir())
+	many := make([]string, maxHomes+2)
+	for i := range many {
+		many[i] = top + "/" + strconv.Itoa(i)
+		if err := os.MkdirAll(many[i]+"/.ssh", 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := closedOf(newBudget(anyTime, maxLooked), many, nil)
+	last := many[len(many)-1]
+	if !underAny(many[0]+"/.ssh/key", all) || underAny(many[0]+"/notes", all) || !underAny(last+"/.ssh/key", all) {
+		t.Errorf("got %d closed places, want the keys in the first home, and the last home", len(all))
+	}
+}

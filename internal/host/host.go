@@ -258,6 +258,9 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	j.reads = append(j.reads, s.closed...)
 	j.only, j.lists, j.known = s.reads, s.lists, r.usual
 	env := settingsOfNpm(look, r.program.path)
+	if r.Exact != nil {
+		j.writes = h.Files.namedIn(looking, words[1:])
+	}
 	if err = look.over(); err != nil {
 		return j, "", err
 	}
@@ -268,9 +271,6 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	j.path, j.words, j.env = r.program.path, r.words(words), slices.Concat(environment(), env, s.env)
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
-	}
-	if r.Exact != nil {
-		j.writes = h.Files.namedIn(ctx, words[1:])
 	}
 	return j, named, nil
 }
