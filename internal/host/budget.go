@@ -27,7 +27,8 @@ const (
 	costEntry = 64
 	costPlace = 2 << 10
 
-	costPlaces = 2 // for each place with which a path is compared
+	costStored = 128 // bytes of a directory on its file system for a unit: some keep the room of entries that were removed, and read all of it
+	costPlaces = 2   // for each place with which a path is compared
 )
 
 // budget bounds what the server looks at before one command: entries of directories, names on the way of paths, bytes of files, and paths that it
@@ -137,6 +138,10 @@ func (b *budget) entries(dir string) iter.Seq[os.DirEntry] {
 			return
 		}
 		defer func() { _ = f.Close() }()
+		info, err := f.Stat()
+		if err != nil || b.spend(stored(info)/costStored) != nil {
+			return
+		}
 		for {
 			some, failed := f.ReadDir(100)
 			for _, e := range some {

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // TestABudgetStaysUsedUp: once a budget is used up, every further spend fails, also a small one. A part that is used up leaves the rest of the
@@ -92,5 +95,81 @@ func TestWhatOthersMakeUsesUpTheBudget(t *testing.T) {
 		if look(b); b.over() != nil && name != "lines of alternates" { // no repository has so many
 			t.Errorf("%s: got %v, want that a command has enough", name, b.over())
 		}
+	}
+}
+
+// TestRoomOfRemovedEntriesCosts: some file systems keep the room of entries that were removed, and read all of it.
+func TestRoomOfRemovedEntriesCosts(t *testing.T) {
+	dir := plainfile.Unlinked(t.TempDir())
+	file, long := dir+"/file", strings.Repeat("n", 240)
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir+"/emptied", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const made = 2000
+	name := func(i int) string { return dir + "/emptied/" + long + strconv.Itoa(i) }
+	for i := range made {
+		if err := os.Link(file, name(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range made {
+		if err := os.Remove(name(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(dir + "/emptied")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() < made*200 {
+		t.Skip("this file system keeps no room of removed entries")
+	}
+	look := newBudget(anyTime, maxHome)
+	for e := range look.entries(dir + "/emptied") {
+		t.Errorf("got %s, want no entry", e.Name())
+	}
+	if spent := maxHome - look.left; spent < made {
+		t.Errorf("got %d units for a directory of %d bytes, want more", spent, info.Size())
+	}
+}
+
+// TestManyPlacesBesideManyClosed: each place is compared with each closed one, and both may be many.
+func TestManyPlacesBesideManyClosed(t *testing.T) {
+	j := job{execs: []string{"/kept"}}
+	for i := range 40000 {
+		j.reads = append(j.reads, "/closed/"+strconv.Itoa(i))
+	}
+	for i := range 10000 {
+		j.only = append(j.only, "/open/"+strconv.Itoa(i))
+	}
+	rules := landlockRules(j)
+	has := func(path string) bool {
+		return slices.ContainsFunc(rules, func(r jail.ThreadRule) bool { return r.Path == path && r.Read })
+	}
+	if !has("/open/0") || !has("/kept") {
+		t.Error("got neither the first place nor the program, want both")
+	}
+	if has("/open/9999") {
+		t.Error("got all places, want that the budget ends them")
+	}
+}
+
+// TestVeryManyHomes: the places of keys are looked for in a thousand homes. The other homes are closed, and not open.
+func TestVeryManyHomes(t *testing.T) {
+	top := plainfile.Unlinked(t.TempDir())
+	many := make([]string, maxHomes+2)
+	for i := range many {
+		many[i] = top + "/" + strconv.Itoa(i)
+		if err := os.MkdirAll(many[i]+"/.ssh", 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := closedOf(newBudget(anyTime, maxLooked), many, nil)
+	last := many[len(many)-1]
+	if !underAny(many[0]+"/.ssh/key", all) || underAny(many[0]+"/notes", all) || !underAny(last+"/.ssh/key", all) {
+		t.Errorf("got %d closed places, want the keys in the first home, and the last home", len(all))
 	}
 }

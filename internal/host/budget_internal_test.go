@@ -24,6 +24,7 @@ var besideBudget = map[string]string{
 	"expanded":             "the patterns are constants, and only administrators make what they find",
 	"editable":             "the pattern is below directories of programs",
 	"closedPlaces":         "it follows paths of the server's own settings",
+	"closedOf":             "it follows the paths of homes, which administrators make",
 	"closedIn":             "it follows the path of a home, which administrators make",
 	"keptBy":               "it follows the path of a home, which administrators make",
 	"homes":                "it lists /home, in which administrators make directories",

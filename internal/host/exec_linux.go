@@ -359,6 +359,9 @@ func landlockRules(j job) []jail.ThreadRule {
 		places = []string{"/"}
 	}
 	for _, place := range places {
+		if look.spend(len(j.reads)/4) != nil { // strangers may have made many of both
+			break
+		}
 		if slices.ContainsFunc(j.reads, func(c string) bool { return under(place, c) }) {
 			continue
 		}

@@ -334,12 +334,12 @@ func (f *Files) written(ctx context.Context, p place, path string, mounts plainf
 
 // namedIn returns the places of host_roots that words name: what a person has allowed word by
 // word may write there. A file that is not there yet opens its directory. Landlock opens no place that a link leads to: a program in a
-// sandbox may have put the link there.
+// sandbox may have put the link there. Once ctx ends, the other places are left out.
 func (f *Files) namedIn(ctx context.Context, words []string) []string {
 	var all []string
 	mounts := plainfile.ReadMounts()
 	for _, w := range words {
-		if !filepath.IsAbs(w) {
+		if !filepath.IsAbs(w) || ctx.Err() != nil {
 			continue
 		}
 		p, err := locate(w, *f.trees.Load(), f.closed)

@@ -258,6 +258,9 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	j.reads = append(j.reads, s.closed...)
 	j.only, j.lists, j.known = s.reads, s.lists, r.usual
 	env := settingsOfNpm(look, r.program.path)
+	if r.Exact != nil {
+		j.writes = h.Files.namedIn(looking, words[1:])
+	}
 	if err = look.over(); err != nil {
 		return j, "", err
 	}
@@ -268,9 +271,6 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	j.path, j.words, j.env = r.program.path, r.words(words), slices.Concat(environment(), env, s.env)
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
-	}
-	if r.Exact != nil {
-		j.writes = h.Files.namedIn(ctx, words[1:])
 	}
 	return j, named, nil
 }
@@ -338,9 +338,14 @@ func changedProgram(words []string) *sandboxmcp.Error {
 }
 
 // unchangeable refuses a program that programs in sandboxes can change, also between its check and its start, and by files beside
-// it, such as modules of a script.
+// it, such as modules of a script. Its path counts also if nothing is there yet, or if there is too much to look at: a program can change that after a person
+// was asked.
 func (h *Host) unchangeable(name string, p *program) error {
-	if !slices.ContainsFunc(p.ways, func(way string) bool { return plainfile.LeadsInto(h.cfg.Changeable, way) }) {
+	ways := p.ways
+	if len(ways) == 0 && filepath.IsAbs(name) {
+		ways = []string{name}
+	}
+	if !slices.ContainsFunc(ways, func(way string) bool { return plainfile.LeadsInto(h.cfg.Changeable, way) }) {
 		return nil
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: programs in sandboxes can change it, because it is in workspace_path, or is reached through it",

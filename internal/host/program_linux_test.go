@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +166,19 @@ func TestProgramsOfSandboxesAreNotExecuted(t *testing.T) {
 		wantCode(t, "ask for "+command, err, sandboxmcp.CodeHostAccessDenied)
 		_, err = b.Decide(t.Context(), caller, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: command + " more"}})
 		wantCode(t, "allow "+command, err, sandboxmcp.CodeHostAccessDenied)
+	}
+	at := filepath.Dir(inside)
+	for i, next := range []string{"1", "2", "."} { // scripts whose interpreters take too much to look up
+		if err := os.Symlink(strings.Repeat("../work/", 500)+next, at+"/"+strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 6 {
+		b.tool("work/script"+strconv.Itoa(i), "#!"+at+"/0/script"+strconv.Itoa(i+1)+"\n")
+	}
+	for _, command := range []string{at + "/missing", at + "/script0"} {
+		_, err = b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: command}, noMasks{})
+		wantCode(t, "ask for "+command, err, sandboxmcp.CodeHostAccessDenied)
 	}
 	b.wantOutput(other, "ran\n")
 }

@@ -157,7 +157,8 @@ func hasSuffix(name string, suffixes []string) bool {
 
 // under reports whether a path is a directory, or below it.
 func under(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
+	return ok && (rest == "" || rest[0] == '/')
 }
 
 // places are files and directories that commands and file tools may not use, and everything below them. Their paths have no links. A file system that ignores
@@ -229,11 +230,7 @@ func closedPlaces(b *budget, own []string) []string {
 			all = append(all, p)
 		}
 	}
-	homes := homes()
-	for _, home := range homes { // a stranger who uses up the part of one home closes that alone
-		each := b.apart(max(minHome, min(maxHome, maxLooked/len(homes))))
-		all = append(all, closedIn(home, mounts, &namesIn{budget: each})...)
-	}
+	all = append(all, closedOf(b, homes(), mounts)...)
 	all = append(all, runDir) // also if it is made later
 	temp := plainfile.Unlinked(os.TempDir())
 	all = append(all, filepath.Join(temp, sandboxPrefix)) // so that what is made there later is closed; see besides
@@ -244,6 +241,22 @@ func closedPlaces(b *budget, own []string) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// maxHomes is for how many homes the closed paths are looked for. Each takes about a millisecond.
+const maxHomes = 1000
+
+// closedOf returns the closed paths of home directories. Of very many, the last ones are closed as a whole.
+func closedOf(b *budget, homes []string, mounts plainfile.Mounts) (all []string) {
+	for i, home := range homes {
+		if i < maxHomes { // a stranger who uses up the part of one home closes that alone
+			each := b.apart(max(minHome, min(maxHome, maxLooked/len(homes))))
+			all = append(all, closedIn(home, mounts, &namesIn{budget: each})...)
+		} else if real := plainfile.Unlinked(home); real != "/" {
+			all = append(all, mounts.Paths(real)...)
+		}
+	}
+	return all
 }
 
 // closedIn returns the closed paths of a home directory. If these take too much to look at, that is the whole home: its user, or a program in a sandbox if it
@@ -395,7 +408,7 @@ func (e *namesIn) spelled(dir, name string) []string {
 	return paths
 }
 
-// homes returns the home directories of this machine, each once.
+// homes returns the home directories of this machine, each once, and that of this program's user among the first.
 func homes() []string {
 	all := []string{"/root"}
 	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
@@ -404,12 +417,16 @@ func homes() []string {
 	if u, err := user.Current(); err == nil && filepath.IsAbs(u.HomeDir) && u.HomeDir != "/" { // HOME may name another
 		all = append(all, u.HomeDir)
 	}
+	slices.Sort(all)
+	all = slices.Compact(all) // most often they are the same
+	known := slices.Clone(all)
 	for _, dir := range []string{"/home", "/Users"} {
 		entries, _ := os.ReadDir(dir)
-		for _, e := range entries[:min(len(entries), 1000)] {
-			all = append(all, filepath.Join(dir, e.Name()))
+		for _, e := range entries {
+			if path := filepath.Join(dir, e.Name()); !slices.Contains(known, path) {
+				all = append(all, path)
+			}
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all) // most often the first ones are the same
+	return all
 }

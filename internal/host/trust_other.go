@@ -20,3 +20,5 @@ func ownerOf(string) *account { return nil }
 func readableBy(*account, os.FileInfo) bool { return true }
 
 func mayClose(os.FileInfo, os.FileInfo) bool { return true }
+
+func stored(os.FileInfo) int { return 0 }

@@ -49,6 +49,15 @@ func links(info os.FileInfo) uint64 {
 	return uint64(st.Nlink) //nolint:unconvert // its type differs between platforms
 }
 
+// stored returns how many bytes a file or directory takes on its file system.
+func stored(info os.FileInfo) int {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return int(min(st.Blocks, maxHome)) * 512
+}
+
 // keepOwner gives a new file the owner of the one that it replaces, if that is permitted.
 func keepOwner(f *os.File, old os.FileInfo) {
 	if st, ok := old.Sys().(*syscall.Stat_t); ok {

@@ -28,13 +28,13 @@ const (
 
 // Real returns an absolute path without links, as [filepath.EvalSymlinks] does, or an error for one that takes more than a moment: others may have made
 // its links, and each of the 255 links that EvalSymlinks follows can lead through thousands of directories. It calls visit for each path that it looks at, before
-// that. An error of visit ends it.
+// that, and for the target of each link. An error of visit ends it.
 func Real(path string, visit func(next string) error) (string, error) {
-	at, rest := "/", strings.Split(path, "/")
+	at, rest := "/", namesOf(path)
 	for links, names := 0, 0; len(rest) > 0; {
 		name := rest[0]
 		rest = rest[1:]
-		if name == "" || name == "." {
+		if name == "." {
 			continue
 		}
 		next := filepath.Join(at, name) // at has no links, so the directory above it is that of ".."
@@ -54,13 +54,16 @@ func Real(path string, visit func(next string) error) (string, error) {
 			if failed != nil {
 				return "", failed
 			}
-			if links++; links > maxLinks {
+			if failed = visit(target); failed != nil {
+				return "", failed
+			}
+			if links++; links > maxLinks || names+len(rest) > maxNames {
 				return "", &fs.PathError{Op: "lstat", Path: path, Err: syscall.ELOOP}
 			}
 			if filepath.IsAbs(target) {
 				at = "/"
 			}
-			rest = append(strings.Split(target, "/"), rest...)
+			rest = append(namesOf(target), rest...)
 		case len(rest) > 0 && !info.IsDir():
 			return "", &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOTDIR}
 		default:
@@ -112,12 +115,16 @@ func Walk(path string, visit func(next string, link bool) (more bool)) (whole bo
 		}
 		path = here + "/" + path
 	}
-	at, rest := "/", strings.Split(path, "/")
+	at, rest := "/", namesOf(path)
+	if !visit(at, false) {
+		return true
+	}
 	for links, names := 0, 0; len(rest) > 0; {
-		if rest[0] != "" && rest[0] != "." { // the same names as in Real
-			names++
+		if rest[0] == "." {
+			rest = rest[1:]
+			continue
 		}
-		if names > maxNames {
+		if names++; names > maxNames { // the same names as in Real
 			return false
 		}
 		next := filepath.Join(at, rest[0])
@@ -130,13 +137,27 @@ func Walk(path string, visit func(next string, link bool) (more bool)) (whole bo
 			at = next
 			continue
 		}
-		if links++; links > maxLinks {
+		if links++; links > maxLinks || names+len(rest) > maxNames {
 			return false
 		}
 		if filepath.IsAbs(target) {
 			at = "/"
 		}
-		rest = append(strings.Split(target, "/"), rest...)
+		rest = append(namesOf(target), rest...)
 	}
 	return true
+}
+
+// namesOf returns the names in a path, and at the end "." if what they name has to be a directory. It leaves out what names nothing: a link may have
+// thousands of slashes, and forty such links on a path would be copied again and again.
+func namesOf(path string) (all []string) {
+	for name := range strings.SplitSeq(path, "/") {
+		if name != "" && name != "." {
+			all = append(all, name)
+		}
+	}
+	if strings.HasSuffix(path, "/") || strings.HasSuffix(path, "/.") {
+		all = append(all, ".")
+	}
+	return all
 }

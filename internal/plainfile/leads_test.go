@@ -85,3 +85,39 @@ func TestVisitEndsAPath(t *testing.T) {
 		t.Errorf("got %d paths, want less than six of 200 names", paths)
 	}
 }
+
+// TestSlashesAreNotKept: a link may have thousands of slashes, and there are forty links on a path. What they name is visited once, and the slashes not at all.
+func TestSlashesAreNotKept(t *testing.T) {
+	dir := plainfile.Unlinked(t.TempDir())
+	if err := os.Mkdir(dir+"/40", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		if err := os.Symlink(strconv.Itoa(i+1)+strings.Repeat("/", 3000)+strings.Repeat("./", 500), dir+"/"+strconv.Itoa(i)); err != nil {
+			t.Skipf("this system makes no links: %v", err)
+		}
+	}
+	visited, bytes := 0, 0
+	real, err := plainfile.Real(dir+"/0", func(next string) error {
+		visited, bytes = visited+1, bytes+len(next)
+		return nil
+	})
+	if err != nil || real != dir+"/40" {
+		t.Errorf("got %s, %v, want the directory", real, err)
+	}
+	if bytes < 40*4000 {
+		t.Errorf("got visits of %d bytes, want the target of each link among them", bytes)
+	}
+	walked := 0
+	if whole := plainfile.Walk(dir+"/0", func(string, bool) bool { walked++; return true }); !whole || walked > visited {
+		t.Errorf("got %d names, %t, want at most the %d that Real visits", walked, whole, visited)
+	}
+	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"/file": true, "/file/": false, "/file/.": false, "/40/": true, "/40/./": true, "/./40": true} {
+		if _, err := plainfile.Real(dir+path, func(string) error { return nil }); (err == nil) != want {
+			t.Errorf("%s: got %v, want that it is followed: %t", path, err, want)
+		}
+	}
+}
