@@ -29,7 +29,7 @@ var besideBudget = map[string]string{
 	"homes":                "it lists /home, in which administrators make directories",
 	"newTree":              "it follows paths of the settings",
 	"openChecked":          "it follows a path that had no links before",
-	"Files.openFile":       "it follows one path, which the kernel has opened",
+	"Files.openHere":       "it follows one path, which the kernel has opened",
 	"entries":              "it shows the names to the caller, and has a bound of its own",
 	"runConfined":          "it opens /dev/null",
 	"start":                "it opens the file of a program, whose path has no links",

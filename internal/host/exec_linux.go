@@ -35,7 +35,10 @@ const (
 // run starts a job on a thread of its own, which is confined first and ends with the command,
 // and waits for the command's end.
 func run(j job, s *streams, stop *stopper) (e ended, err error) {
-	rules := landlockRules(j)
+	var rules []jail.ThreadRule
+	if err = untraced(func() error { rules = landlockRules(j); return nil }); err != nil {
+		return e, err
+	}
 	ownThread(func() { e, err = runConfined(j, rules, s, stop) })
 	return e, err
 }
@@ -55,6 +58,18 @@ func ownThread(f func()) {
 		f() // the goroutine ends with its thread locked, which ends the thread
 	}()
 	<-done
+}
+
+// untraced calls f on a thread to which links such as /proc/PID/root of other users' processes lead nowhere. A user can make a link to one, also in
+// place of a directory while f looks there. It leads into the mounts of that process, where a file system of the user may never answer: the thread would wait
+// for ever.
+func untraced(f func() error) (err error) {
+	ownThread(func() {
+		if err = jail.DropTracing(); err == nil {
+			err = f()
+		}
+	})
+	return err
 }
 
 func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (ended, error) {

@@ -177,7 +177,12 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	if line := Line(words); act.detail != line {
 		more["command"] = line // the detail is cut, and the rest of the command may be what it does
 	}
-	j, rule, err := h.prepare(ctx, c, cmd, words, id)
+	var j job
+	var rule string
+	err = untraced(func() (err error) {
+		j, rule, err = h.prepare(ctx, c, cmd, words, id)
+		return err
+	})
 	if err != nil {
 		return sandboxmcp.HostOutput{}, h.outcome(ctx, entry{c: c, action: act.action, detail: act.detail}, more, err, false)
 	}
