@@ -16,6 +16,7 @@ const (
 	maxProject = maxLooked / 2 // of these, for secrets of npm's projects
 	maxHome    = 4 << 20       // for each home, beside that of the command
 	minHome    = 512 << 10     // for each of very many homes
+	maxOwn     = maxLooked / 2 // for that of the server's user, which no stranger fills
 	maxProgram = 2 << 20       // for the files of a program, before a rule allows it
 	maxWalls   = 64 << 20      // for directories with closed places, whose entries are allowed one by one
 )

@@ -25,6 +25,7 @@ var besideBudget = map[string]string{
 	"editable":             "the pattern is below directories of programs",
 	"closedPlaces":         "it follows paths of the server's own settings",
 	"closedIn":             "it follows the path of a home, which administrators make",
+	"places.crowded":       "it follows the paths of homes, which administrators make",
 	"keptBy":               "it follows the path of a home, which administrators make",
 	"homes":                "it lists /home, in which administrators make directories",
 	"newTree":              "it follows paths of the settings",
