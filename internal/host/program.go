@@ -222,7 +222,7 @@ func (p *program) executes(look *budget, path string, depth int) {
 // is then what env executes, but for the path of the script and its words. It is nil if the line has more for env than
 // that, or splits its words by other rules than blanks.
 func interpreterOf(path string) (all []string, env bool, after []string) {
-	f, err := plainfile.Open(path)
+	f, err := openPlain(path)
 	if err != nil {
 		return nil, false, nil
 	}
