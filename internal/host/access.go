@@ -18,7 +18,11 @@ func (h *Host) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 	if !h.cfg.Enabled {
 		return sandboxmcp.AccessAnswer{}, disabled()
 	}
-	p, err := h.pattern(ask.Pattern)
+	var p Pattern
+	err := untraced(func() (err error) {
+		p, err = h.pattern(ask.Pattern)
+		return err
+	})
 	if err != nil {
 		return sandboxmcp.AccessAnswer{}, h.refused(ctx, c, "host_access", "a pattern that is refused", err)
 	}
@@ -31,7 +35,7 @@ func (h *Host) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 	}
 	q, err := h.gate.Question(ctx, c, p, gate.Ask{Reason: ask.Reason})
 	if err == nil && q.Answer.Approved {
-		err = h.stillAllowed(ctx, c.Namespace, p)
+		err = untraced(func() error { return h.stillAllowed(ctx, c.Namespace, p) })
 	}
 	if err != nil || q.Answered {
 		return q.Answer, err
@@ -176,8 +180,11 @@ func (h *Host) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sa
 func (h *Host) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
 	var p Pattern
 	if d.ID == "" && h.cfg.Enabled {
-		var err error
-		if p, err = h.pattern(d.Pattern); err != nil {
+		err := untraced(func() (err error) {
+			p, err = h.pattern(d.Pattern)
+			return err
+		})
+		if err != nil {
 			return sandboxmcp.AccessAnswer{}, err
 		}
 	}

@@ -212,6 +212,22 @@ func TestACrashStartsNoProgramOfTheHost(t *testing.T) {
 	}
 }
 
+// TestNpmMayOpenManyFiles: npm opens the package.json of all packages of a project at once, up to its hard limit, to which Node raises the other.
+func TestNpmMayOpenManyFiles(t *testing.T) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	for known, most := range map[*usual]uint64{nil: 1024, {}: 16384} {
+		e := runWith(t, "cat", job{words: []string{"cat", "/proc/self/limits"}, last: true, known: known})
+		_, rest, _ := strings.Cut(string(e.stdout), "Max open files")
+		soft, hard := strconv.FormatUint(min(1024, own.Max), 10), strconv.FormatUint(min(most, own.Max), 10)
+		if f := strings.Fields(rest); len(f) < 2 || f[0] != soft || f[1] != hard {
+			t.Errorf("with %v: got the limits %.40q, want %s and %s", known, rest, soft, hard)
+		}
+	}
+}
+
 // TestACommandLocksNothingOfServers: a lock that a command takes of the file with the leases of user ids would leave none to servers. Shared locks
 // need no right to write.
 func TestACommandLocksNothingOfServers(t *testing.T) {

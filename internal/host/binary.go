@@ -36,6 +36,17 @@ const (
 	maxLoader  = 4096     // bytes of the path of a loader
 )
 
+// openPlain opens a regular file that others may have named, but none of the kernel: a read of some of these, such as trace_pipe, waits for ever, and no
+// time of a command ends it.
+func openPlain(path string) (*os.File, error) {
+	f, err := plainfile.Open(path) // it does not wait for a FIFO
+	if err == nil && ofKernel(f) {
+		_ = f.Close()
+		return nil, plainfile.ErrNotRegular
+	}
+	return f, err
+}
+
 // elfFile reports whether a file begins as an ELF file does.
 func elfFile(f *os.File) bool {
 	var b [len(elfMagic)]byte
@@ -45,7 +56,7 @@ func elfFile(f *os.File) bool {
 
 // binaryFile reports whether a path names an ELF file.
 func binaryFile(path string) bool {
-	f, err := plainfile.Open(path) // it does not wait for a FIFO
+	f, err := openPlain(path)
 	if err != nil {
 		return false
 	}
@@ -57,7 +68,7 @@ func binaryFile(path string) bool {
 // made the file, and no rule has allowed it yet. So loadersOf reads only the headers that the kernel reads, within its bounds. Package debug/elf
 // allocates tables of the size that the file claims, and panics for some files.
 func loadersOf(path string) (all []string) {
-	f, err := plainfile.Open(path)
+	f, err := openPlain(path)
 	if err != nil {
 		return nil
 	}

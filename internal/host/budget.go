@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ const (
 	maxProject = maxLooked / 2 // of these, for secrets of npm's projects
 	maxHome    = 4 << 20       // for each home, beside that of the command
 	minHome    = 512 << 10     // for each of very many homes
+	maxOwn     = maxLooked / 2 // for that of the server's user, which no stranger fills
 	maxProgram = 2 << 20       // for the files of a program, before a rule allows it
 	maxWalls   = 64 << 20      // for directories with closed places, whose entries are allowed one by one
 )
@@ -112,14 +114,19 @@ func (b *budget) leadsInto(dirs []string, path string) bool {
 	return in || !whole
 }
 
-// read returns the text of a regular file, or "" if that has more than most bytes or cannot be read.
+// read returns the text of a regular file, or "" if that has more than most bytes, cannot be read, or is one of the kernel.
 func (b *budget) read(path string, most int64) string {
 	real, err := b.follow(path)
 	if err != nil {
 		return ""
 	}
-	text, err := plainfile.Read(real, most)
-	if b.spend(len(text)) != nil || err != nil {
+	f, err := openPlain(real)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if b.spend(len(text)) != nil || err != nil || int64(len(text)) > most {
 		return ""
 	}
 	return string(text)

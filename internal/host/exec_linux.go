@@ -35,7 +35,10 @@ const (
 // run starts a job on a thread of its own, which is confined first and ends with the command,
 // and waits for the command's end.
 func run(j job, s *streams, stop *stopper) (e ended, err error) {
-	rules := landlockRules(j)
+	var rules []jail.ThreadRule
+	if err = untraced(func() error { rules = landlockRules(j); return nil }); err != nil {
+		return e, err
+	}
 	ownThread(func() { e, err = runConfined(j, rules, s, stop) })
 	return e, err
 }
@@ -55,6 +58,18 @@ func ownThread(f func()) {
 		f() // the goroutine ends with its thread locked, which ends the thread
 	}()
 	<-done
+}
+
+// untraced calls f on a thread to which links such as /proc/PID/root of other users' processes lead nowhere. A user can make a link to one, also in
+// place of a directory while f looks there. It leads into the mounts of that process, where a file system of the user may never answer: the thread would wait
+// for ever.
+func untraced(f func() error) (err error) {
+	ownThread(func() {
+		if err = jail.DropTracing(); err == nil {
+			err = f()
+		}
+	})
+	return err
 }
 
 func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (ended, error) {
@@ -275,6 +290,11 @@ const (
 	maxData    = 1 << 30 // of data
 	maxAnyData = 8 << 30 // of a program that executes others, such as a compiler
 
+	// maxFiles is how many files a process has open. Node raises its soft limit to the hard one, because npm list opens the package.json of all packages at
+	// once. It takes a package whose file it cannot open for an invalid one.
+	maxFiles      = 1024
+	maxKnownFiles = 16 << 10 // of the rules that the settings have by default, which start no process
+
 	// maxCore is the limit of core dumps. With a limit of 0, the kernel starts the host's program for core dumps at each crash; with 1 it does not.
 	maxCore = 1
 
@@ -311,8 +331,12 @@ func limit(pid int, j job) bool {
 	if j.execs == nil {
 		data = maxAnyData
 	}
+	files := uint64(maxFiles)
+	if j.known != nil && j.last {
+		files = maxKnownFiles
+	}
 	limits := map[int]uint64{
-		unix.RLIMIT_CORE: maxCore, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_STACK: maxStack,
+		unix.RLIMIT_CORE: maxCore, unix.RLIMIT_CPU: seconds * uint64(runtime.NumCPU()), unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_NOFILE: files, unix.RLIMIT_DATA: data, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_STACK: maxStack,
 	}
 	if tasks := jail.TasksOfOthers(); tasks > 0 {
 		limits[unix.RLIMIT_NPROC] = tasks // the rest of its user's limit is kept for the threads of this server
@@ -324,8 +348,11 @@ func limit(pid int, j job) bool {
 		}
 		most = min(most, old.Max)
 		soft := most
-		if what == unix.RLIMIT_STACK {
+		switch what {
+		case unix.RLIMIT_STACK:
 			soft = min(most, old.Cur)
+		case unix.RLIMIT_NOFILE:
+			soft = min(most, maxFiles)
 		}
 		if unix.Prlimit(pid, what, &unix.Rlimit{Cur: soft, Max: most}, nil) != nil || unix.Prlimit(pid, what, nil, &now) != nil || now.Max != most {
 			return false

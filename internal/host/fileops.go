@@ -140,15 +140,17 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 		if len(w.Content) > maxWrite {
 			return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content has %d bytes; at most %d are allowed", len(w.Content), maxWrite)
 		}
-		p, err := locate(w.Path, *f.trees.Load(), f.closed)
-		if err != nil {
-			return err
-		}
-		if err := f.written(ctx, p, w.Path, plainfile.ReadMounts()); err != nil {
-			return err
-		}
-		more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
-		return put(p, w.Path, []byte(w.Content), w.Overwrite)
+		return untraced(func() error {
+			p, err := locate(w.Path, *f.trees.Load(), f.closed)
+			if err != nil {
+				return err
+			}
+			if err := f.written(ctx, p, w.Path, plainfile.ReadMounts()); err != nil {
+				return err
+			}
+			more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
+			return put(p, w.Path, []byte(w.Content), w.Overwrite)
+		})
 	})
 	if err != nil {
 		return sandboxmcp.HostWritten{}, err
@@ -160,16 +162,19 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 func (f *Files) List(ctx context.Context, c sandboxmcp.Caller, path string, masks gate.Masks) (sandboxmcp.HostListing, error) {
 	out := sandboxmcp.HostListing{Success: true, Entries: []sandboxmcp.HostEntry{}}
 	err := f.act(ctx, fileAct{c, "list", path, masks}, func(more map[string]any) error {
-		p, err := locate(path, *f.trees.Load(), f.closed)
-		if err != nil {
+		err := untraced(func() error {
+			p, err := locate(path, *f.trees.Load(), f.closed)
+			if err != nil {
+				return err
+			}
+			dir, err := p.open(path, false)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = dir.Close() }()
+			out.Entries, out.More, err = entries(dir)
 			return err
-		}
-		dir, err := p.open(path, false)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = dir.Close() }()
-		out.Entries, out.More, err = entries(dir)
+		})
 		more["entries"] = len(out.Entries) + out.More
 		return err
 	})
@@ -245,7 +250,13 @@ func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.Hos
 			name = filepath.Base(cp.Source)
 		}
 		if deliver == nil {
-			deliver = func(name string, content []byte) (string, error) { return f.toWorkspace(ctx, name, content) }
+			deliver = func(name string, content []byte) (path string, err error) {
+				err = untraced(func() (err error) {
+					path, err = f.toWorkspace(ctx, name, content)
+					return err
+				})
+				return path, err
+			}
 		}
 		if out.Path, err = deliver(name, content); err != nil {
 			return err

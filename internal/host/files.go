@@ -314,7 +314,15 @@ func readError(path string, err error) error {
 }
 
 // openFile opens the regular file at a path for reading. The caller closes it.
-func (f *Files) openFile(path string) (*os.File, os.FileInfo, error) {
+func (f *Files) openFile(path string) (file *os.File, info os.FileInfo, err error) {
+	err = untraced(func() (err error) {
+		file, info, err = f.openHere(path)
+		return err
+	})
+	return file, info, err
+}
+
+func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
 	p, err := locate(path, *f.trees.Load(), f.closed)
 	if err != nil {
 		return nil, nil, err

@@ -177,7 +177,12 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	if line := Line(words); act.detail != line {
 		more["command"] = line // the detail is cut, and the rest of the command may be what it does
 	}
-	j, rule, err := h.prepare(ctx, c, cmd, words, id)
+	var j job
+	var rule string
+	err = untraced(func() (err error) {
+		j, rule, err = h.prepare(ctx, c, cmd, words, id)
+		return err
+	})
 	if err != nil {
 		return sandboxmcp.HostOutput{}, h.outcome(ctx, entry{c: c, action: act.action, detail: act.detail}, more, err, false)
 	}
@@ -240,6 +245,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	look := newBudget(lateIn(looking), maxLooked)
 	j.reads = closedPlaces(look, h.cfg.Own) // as they are now
 	closed := newPlaces(j.reads)
+	closed.own = h.cfg.Own
 	if j.dir, err = h.dir(look, cmd.Dir, closed); err != nil {
 		return j, "", err
 	}
@@ -475,6 +481,10 @@ func readable(look *budget, path, real string, closed places) error {
 	if underAny(clean, closed.paths) || closed.hold(look, real) {
 		if err := look.over(); err != nil {
 			return err
+		}
+		if home := closed.crowded(real); home != "" {
+			return pathDenied(path, "there is too much in "+sandboxmcp.Quote(home)+" to look for keys there, so commands use nothing of this home").
+				WithHint("a person moves files from the home, or from .config, .cache or .local/share in it, to other directories")
 		}
 		return pathDenied(path, "it belongs to this program or to the system")
 	}

@@ -81,3 +81,26 @@ func TestNoCommandOpensADeviceOfAUserLink(t *testing.T) {
 		t.Errorf("got %d bytes of events, %v, want that it was not opened", n, err)
 	}
 }
+
+// TestNoFileOfTheKernelIsRead: a user can make a link .git to trace_pipe, or name it as the interpreter of a script. The read of it waits for
+// ever. Here a file stands for it whose read does not wait.
+func TestNoFileOfTheKernelIsRead(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "package.json")
+	if err := os.Symlink("/proc/version", link); err != nil {
+		t.Fatal(err)
+	}
+	if got := newBudget(anyTime, maxLooked).read(link, maxPackage); got != "" {
+		t.Errorf("got %q, want nothing of the kernel", got)
+	}
+	if f, err := openPlain(link); err == nil {
+		t.Error("got that a file of a program may be one of the kernel", f.Close())
+	}
+	if err := errors.Join(os.Remove(link), os.WriteFile(link, []byte("{}"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	b := newBudget(anyTime, maxLooked)
+	if got, cut := b.read(link, 2), b.read(link, 1); got != "{}" || cut != "" {
+		t.Errorf("got %q and %q, want all of a file, and nothing of one that is too large", got, cut)
+	}
+}

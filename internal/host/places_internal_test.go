@@ -160,3 +160,47 @@ func TestManyEntriesOfAHomeAreNotRead(t *testing.T) {
 		t.Errorf("got that commands read %q, want nothing of the home", all)
 	}
 }
+
+// TestNoNameIsBeyondWhatIsLookedAt: a directory in which nothing is closed is allowed with all that it has. So a place of keys among very many
+// entries is found, or the whole home is closed. The home of the server's user has a larger part.
+func TestNoNameIsBeyondWhatIsLookedAt(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	var places []string
+	for i := range 64 { // the order of the file system decides which entries come first
+		name := []byte("bravesoftware")
+		for bit := range 6 {
+			if i>>bit&1 != 0 {
+				name[bit] -= 'a' - 'A'
+			}
+		}
+		places = append(places, filepath.Join(home, ".config", string(name)))
+		err = errors.Join(err, os.MkdirAll(places[i], 0o700))
+	}
+	for i := range 2 * maxEntries {
+		err = errors.Join(err, os.WriteFile(filepath.Join(home, ".config", "some-file-name-"+strconv.Itoa(i)), nil, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := closedPlaces(newBudget(anyTime, maxLooked), nil)
+	for _, place := range places {
+		if !slices.Contains(closed, place) && os.PathSeparator == '/' {
+			t.Fatalf("got that %s is not closed", place)
+		}
+	}
+	if slices.Contains(closed, home) {
+		t.Error("got that the whole home of the server's user is closed")
+	}
+	crowded, inside := newPlaces([]string{home}), filepath.Join(home, "project")
+	if err := readable(newBudget(anyTime, maxLooked), inside, inside, crowded); err == nil || !strings.Contains(err.Error(), "too much in") {
+		t.Errorf("got %v, want that the home has too much in it", err)
+	}
+	crowded.own = []string{home}
+	if err := readable(newBudget(anyTime, maxLooked), inside, inside, crowded); err == nil || !strings.Contains(err.Error(), "belongs to this program") {
+		t.Errorf("got %v, want that the directory is the program's", err)
+	}
+}

@@ -73,7 +73,9 @@ func find(name string) (*program, error) {
 		if !filepath.IsAbs(name) || filepath.Clean(name) != name {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is no program: name it without a directory, or by its absolute path", sandboxmcp.Quote(name))
 		}
-		return newProgram(name), nil
+		var p *program
+		err := untraced(func() error { p = newProgram(name); return nil }) // callers name files before anything is allowed, and others may have made the links
+		return p, err
 	}
 	for _, dir := range searchDirs {
 		if p := newProgram(filepath.Join(dir, name)); p.path != "" {
@@ -85,7 +87,7 @@ func find(name string) (*program, error) {
 
 func newProgram(asked string) *program {
 	look := newBudget(anyTime, maxProgram)
-	path, err := look.follow(asked) // callers name files before anything is allowed, and others may have made the links
+	path, err := look.follow(asked)
 	if err != nil {
 		return &program{}
 	}
@@ -220,7 +222,7 @@ func (p *program) executes(look *budget, path string, depth int) {
 // is then what env executes, but for the path of the script and its words. It is nil if the line has more for env than
 // that, or splits its words by other rules than blanks.
 func interpreterOf(path string) (all []string, env bool, after []string) {
-	f, err := plainfile.Open(path)
+	f, err := openPlain(path)
 	if err != nil {
 		return nil, false, nil
 	}

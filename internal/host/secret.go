@@ -166,6 +166,7 @@ func under(path, dir string) bool {
 type places struct {
 	paths []string
 	files []os.FileInfo // of those that are there, without the kernel's: these may be mounted several times, and programs read them
+	own   []string      // files and directories of this program among them
 }
 
 func newPlaces(paths []string) places {
@@ -199,6 +200,16 @@ func (p places) hold(b *budget, path string) bool {
 		}
 		path = filepath.Dir(path)
 	}
+}
+
+// crowded returns the home that contains a path and is closed as a whole, because it takes too much to look at, or "".
+func (p places) crowded(path string) string {
+	for _, home := range homes() {
+		if real := plainfile.Unlinked(home); under(path, real) && slices.Contains(p.paths, real) && !slices.Contains(p.own, home) {
+			return home
+		}
+	}
+	return ""
 }
 
 // holdFile is as hold, for a file that a file tool names.
@@ -248,10 +259,14 @@ const maxHomes = 1000
 
 // closedOf returns the closed paths of home directories. Of very many, the last ones are closed as a whole.
 func closedOf(b *budget, homes []string, mounts plainfile.Mounts) (all []string) {
+	mine, _ := os.UserHomeDir() // which HOME may name
 	for i, home := range homes {
 		if i < maxHomes { // a stranger who uses up the part of one home closes that alone
-			each := b.apart(max(minHome, min(maxHome, maxLooked/len(homes))))
-			all = append(all, closedIn(home, mounts, &namesIn{budget: each})...)
+			most := max(minHome, min(maxHome, maxLooked/len(homes)))
+			if home == mine || home == ownHome() {
+				most = maxOwn
+			}
+			all = append(all, closedIn(home, mounts, &namesIn{budget: b.apart(most)})...)
 		} else if real := plainfile.Unlinked(home); real != "/" {
 			all = append(all, mounts.Paths(real)...)
 		}
@@ -369,9 +384,9 @@ func (e *namesIn) in(dir string) map[string][]string {
 		return all
 	}
 	all = map[string][]string{}
-	for _, n := range e.budget.names(dir) {
-		if lower := strings.ToLower(n); partsOfSecrets()[lower] {
-			all[lower] = append(all[lower], n)
+	for entry := range e.budget.entries(dir) { // all of them: Landlock allows a directory in which nothing is closed with all that it has
+		if lower := strings.ToLower(entry.Name()); partsOfSecrets()[lower] {
+			all[lower] = append(all[lower], entry.Name())
 		}
 	}
 	if e.dirs == nil {

@@ -111,6 +111,24 @@ func dropAround() error {
 	return nil
 }
 
+// DropTracing takes the calling thread the capability to trace processes of other users. The links of their processes in /proc, such as
+// /proc/PID/root, then lead the thread nowhere.
+//
+// Preconditions: as for [ConfineThread].
+func DropTracing() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	const tracing = 1 << unix.CAP_SYS_PTRACE
+	sets[0].Effective, sets[0].Permitted, sets[0].Inheritable = sets[0].Effective&^tracing, sets[0].Permitted&^tracing, sets[0].Inheritable&^tracing
+	if err := unix.Capset(&header, &sets[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	return nil
+}
+
 // ruleset returns a Landlock ruleset. The caller closes it.
 func ruleset(abi int, list []ThreadRule) (fd int, err error) {
 	fs := handledFS(abi)
