@@ -18,11 +18,7 @@ func (h *Host) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 	if !h.cfg.Enabled {
 		return sandboxmcp.AccessAnswer{}, disabled()
 	}
-	var p Pattern
-	err := untraced(func() (err error) {
-		p, err = h.pattern(ask.Pattern)
-		return err
-	})
+	p, err := h.lookedPattern(ctx, ask.Pattern)
 	if err != nil {
 		return sandboxmcp.AccessAnswer{}, h.refused(ctx, c, "host_access", "a pattern that is refused", err)
 	}
@@ -35,7 +31,7 @@ func (h *Host) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 	}
 	q, err := h.gate.Question(ctx, c, p, gate.Ask{Reason: ask.Reason})
 	if err == nil && q.Answer.Approved {
-		err = untraced(func() error { return h.stillAllowed(ctx, c.Namespace, p) })
+		_, err = looked(ctx, timeToLook, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.stillAllowed(ctx, c.Namespace, p) })
 	}
 	if err != nil || q.Answered {
 		return q.Answer, err
@@ -180,11 +176,8 @@ func (h *Host) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sa
 func (h *Host) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.AccessDecision) (sandboxmcp.AccessAnswer, error) {
 	var p Pattern
 	if d.ID == "" && h.cfg.Enabled {
-		err := untraced(func() (err error) {
-			p, err = h.pattern(d.Pattern)
-			return err
-		})
-		if err != nil {
+		var err error
+		if p, err = h.lookedPattern(ctx, d.Pattern); err != nil {
 			return sandboxmcp.AccessAnswer{}, err
 		}
 	}
@@ -199,4 +192,9 @@ func (h *Host) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.Acc
 // such grant.
 func (h *Host) Revoke(ctx context.Context, c sandboxmcp.Caller, pattern string) (sandboxmcp.AccessRevoked, error) {
 	return h.gate.Revoke(ctx, c, pattern)
+}
+
+// lookedPattern is pattern, on a thread of its own.
+func (h *Host) lookedPattern(ctx context.Context, text string) (Pattern, error) {
+	return looked(ctx, timeToLook, func(context.Context) (Pattern, error) { return h.pattern(text) })
 }

@@ -26,6 +26,7 @@ type job struct {
 	file    *os.File    // the program file, which was checked
 	pinned  os.FileInfo // it must still be this one when it begins; nil: only root can change it
 	path    string      // its path
+	rule    string      // name of the rule that allows it
 	words   []string
 	dir     string
 	env     []string
@@ -184,7 +185,7 @@ func execute(ctx context.Context, j job) (ended, error) {
 	timer := time.AfterFunc(j.timeout, func() { stop.stop(stoppedTime) })
 	defer timer.Stop()
 	defer context.AfterFunc(ctx, func() { stop.stop(stoppedCaller) })()
-	e, err := run(j, s, stop)
+	e, err := run(ctx, j, s, stop)
 	if err != nil {
 		s.close()
 		s.done.Wait()

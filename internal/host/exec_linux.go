@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,9 +35,9 @@ const (
 
 // run starts a job on a thread of its own, which is confined first and ends with the command,
 // and waits for the command's end.
-func run(j job, s *streams, stop *stopper) (e ended, err error) {
-	var rules []jail.ThreadRule
-	if err = untraced(func() error { rules = landlockRules(j); return nil }); err != nil {
+func run(ctx context.Context, j job, s *streams, stop *stopper) (e ended, err error) {
+	rules, err := looked(ctx, max(j.timeout, time.Second), func(context.Context) ([]jail.ThreadRule, error) { return landlockRules(j), nil })
+	if err != nil {
 		return e, err
 	}
 	ownThread(func() { e, err = runConfined(j, rules, s, stop) })

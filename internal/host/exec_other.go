@@ -3,6 +3,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -19,7 +20,7 @@ func drain(*os.File, io.Writer) {}
 func untraced(f func() error) error { return f() }
 
 // run starts a job and waits for its end. It has no walls besides its own process group.
-func run(j job, s *streams, stop *stopper) (ended, error) {
+func run(_ context.Context, j job, s *streams, stop *stopper) (ended, error) {
 	e := ended{walls: []string{}, weak: []string{
 		"files: this system has no Landlock, so the program can read, write and execute whatever the server's user can", "limits: time and output only", "network and unix sockets: those of the host",
 	}}

@@ -95,7 +95,7 @@ func (f *Files) Read(ctx context.Context, c sandboxmcp.Caller, r sandboxmcp.Host
 		if r.MaxBytes < 0 || r.MaxBytes > maxRead || r.Offset < 0 {
 			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "max_bytes is 1 to %d, and offset is at least 0", maxRead)
 		}
-		file, info, err := f.openFile(r.Path)
+		file, info, err := f.openFile(ctx, r.Path)
 		if err != nil {
 			return err
 		}
@@ -140,17 +140,18 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 		if len(w.Content) > maxWrite {
 			return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content has %d bytes; at most %d are allowed", len(w.Content), maxWrite)
 		}
-		return untraced(func() error {
+		p, err := looked(ctx, timeToLook, func(ctx context.Context) (place, error) {
 			p, err := locate(w.Path, *f.trees.Load(), f.closed)
-			if err != nil {
-				return err
+			if err == nil {
+				err = f.written(ctx, p, w.Path, plainfile.ReadMounts())
 			}
-			if err := f.written(ctx, p, w.Path, plainfile.ReadMounts()); err != nil {
-				return err
-			}
-			more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
-			return put(p, w.Path, []byte(w.Content), w.Overwrite)
+			return p, err
 		})
+		if err != nil {
+			return err
+		}
+		more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
+		return untraced(func() error { return put(p, w.Path, []byte(w.Content), w.Overwrite) })
 	})
 	if err != nil {
 		return sandboxmcp.HostWritten{}, err
@@ -162,19 +163,20 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 func (f *Files) List(ctx context.Context, c sandboxmcp.Caller, path string, masks gate.Masks) (sandboxmcp.HostListing, error) {
 	out := sandboxmcp.HostListing{Success: true, Entries: []sandboxmcp.HostEntry{}}
 	err := f.act(ctx, fileAct{c, "list", path, masks}, func(more map[string]any) error {
-		err := untraced(func() error {
+		listed, err := looked(ctx, timeToLook, func(context.Context) (l sandboxmcp.HostListing, err error) {
 			p, err := locate(path, *f.trees.Load(), f.closed)
 			if err != nil {
-				return err
+				return l, err
 			}
 			dir, err := p.open(path, false)
 			if err != nil {
-				return err
+				return l, err
 			}
 			defer func() { _ = dir.Close() }()
-			out.Entries, out.More, err = entries(dir)
-			return err
+			l.Entries, l.More, err = entries(dir)
+			return l, err
 		})
+		out.Entries, out.More = listed.Entries, listed.More
 		more["entries"] = len(out.Entries) + out.More
 		return err
 	})
@@ -241,7 +243,7 @@ func entries(dir *os.Root) (list []sandboxmcp.HostEntry, more int, err error) {
 func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.HostCopy, masks gate.Masks, deliver func(name string, content []byte) (path string, err error)) (sandboxmcp.HostCopied, error) {
 	out := sandboxmcp.HostCopied{Success: true}
 	err := f.act(ctx, fileAct{c, "copy", cp.Source, masks}, func(more map[string]any) error {
-		content, err := f.whole(cp.Source)
+		content, err := f.whole(ctx, cp.Source)
 		if err != nil {
 			return err
 		}
@@ -272,8 +274,8 @@ func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.Hos
 }
 
 // whole reads a whole file.
-func (f *Files) whole(path string) ([]byte, error) {
-	file, info, err := f.openFile(path)
+func (f *Files) whole(ctx context.Context, path string) ([]byte, error) {
+	file, info, err := f.openFile(ctx, path)
 	if err != nil {
 		return nil, err
 	}

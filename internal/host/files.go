@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -314,12 +315,16 @@ func readError(path string, err error) error {
 }
 
 // openFile opens the regular file at a path for reading. The caller closes it.
-func (f *Files) openFile(path string) (file *os.File, info os.FileInfo, err error) {
-	err = untraced(func() (err error) {
-		file, info, err = f.openHere(path)
-		return err
+func (f *Files) openFile(ctx context.Context, path string) (*os.File, os.FileInfo, error) {
+	type opened struct {
+		*os.File
+		info os.FileInfo
+	}
+	o, err := looked(ctx, timeToLook, func(context.Context) (o opened, err error) {
+		o.File, o.info, err = f.openHere(path)
+		return o, err
 	})
-	return file, info, err
+	return o.File, o.info, err
 }
 
 func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {

@@ -177,30 +177,29 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	if line := Line(words); act.detail != line {
 		more["command"] = line // the detail is cut, and the rest of the command may be what it does
 	}
-	var j job
-	var rule string
-	err = untraced(func() (err error) {
-		j, rule, err = h.prepare(ctx, c, cmd, words, id)
-		return err
-	})
+	if cmd.Timeout == 0 {
+		cmd.Timeout = defaultTime
+	}
+	j, err := looked(ctx, max(cmd.Timeout, time.Second), func(ctx context.Context) (job, error) { return h.prepare(ctx, c, cmd, words, id) })
 	if err != nil {
 		return sandboxmcp.HostOutput{}, h.outcome(ctx, entry{c: c, action: act.action, detail: act.detail}, more, err, false)
 	}
 	defer func() { _ = j.file.Close() }()
-	maps.Copy(more, map[string]any{"rule": rule, "program": j.path, "cwd": masks.Text(j.dir), "timeout_seconds": j.timeout.Seconds()})
+	maps.Copy(more, map[string]any{"rule": j.rule, "program": j.path, "cwd": masks.Text(j.dir), "timeout_seconds": j.timeout.Seconds()})
 	if err = h.intent(ctx, act, more); err != nil {
 		return sandboxmcp.HostOutput{}, err
 	}
 	began := h.cfg.Now()
 	e, err := execute(ctx, j)
 	out := h.output(e, masks, j.timeout)
-	out.Rule = rule
+	out.Rule = j.rule
 	if err == nil { // else the command has not begun
 		act.exit = &out.ExitCode
 	}
 	switch {
 	case errors.Is(err, errReplaced), errors.Is(err, errForeign), errors.Is(err, errUnwalled):
 		err = notExecuted(words[0], err)
+	case errors.As(err, new(*sandboxmcp.Error)): // its walls were not looked up in time
 	case err != nil:
 		err = sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be started", sandboxmcp.Quote(j.path)).WithHint("see the server's log").WithCause(err)
 		h.cfg.warn("a host command could not be started", "program", j.path, "error", sandboxmcp.AsError(err).Unwrap())
@@ -223,62 +222,57 @@ func wordsOf(cmd sandboxmcp.HostCommand) ([]string, error) {
 	return Words(cmd.Command)
 }
 
-// prepare decides whether a command may be executed. The caller closes the job's file.
-func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.HostCommand, words []string, id sandboxmcp.RequestID) (job, string, error) {
-	var j job
+// prepare decides whether a command may be executed, before ctx ends. The caller closes the job's file.
+func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.HostCommand, words []string, id sandboxmcp.RequestID) (job, error) {
+	j := job{timeout: cmd.Timeout}
 	if rule := h.set.Load().blocked.rule(words, ""); rule != "" {
-		return j, "", blockedError(words, rule)
+		return j, blockedError(words, rule)
 	}
 	r, named, err := h.ruleFor(ctx, c, words, id)
 	if err != nil {
-		return j, "", err
+		return j, err
 	}
+	j.rule = named
 	if rule := h.set.Load().blocked.rule(words, r.program.path); rule != "" {
-		return j, "", blockedError(words, rule)
+		return j, blockedError(words, rule)
 	}
-	j.timeout = defaultTime
-	if cmd.Timeout > 0 {
-		j.timeout = cmd.Timeout
-	}
-	looking, cancel := context.WithTimeout(ctx, max(j.timeout, time.Second))
-	defer cancel()
-	look := newBudget(lateIn(looking), maxLooked)
+	look := newBudget(lateIn(ctx), maxLooked)
 	j.reads = closedPlaces(look, h.cfg.Own) // as they are now
 	closed := newPlaces(j.reads)
 	closed.own = h.cfg.Own
 	if j.dir, err = h.dir(look, cmd.Dir, closed); err != nil {
-		return j, "", err
+		return j, err
 	}
 	if r.approved() && cmd.Dir != "" && !h.Files.holds(j.dir) {
-		return j, "", pathDenied(cmd.Dir, "a person has allowed this command without a directory, and would not expect it there").
+		return j, pathDenied(cmd.Dir, "a person has allowed this command without a directory, and would not expect it there").
 			WithHint("name a directory below host_roots, or none")
 	}
 	paths, err := arguments(j.dir, words[1:], closed, h.awayFrom(look, r))
 	if err != nil {
-		return j, "", err
+		return j, err
 	}
 	s, err := h.only(look, r, words, j.dir, paths)
 	if err != nil {
-		return j, "", err
+		return j, err
 	}
 	j.reads = append(j.reads, s.closed...)
 	j.only, j.lists, j.known = s.reads, s.lists, r.usual
 	env := settingsOfNpm(look, r.program.path)
 	if r.Exact != nil {
-		j.writes = h.Files.namedIn(looking, words[1:])
+		j.writes = h.Files.namedIn(ctx, words[1:])
 	}
 	if err = look.over(); err != nil {
-		return j, "", err
+		return j, err
 	}
 	if j.file, err = r.program.open(); err != nil {
-		return j, "", notExecuted(words[0], err)
+		return j, notExecuted(words[0], err)
 	}
 	j.pinned = r.program.pinned
 	j.path, j.words, j.env = r.program.path, r.words(words), slices.Concat(environment(), env, s.env)
 	if !r.Any {
 		j.execs, j.after, j.last = r.program.execs, r.program.after, !r.program.again
 	}
-	return j, named, nil
+	return j, nil
 }
 
 // notExecuted is the error for a program that is not there, or not as it was.
@@ -407,7 +401,8 @@ func late(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the files that the command names were not all looked at within its time")
+		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the files that are named were not all looked at in time").
+			WithHint("name fewer files, or none on a file system that does not answer")
 	default:
 		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled before the command began")
 	}

@@ -1,0 +1,50 @@
+package host
+
+import (
+	"context"
+	"time"
+)
+
+// The kernel can let a thread wait for ever for a file system: one that a user of the machine has made and whose program does not answer, or one whose server
+// is gone. Nothing ends such a wait. So what a command or a request names is looked at beside the call, and the call ends with its time.
+
+// mostLooks is how many calls look at files at a time. A look that does not end keeps its place.
+const mostLooks = 32
+
+// timeToLook is the time for a call that has none of its own.
+const timeToLook = time.Minute
+
+// looks has an element for each look.
+var looks = make(chan struct{}, mostLooks)
+
+// looked calls f on a thread of its own, see untraced, and returns its result. If f does not end before ctx or the limit does, looked fails, and f goes on
+// without it. So f changes nothing that the caller uses after an error.
+func looked[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	done := make(chan result, 1)
+	select {
+	case looks <- struct{}{}:
+		go func() {
+			defer func() { <-looks }()
+			var r result
+			r.err = untraced(func() (err error) {
+				r.value, err = f(ctx)
+				return err
+			})
+			done <- r
+		}()
+	case <-ctx.Done():
+		return *new(T), late(ctx)
+	}
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return *new(T), late(ctx)
+	}
+}

@@ -1,0 +1,36 @@
+package host
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// TestLooksThatDoNotEnd: a call ends with its time while the kernel keeps its look waiting. Once such looks have all places, further calls end with their
+// time as well, and go on when a place is free again.
+func TestLooksThatDoNotEnd(t *testing.T) {
+	answers := make(chan struct{})
+	for i := range mostLooks + 1 {
+		ctx, cancel := context.WithCancel(t.Context())
+		if i == mostLooks { // it gets no place
+			cancel()
+		}
+		got, err := looked(ctx, time.Hour, func(context.Context) (string, error) {
+			cancel()
+			<-answers
+			return "late", nil
+		})
+		if sandboxmcp.AsError(err).Code != sandboxmcp.CodeCancelled || got != "" {
+			t.Errorf("call %d: got %q, %v, want that it is cancelled", i, got, err)
+		}
+	}
+	if _, err := looked(t.Context(), time.Nanosecond, func(context.Context) (int, error) { return 0, nil }); sandboxmcp.AsError(err).Code != sandboxmcp.CodeExecutionFailed {
+		t.Errorf("a call without a place: got %v, want execution_failed", err)
+	}
+	close(answers)
+	if got, err := looked(t.Context(), time.Minute, func(context.Context) (string, error) { return "now", nil }); err != nil || got != "now" {
+		t.Errorf("a call after these: got %q, %v, want now", got, err)
+	}
+}
