@@ -65,6 +65,7 @@ type Backend struct {
 	objects    *watch.Objects
 	shared     jail.Shared // the directory Config.Shown, as it was at first
 	versions   sync.Map    // of the interpreters of cfg.Root, by path
+	processors processors
 }
 
 // New returns the backend. It starts nothing before it is used.

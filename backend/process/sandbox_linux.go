@@ -43,6 +43,7 @@ type sandbox struct {
 	container   *Container    // nil: it is a jail of this package
 	root        string        // its directory on the host; tier L1 only
 	lock        *os.File      // lock on root
+	pinned      unix.CPUSet   // its processors, without a control group; empty: all
 
 	objects     *watch.Target // the sandbox as a target of the kernel object watch; nil: nothing has run in it
 	asked       bool          // it was handed out to a caller
@@ -126,7 +127,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, p purpose) (*sandbox, error)
 		return nil, errors.Join(err, s.remove())
 	}
 	if tree == nil {
-		pin(s.slot.PID(), spec.CPUCores)
+		s.pinned = b.processors.pin(s.slot.PID(), spec.CPUCores)
 	}
 	if err = s.furnish(); err != nil {
 		_ = s.end()
@@ -484,6 +485,7 @@ func (s *sandbox) end() error {
 func (s *sandbox) remove() error {
 	s.b.returnTasks(s.spec.MaxTasks)
 	s.b.returnTerminals(s.spec)
+	s.b.processors.release(&s.pinned)
 	var err error
 	if s.group != nil && !s.kept {
 		err = s.group.Remove()

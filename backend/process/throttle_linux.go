@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
@@ -128,32 +126,4 @@ func (s *sandbox) endFreely(limits []throttle, end func() error) error {
 		_, _ = freely(s.throttles(), func() error { return nil })
 	}
 	return err
-}
-
-// pin restricts a sandbox to as many processors as it may use. Its programs cannot change that,
-// because the seccomp filter refuses it.
-func pin(pid int, cores float64) {
-	var have, set unix.CPUSet
-	if unix.SchedGetaffinity(0, &have) != nil {
-		return
-	}
-	want, total := wholeCores(cores), have.Count()
-	if want >= total {
-		return
-	}
-	for cpu, seen := pid%total, 0; seen < 2*len(have)*64 && set.Count() < want; seen++ {
-		if have.IsSet(cpu) {
-			set.Set(cpu)
-		}
-		cpu = (cpu + 1) % (len(have) * 64)
-	}
-	_ = unix.SchedSetaffinity(pid, &set)
-}
-
-// pinAs restricts a process to the processors of another.
-func pinAs(pid, other int) {
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(other, &set) == nil {
-		_ = unix.SchedSetaffinity(pid, &set)
-	}
 }

@@ -168,7 +168,7 @@ def serve():
                 typical = main["again"].typical() or b""
             except Exception:  # no packages, or other ones
                 pass
-            posix.write(text, b"def f(a, *b, **c):\n    return [x for x in range(9)]\nprint(f(1), {'a': 1.5}, '%s' % 2)\n" + typical)
+            posix.write(text, b"def f(a, *b, **c):\n    return [x for x in range(9)]\nprint(f(1), {'a': 1.5}, 2)\n" + typical)
             posix.close(text)
             return None
         if imported:
