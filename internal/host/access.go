@@ -120,7 +120,9 @@ func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Ho
 	for _, a := range all.Pending {
 		p := sandboxmcp.HostApproval{Approval: a}
 		if words, err := Words(a.Pattern); err == nil {
-			p.Warning = warningOf(words)
+			if p.Warning, err = looked(ctx, timeToWarn, func(context.Context) (string, error) { return warningOf(words), nil }); err != nil {
+				p.Warning = "its program could not be looked at in time"
+			}
 		}
 		if letters := foreignLetters(a.Pattern); letters != "" && p.Warning != "" {
 			p.Warning += "; " + letters
@@ -183,7 +185,10 @@ func (h *Host) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.Acc
 	}
 	answer, _, err := h.gate.Decide(ctx, c, d)
 	if words, _ := p.words(); err == nil && answer.Approved && !d.Check && len(words) > 0 {
-		h.pins.renew(words[0]) // the person allows the file that is there now; former grants do not hold for it
+		_, _ = looked(ctx, timeToLook, func(context.Context) (struct{}, error) { // the decision stands anyway
+			h.pins.renew(words[0]) // the person allows the file that is there now; former grants do not hold for it
+			return struct{}{}, nil
+		})
 	}
 	return answer, err
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func runWith(t *testing.T, name string, j job) ended {
 		t.Fatal(err)
 	}
 	defer func() { _ = j.file.Close() }()
-	j.path, j.dir, j.env, j.timeout = p.path, "/", environment(), time.Minute
+	j.path, j.dir, j.env, j.timeout = p.path, cmp.Or(j.dir, "/"), environment(), time.Minute
 	if j.last {
 		j.execs = p.execs
 	}

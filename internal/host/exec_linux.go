@@ -40,8 +40,53 @@ func run(ctx context.Context, j job, s *streams, stop *stopper) (e ended, err er
 	if err != nil {
 		return e, err
 	}
-	ownThread(func() { e, err = runConfined(j, rules, s, stop) })
+	var walls []string
+	enter := func() (err error) {
+		apart := unix.Unshare(unix.CLONE_FS) == nil // else the directory would be that of the whole server
+		if walls, err = jail.ConfineThread(rules); err == nil && apart {
+			err, j.dir = unix.Chdir(j.dir), "" // the program begins there
+		}
+		return err
+	}
+	err = begun(ctx, max(j.timeout, time.Second), enter, func() (err error) {
+		e, err = runConfined(j, walls, s, stop)
+		return err
+	})
 	return e, err
+}
+
+// begun calls enter, and f if that succeeds, on one thread of its own, and returns the error. As with looked, enter may wait for a file system for ever, here
+// because it opens what the thread may use and enters its directory: if enter does not end before ctx or the limit does, begun fails, and f is never called. A
+// program that Go starts by vfork may not enter the directory itself: no collection of garbage could begin while it waits, and the whole server would wait.
+func begun(ctx context.Context, limit time.Duration, enter, f func() error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case looks <- struct{}{}:
+	case <-ctx.Done():
+		return late(ctx)
+	}
+	entered, done := make(chan error), make(chan struct{})
+	go ownThread(func() {
+		defer close(done)
+		failed := enter()
+		<-looks
+		select {
+		case entered <- failed:
+		case <-ctx.Done():
+			return
+		}
+		if failed == nil {
+			err = f()
+		}
+	})
+	select {
+	case failed := <-entered:
+		<-done
+		return errors.Join(failed, err)
+	case <-ctx.Done():
+		return late(ctx)
+	}
 }
 
 // ownThread calls f on a thread that ends afterwards. It is never the main thread, whose
@@ -73,12 +118,9 @@ func untraced(f func() error) (err error) {
 	return err
 }
 
-func runConfined(j job, rules []jail.ThreadRule, s *streams, stop *stopper) (ended, error) {
+// runConfined starts a job on this thread, which is confined by these walls.
+func runConfined(j job, walls []string, s *streams, stop *stopper) (ended, error) {
 	var e ended
-	walls, err := jail.ConfineThread(rules)
-	if err != nil {
-		return e, err
-	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return e, err

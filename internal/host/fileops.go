@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,14 +96,9 @@ func (f *Files) Read(ctx context.Context, c sandboxmcp.Caller, r sandboxmcp.Host
 		if r.MaxBytes < 0 || r.MaxBytes > maxRead || r.Offset < 0 {
 			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "max_bytes is 1 to %d, and offset is at least 0", maxRead)
 		}
-		file, info, err := f.openFile(ctx, r.Path)
+		b, info, err := f.readPart(ctx, r.Path, r.Offset, int64(r.MaxBytes), math.MaxInt64)
 		if err != nil {
 			return err
-		}
-		defer func() { _ = file.Close() }()
-		b, err := readPart(file, r.Offset, r.MaxBytes)
-		if err != nil {
-			return readError(r.Path, err)
 		}
 		out.Size, out.Truncated = info.Size(), r.Offset+int64(len(b)) < info.Size()
 		more["bytes"] = len(b)
@@ -151,7 +147,10 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 			return err
 		}
 		more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
-		return untraced(func() error { return put(p, w.Path, []byte(w.Content), w.Overwrite) })
+		_, err = looked(ctx, timeToLook, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, put(ctx, p, w.Path, []byte(w.Content), w.Overwrite)
+		})
+		return err
 	})
 	if err != nil {
 		return sandboxmcp.HostWritten{}, err
@@ -253,11 +252,7 @@ func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.Hos
 		}
 		if deliver == nil {
 			deliver = func(name string, content []byte) (path string, err error) {
-				err = untraced(func() (err error) {
-					path, err = f.toWorkspace(ctx, name, content)
-					return err
-				})
-				return path, err
+				return looked(ctx, timeToLook, func(ctx context.Context) (string, error) { return f.toWorkspace(ctx, name, content) })
 			}
 		}
 		if out.Path, err = deliver(name, content); err != nil {
@@ -275,20 +270,15 @@ func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.Hos
 
 // whole reads a whole file.
 func (f *Files) whole(ctx context.Context, path string) ([]byte, error) {
-	file, info, err := f.openFile(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
 	tooLarge := func(n int64) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "%s has %d bytes; at most %d are copied", sandboxmcp.Quote(path), n, maxWrite)
 	}
+	b, info, err := f.readPart(ctx, path, 0, maxWrite+1, maxWrite)
+	if err != nil {
+		return nil, err
+	}
 	if info.Size() > maxWrite {
 		return nil, tooLarge(info.Size())
-	}
-	b, err := readPart(file, 0, maxWrite+1)
-	if err != nil {
-		return nil, readError(path, err)
 	}
 	if len(b) > maxWrite {
 		return nil, tooLarge(int64(len(b)))
@@ -313,7 +303,7 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (s
 	if err := f.written(ctx, p, path, plainfile.ReadMounts()); err != nil {
 		return "", err
 	}
-	return path, put(p, path, content, true)
+	return path, put(ctx, p, path, content, true)
 }
 
 // written refuses a place that is not writable, a file of [Config.Found], and one that is executed for a rule of the settings. This server

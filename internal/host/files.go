@@ -314,19 +314,33 @@ func readError(path string, err error) error {
 	return pathDenied(path, "it cannot be opened as a file below its root")
 }
 
-// openFile opens the regular file at a path for reading. The caller closes it.
-func (f *Files) openFile(ctx context.Context, path string) (*os.File, os.FileInfo, error) {
-	type opened struct {
-		*os.File
-		info os.FileInfo
+// readPart reads up to most bytes of the regular file at a path, from an offset, but nothing of one that is larger than largest.
+func (f *Files) readPart(ctx context.Context, path string, offset, most, largest int64) ([]byte, os.FileInfo, error) {
+	type part struct {
+		bytes []byte
+		info  os.FileInfo
 	}
-	o, err := looked(ctx, timeToLook, func(context.Context) (o opened, err error) {
-		o.File, o.info, err = f.openHere(path)
-		return o, err
+	p, err := looked(ctx, timeToLook, func(context.Context) (p part, err error) {
+		file, info, err := f.openHere(path)
+		if err != nil {
+			return p, err
+		}
+		defer func() { _ = file.Close() }() // it may wait, too
+		if p.info = info; info.Size() > largest {
+			return p, nil
+		}
+		if _, err = file.Seek(offset, io.SeekStart); err == nil {
+			p.bytes, err = io.ReadAll(io.LimitReader(file, most))
+		}
+		if err != nil {
+			err = readError(path, err)
+		}
+		return p, err
 	})
-	return o.File, o.info, err
+	return p.bytes, p.info, err
 }
 
+// openHere opens the regular file at a path for reading. The caller closes it.
 func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
 	p, err := locate(path, *f.trees.Load(), f.closed)
 	if err != nil {
@@ -355,8 +369,8 @@ func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
 type account struct{ uid, gid int }
 
 // put writes a file at a place. It replaces a file whole, so that no reader sees a part of it
-// and a link that is put in its way is replaced, not followed.
-func put(p place, path string, content []byte, overwrite bool) error {
+// and a link that is put in its way is replaced, not followed. Once ctx ends, nothing is replaced.
+func put(ctx context.Context, p place, path string, content []byte, overwrite bool) error {
 	if p.rel == "." {
 		return pathDenied(path, errSpecial.Error())
 	}
@@ -392,6 +406,10 @@ func put(p place, path string, content []byte, overwrite bool) error {
 		keepOwner(f, old)
 	}
 	err = errors.Join(err, f.Close())
+	if failed := late(ctx); err == nil && failed != nil {
+		_ = dir.Remove(temp)
+		return failed
+	}
 	if err == nil && !overwrite {
 		err = dir.Link(temp, name) // fails if the name was taken meanwhile
 		if errors.Is(err, fs.ErrExist) {
@@ -407,12 +425,4 @@ func put(p place, path string, content []byte, overwrite bool) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be written", sandboxmcp.Quote(path)).WithCause(err)
 	}
 	return nil
-}
-
-// readPart reads up to most bytes of a file from an offset.
-func readPart(f *os.File, offset int64, most int) ([]byte, error) {
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(f, int64(most)))
 }

@@ -2,6 +2,8 @@ package host
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"time"
 )
 
@@ -14,11 +16,14 @@ const mostLooks = 32
 // timeToLook is the time for a call that has none of its own.
 const timeToLook = time.Minute
 
+// timeToWarn is the time for the program of one question.
+const timeToWarn = time.Second
+
 // looks has an element for each look.
 var looks = make(chan struct{}, mostLooks)
 
 // looked calls f on a thread of its own, see untraced, and returns its result. If f does not end before ctx or the limit does, looked fails, and f goes on
-// without it. So f changes nothing that the caller uses after an error.
+// without it. So f changes nothing that the caller uses after an error. A panic of f is an error: nothing else would catch it on f's thread, and the server would end.
 func looked[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -33,6 +38,11 @@ func looked[T any](ctx context.Context, limit time.Duration, f func(context.Cont
 			defer func() { <-looks }()
 			var r result
 			r.err = untraced(func() (err error) {
+				defer func() {
+					if why := recover(); why != nil {
+						err = fmt.Errorf("panic: %v\n%s", why, debug.Stack())
+					}
+				}()
 				r.value, err = f(ctx)
 				return err
 			})

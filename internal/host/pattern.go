@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -30,10 +31,17 @@ func ParsePattern(text string) (Pattern, error) {
 			b = append(b, "*")
 			continue
 		}
-		b = append(b, Line([]string{w}))
+		if i == 0 {
+			b = append(b, Line([]string{w}))
+		} else {
+			b = append(b, quotedWord(w))
+		}
 	}
 	p := Pattern{strings.Join(b, " ")}
+	again, stars := p.words()
 	switch {
+	case !slices.Equal(again, words) || !slices.Equal(stars, free):
+		return Pattern{}, refusedLine("it cannot be written in the usual form")
 	case len(p.text) > maxPattern:
 		return Pattern{}, refusedLine("it is too long for a person to read")
 	case strings.Contains(p.text, "`"):

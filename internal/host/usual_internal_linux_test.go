@@ -285,12 +285,8 @@ func TestFileToolsReadWhatProgramsInTheWorkspaceMayRead(t *testing.T) {
 		if err := errors.Join(os.WriteFile(path, nil, c.mode), os.Chown(path, c.uid, c.gid)); err != nil {
 			t.Fatal(err)
 		}
-		f, _, err := h.Files.openFile(t.Context(), path)
-		if (err == nil) != c.want {
+		if _, _, err := h.Files.readPart(t.Context(), path, 0, 1, 1); (err == nil) != c.want {
 			t.Errorf("%s: got %v, want that it can be read: %v", c.name, err, c.want)
-		}
-		if err == nil {
-			_ = f.Close()
 		}
 	}
 }

@@ -192,13 +192,26 @@ func unescape(s string, inQuotes bool) (text string, ok bool) {
 // Line returns words as a command line, quoted where a shell would change them.
 func Line(words []string) string {
 	quoted := make([]string, 0, len(words))
-	for _, w := range words {
-		if w == "" {
-			w = "''"
-		} else {
-			w = sandboxmcp.ShellQuote(w)
+	for i, w := range words {
+		q := quotedWord(w)
+		if i == 0 && q == w && !commandWord(w) { // a shell would take A=b for an assignment, and if for its own word
+			q = "'" + w + "'"
 		}
-		quoted = append(quoted, w)
+		quoted = append(quoted, q)
 	}
 	return strings.Join(quoted, " ")
+}
+
+// commandWord reports whether a word without quotes is a command for a shell.
+func commandWord(w string) bool {
+	_, err := simple(w)
+	return err == nil
+}
+
+// quotedWord returns a word behind the first one of a command line, quoted if a shell would change it.
+func quotedWord(w string) string {
+	if w == "" {
+		return "''"
+	}
+	return sandboxmcp.ShellQuote(w)
 }
