@@ -100,7 +100,7 @@ func (f *Files) Read(ctx context.Context, c sandboxmcp.Caller, r sandboxmcp.Host
 			return err
 		}
 		defer func() { _ = file.Close() }()
-		b, err := readPart(file, r.Offset, r.MaxBytes)
+		b, err := readPart(ctx, file, r.Offset, r.MaxBytes)
 		if err != nil {
 			return readError(r.Path, err)
 		}
@@ -151,7 +151,10 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 			return err
 		}
 		more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
-		return untraced(func() error { return put(p, w.Path, []byte(w.Content), w.Overwrite) })
+		_, err = looked(ctx, timeToLook, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, put(p, lateIn(ctx), written{w.Path, []byte(w.Content), w.Overwrite})
+		})
+		return err
 	})
 	if err != nil {
 		return sandboxmcp.HostWritten{}, err
@@ -253,11 +256,7 @@ func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.Hos
 		}
 		if deliver == nil {
 			deliver = func(name string, content []byte) (path string, err error) {
-				err = untraced(func() (err error) {
-					path, err = f.toWorkspace(ctx, name, content)
-					return err
-				})
-				return path, err
+				return looked(ctx, timeToLook, func(ctx context.Context) (string, error) { return f.toWorkspace(ctx, name, content) })
 			}
 		}
 		if out.Path, err = deliver(name, content); err != nil {
@@ -286,7 +285,7 @@ func (f *Files) whole(ctx context.Context, path string) ([]byte, error) {
 	if info.Size() > maxWrite {
 		return nil, tooLarge(info.Size())
 	}
-	b, err := readPart(file, 0, maxWrite+1)
+	b, err := readPart(ctx, file, 0, maxWrite+1)
 	if err != nil {
 		return nil, readError(path, err)
 	}
@@ -313,7 +312,7 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (s
 	if err := f.written(ctx, p, path, plainfile.ReadMounts()); err != nil {
 		return "", err
 	}
-	return path, put(p, path, content, true)
+	return path, put(p, lateIn(ctx), written{path, content, true})
 }
 
 // written refuses a place that is not writable, a file of [Config.Found], and one that is executed for a rule of the settings. This server

@@ -306,6 +306,8 @@ func readError(path string, err error) error {
 		}
 	}
 	switch {
+	case errors.As(err, new(*sandboxmcp.Error)): // the time was over
+		return err
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", sandboxmcp.Quote(path)).WithCause(err)
 	case errors.Is(err, fs.ErrPermission):
@@ -354,9 +356,17 @@ func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
 // account is a user.
 type account struct{ uid, gid int }
 
+// written is what a file tool writes.
+type written struct {
+	path      string
+	content   []byte
+	overwrite bool
+}
+
 // put writes a file at a place. It replaces a file whole, so that no reader sees a part of it
-// and a link that is put in its way is replaced, not followed.
-func put(p place, path string, content []byte, overwrite bool) error {
+// and a link that is put in its way is replaced, not followed. If late fails, because the caller has been told so, nothing is written.
+func put(p place, late func() error, w written) error {
+	path, content, overwrite := w.path, w.content, w.overwrite
 	if p.rel == "." {
 		return pathDenied(path, errSpecial.Error())
 	}
@@ -392,6 +402,10 @@ func put(p place, path string, content []byte, overwrite bool) error {
 		keepOwner(f, old)
 	}
 	err = errors.Join(err, f.Close())
+	if over := late(); over != nil {
+		_ = dir.Remove(temp)
+		return over
+	}
 	if err == nil && !overwrite {
 		err = dir.Link(temp, name) // fails if the name was taken meanwhile
 		if errors.Is(err, fs.ErrExist) {
@@ -409,10 +423,9 @@ func put(p place, path string, content []byte, overwrite bool) error {
 	return nil
 }
 
-// readPart reads up to most bytes of a file from an offset.
-func readPart(f *os.File, offset int64, most int) ([]byte, error) {
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(f, int64(most)))
+// readPart reads up to most bytes of a file from an offset. On some file systems, a read waits for others' writes to the file.
+func readPart(ctx context.Context, f *os.File, offset int64, most int) ([]byte, error) {
+	return looked(ctx, timeToLook, func(context.Context) ([]byte, error) {
+		return io.ReadAll(io.NewSectionReader(f, offset, int64(most)))
+	})
 }

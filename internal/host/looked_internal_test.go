@@ -2,6 +2,9 @@ package host
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -32,5 +35,38 @@ func TestLooksThatDoNotEnd(t *testing.T) {
 	close(answers)
 	if got, err := looked(t.Context(), time.Minute, func(context.Context) (string, error) { return "now", nil }); err != nil || got != "now" {
 		t.Errorf("a call after these: got %q, %v, want now", got, err)
+	}
+}
+
+// TestFilesAreReadAndWrittenWithinTheTime: a file system can also keep the read of an open file waiting, or the making of a new one. A file tool that has failed
+// writes nothing afterwards.
+func TestFilesAreReadAndWrittenWithinTheTime(t *testing.T) {
+	dir := t.TempDir()
+	for _, overwrite := range []bool{true, false} {
+		over := errors.New("over")
+		if err := put(place{newTree(dir), "f"}, func() error { return over }, written{filepath.Join(dir, "f"), []byte("x"), overwrite}); !errors.Is(err, over) {
+			t.Errorf("got %v, want %v", err, over)
+		}
+		if there, err := os.ReadDir(dir); err != nil || len(there) > 0 {
+			t.Errorf("got %v, %v, want nothing in the directory", there, err)
+		}
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(w.Close(), r.Close()) }()
+	for range mostLooks { // looks that do not end
+		looks <- struct{}{}
+	}
+	defer func() {
+		for range mostLooks {
+			<-looks
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err = readPart(ctx, r, 0, 1); sandboxmcp.AsError(err).Code != sandboxmcp.CodeCancelled || !errors.Is(readError("f", err), err) {
+		t.Errorf("a read: got %v, want that it is cancelled", err)
 	}
 }
