@@ -69,4 +69,7 @@ func TestFilesAreReadAndWrittenWithinTheTime(t *testing.T) {
 	if _, err = readPart(ctx, r, 0, 1); sandboxmcp.AsError(err).Code != sandboxmcp.CodeCancelled || !errors.Is(readError("f", err), err) {
 		t.Errorf("a read: got %v, want that it is cancelled", err)
 	}
+	if got := warningsOf(ctx, make([]sandboxmcp.Approval, 1)); len(got) != 1 || got[0] == "" {
+		t.Errorf("a question: got %q, want a warning", got)
+	}
 }
