@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -117,13 +118,9 @@ func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Ho
 		return l, err
 	}
 	l.Approved = append(l.Approved, all.Granted...)
-	for _, a := range all.Pending {
-		p := sandboxmcp.HostApproval{Approval: a}
-		if words, err := Words(a.Pattern); err == nil {
-			if p.Warning, err = looked(ctx, timeToWarn, func(context.Context) (string, error) { return warningOf(words), nil }); err != nil {
-				p.Warning = "its program could not be looked at in time"
-			}
-		}
+	warnings := warningsOf(ctx, all.Pending)
+	for i, a := range all.Pending {
+		p := sandboxmcp.HostApproval{Approval: a, Warning: warnings[i]}
 		if letters := foreignLetters(a.Pattern); letters != "" && p.Warning != "" {
 			p.Warning += "; " + letters
 		} else if letters != "" {
@@ -132,6 +129,26 @@ func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Ho
 		l.Pending = append(l.Pending, p)
 	}
 	return l, nil
+}
+
+// timeToWarn is the time for the programs of all questions, for which a person waits.
+const timeToWarn = 5 * time.Second
+
+// warningsOf returns the warnings of questions. A program that is not found in time has one, too.
+func warningsOf(ctx context.Context, pending []sandboxmcp.Approval) []string {
+	found, err := looked(ctx, timeToWarn, func(context.Context) ([]string, error) {
+		all := make([]string, len(pending))
+		for i, a := range pending {
+			if words, err := Words(a.Pattern); err == nil {
+				all[i] = warningOf(words)
+			}
+		}
+		return all, nil
+	})
+	if err != nil {
+		return slices.Repeat([]string{"the programs of the questions were not all looked at in time, so it may execute other programs"}, len(pending))
+	}
+	return found
 }
 
 // warningOf is [Warning] also for the program to which the first word leads, such as a shell with another name.
@@ -185,8 +202,8 @@ func (h *Host) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.Acc
 	}
 	answer, _, err := h.gate.Decide(ctx, c, d)
 	if words, _ := p.words(); err == nil && answer.Approved && !d.Check && len(words) > 0 {
-		_, _ = looked(ctx, timeToLook, func(context.Context) (struct{}, error) { // the decision stands anyway
-			h.pins.renew(words[0]) // the person allows the file that is there now; former grants do not hold for it
+		_, _ = looked(ctx, timeToLook, func(context.Context) (struct{}, error) { // the person allows the file that is there now; former grants do not hold for it
+			h.pins.renew(words[0])
 			return struct{}{}, nil
 		})
 	}

@@ -342,3 +342,51 @@ func TestANamedDeviceIsClosed(t *testing.T) {
 		}
 	}
 }
+
+// TestACommandBeginsInTheDirectoryThatWasJudged: once a command has its thread, the path of its directory is not looked up any more. A user who exchanged a directory
+// on it for a link to one that the kernel never finds would keep the child of a fork waiting there, and with it the whole server.
+func TestACommandBeginsInTheDirectoryThatWasJudged(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = os.MkdirAll(top+"/way/dir", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, err := find("pwd")
+	if err != nil || p.path == "" {
+		t.Fatalf("there is no pwd: %v", err)
+	}
+	j := job{path: p.path, words: []string{"pwd", "-P"}, dir: top + "/way/dir", env: environment(), timeout: time.Minute}
+	if j.file, err = p.open(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.file.Close() }()
+	o, err := openFor(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	if err = errors.Join(os.Rename(top+"/way", top+"/moved"), os.Symlink(top+"/nowhere", top+"/way")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := newStreams(func() {}, os.Pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e ended
+	ownThread(func() { e, err = runConfined(j, o, s, &stopper{}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.finish(&e)
+	if got := string(e.stdout); got != top+"/moved/dir\n" {
+		t.Errorf("got %q, want the directory that was judged", got)
+	}
+	if _, err = openFor(j); err == nil {
+		t.Error("a directory behind a link was opened, want an error")
+	}
+	if here, err := os.Getwd(); err != nil || strings.HasPrefix(here, top) {
+		t.Errorf("the test is in %q, %v, want that it has not moved", here, err)
+	}
+}

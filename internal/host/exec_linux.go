@@ -36,57 +36,46 @@ const (
 // run starts a job on a thread of its own, which is confined first and ends with the command,
 // and waits for the command's end.
 func run(ctx context.Context, j job, s *streams, stop *stopper) (e ended, err error) {
-	rules, err := looked(ctx, max(j.timeout, time.Second), func(context.Context) ([]jail.ThreadRule, error) { return landlockRules(j), nil })
+	o, err := looked(ctx, max(j.timeout, time.Second), func(context.Context) (opened, error) { return openFor(j) })
 	if err != nil {
 		return e, err
 	}
-	var walls []string
-	enter := func() (err error) {
-		apart := unix.Unshare(unix.CLONE_FS) == nil // else the directory would be that of the whole server
-		if walls, err = jail.ConfineThread(rules); err == nil && apart {
-			err, j.dir = unix.Chdir(j.dir), "" // the program begins there
-		}
-		return err
-	}
-	err = begun(ctx, max(j.timeout, time.Second), enter, func() (err error) {
-		e, err = runConfined(j, walls, s, stop)
-		return err
-	})
+	defer o.close()
+	ownThread(func() { e, err = runConfined(j, o, s, stop) })
 	return e, err
 }
 
-// begun calls enter, and f if that succeeds, on one thread of its own, and returns the error. As with looked, enter may wait for a file system for ever, here
-// because it opens what the thread may use and enters its directory: if enter does not end before ctx or the limit does, begun fails, and f is never called. A
-// program that Go starts by vfork may not enter the directory itself: no collection of garbage could begin while it waits, and the whole server would wait.
-func begun(ctx context.Context, limit time.Duration, enter, f func() error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	select {
-	case looks <- struct{}{}:
-	case <-ctx.Done():
-		return late(ctx)
+// opened is what a job needs of the files of others, opened before the job has its thread: any user of the machine can keep the kernel's look at a name in a
+// directory waiting for ever, by a list of the directory into memory that is never there.
+type opened struct {
+	rules *os.File // of Landlock; nil: the kernel has none
+	dir   *os.File // the job's directory
+}
+
+func openFor(j job) (o opened, err error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, j.dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if errors.Is(err, unix.ENOSYS) {
+		fd, err = unix.Open(j.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}
-	entered, done := make(chan error), make(chan struct{})
-	go ownThread(func() {
-		defer close(done)
-		failed := enter()
-		<-looks
-		select {
-		case entered <- failed:
-		case <-ctx.Done():
-			return
-		}
-		if failed == nil {
-			err = f()
-		}
-	})
-	select {
-	case failed := <-entered:
-		<-done
-		return errors.Join(failed, err)
-	case <-ctx.Done():
-		return late(ctx)
+	if err != nil {
+		return o, &os.PathError{Op: "open", Path: j.dir, Err: err}
 	}
+	o.dir = os.NewFile(uintptr(fd), j.dir)
+	if o.rules, err = jail.ThreadRules(landlockRules(j)); err != nil {
+		o.close()
+	}
+	return o, err
+}
+
+func (o opened) close() { _ = errors.Join(o.rules.Close(), o.dir.Close()) } // of nil, an error
+
+// enter makes the job's directory that of the calling thread, and of what it starts. If that is forbidden, as in some containers, it returns a path by which the
+// child of a fork enters the directory. Until the child has, Go's scheduler waits for it, and with it the whole server: so that is no path of others.
+func (o opened) enter() (path string, err error) {
+	if unix.Unshare(unix.CLONE_FS) != nil {
+		return "/proc/self/fd/" + strconv.Itoa(int(o.dir.Fd())), nil
+	}
+	return "", unix.Fchdir(int(o.dir.Fd()))
 }
 
 // ownThread calls f on a thread that ends afterwards. It is never the main thread, whose
@@ -118,9 +107,17 @@ func untraced(f func() error) (err error) {
 	return err
 }
 
-// runConfined starts a job on this thread, which is confined by these walls.
-func runConfined(j job, walls []string, s *streams, stop *stopper) (ended, error) {
+func runConfined(j job, o opened, s *streams, stop *stopper) (ended, error) {
 	var e ended
+	dir, err := o.enter()
+	if err != nil {
+		return e, err
+	}
+	j.dir = dir
+	walls, err := jail.ConfineThread(o.rules)
+	if err != nil {
+		return e, err
+	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return e, err

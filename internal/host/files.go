@@ -306,6 +306,8 @@ func readError(path string, err error) error {
 		}
 	}
 	switch {
+	case errors.As(err, new(*sandboxmcp.Error)): // the time was over
+		return err
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", sandboxmcp.Quote(path)).WithCause(err)
 	case errors.Is(err, fs.ErrPermission):

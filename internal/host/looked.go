@@ -16,9 +16,6 @@ const mostLooks = 32
 // timeToLook is the time for a call that has none of its own.
 const timeToLook = time.Minute
 
-// timeToWarn is the time for the program of one question.
-const timeToWarn = time.Second
-
 // looks has an element for each look.
 var looks = make(chan struct{}, mostLooks)
 

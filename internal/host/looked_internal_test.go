@@ -34,3 +34,20 @@ func TestLooksThatDoNotEnd(t *testing.T) {
 		t.Errorf("a call after these: got %q, %v, want now", got, err)
 	}
 }
+
+// TestQuestionsAreShownWithoutALook: a person sees the questions also while the kernel keeps the look at their programs waiting.
+func TestQuestionsAreShownWithoutALook(t *testing.T) {
+	for range mostLooks { // looks that do not end
+		looks <- struct{}{}
+	}
+	defer func() {
+		for range mostLooks {
+			<-looks
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := warningsOf(ctx, make([]sandboxmcp.Approval, 2)); len(got) != 2 || got[0] == "" || got[1] == "" {
+		t.Errorf("got %q, want a warning for each", got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -43,14 +44,28 @@ func (p ThreadRule) rights(dir bool, fs uint64) uint64 {
 // each other although signals are scoped.
 const erratumSignals = 1 << 1
 
+// ThreadRules returns rules for [ConfineThread], or nil if the kernel has no Landlock. A rule for a path that is not there has no effect. It opens
+// the paths, and a file system can keep that waiting for ever. The caller closes the file.
+func ThreadRules(list []ThreadRule) (*os.File, error) {
+	abi := landlockABI()
+	if abi == 0 {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	fd, err := ruleset(abi, list)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "landlock"), nil
+}
+
 // ConfineThread confines the calling thread, and every process that it starts, for ever: it
 // gets no further privileges, and may use only what the rules name. It returns the walls that were
-// observed. A rule for a path that is not there has no effect. If the kernel has no Landlock, the walls
+// observed. If the kernel has no Landlock, rules are nil, the walls
 // have no Landlock, and err is nil.
 //
 // Preconditions: the caller has locked its goroutine to the thread, which is not the main
 // thread, and never unlocks it.
-func ConfineThread(list []ThreadRule) (walls []string, err error) {
+func ConfineThread(rules *os.File) (walls []string, err error) {
 	if err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("no_new_privs: %w", err)
 	}
@@ -61,17 +76,11 @@ func ConfineThread(list []ThreadRule) (walls []string, err error) {
 	if err = dropAround(); err != nil {
 		return nil, err
 	}
-	abi := landlockABI()
-	if abi == 0 {
+	if rules == nil {
 		return walls, nil
 	}
-	rules, err := ruleset(abi, list)
-	if err != nil {
-		return nil, err
-	}
-	_, _, e := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), uintptr(quiet(abi)), 0)
-	closeAll(rules)
-	if e != 0 {
+	abi := landlockABI()
+	if _, _, e := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, rules.Fd(), uintptr(quiet(abi)), 0); e != 0 {
 		return nil, fmt.Errorf("landlock: %w", e)
 	}
 	fd, err := unix.Open("/proc/thread-self/comm", unix.O_WRONLY|unix.O_CLOEXEC, 0) // a file that a thread may otherwise write

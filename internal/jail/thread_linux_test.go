@@ -26,10 +26,15 @@ func TestAThreadUsesNothingBehindALink(t *testing.T) {
 	if err := os.Symlink(top+"/behind", top+"/link"); err != nil {
 		t.Fatal(err)
 	}
+	rules, err := jail.ThreadRules([]jail.ThreadRule{{Path: top + "/own", Read: true}, {Path: top + "/link/dir", Read: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rules.Close()
 	var own, behind error
 	var walls []string
 	onOwnThread(func() {
-		if walls, err = jail.ConfineThread([]jail.ThreadRule{{Path: top + "/own", Read: true}, {Path: top + "/link/dir", Read: true}}); err != nil {
+		if walls, err = jail.ConfineThread(rules); err != nil {
 			return
 		}
 		open := func(path string) error {

@@ -2,41 +2,15 @@ package host
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
-
-// TestEnteringThatDoesNotEnd: a call ends with its time while its thread waits for a file system, and the command does not begin later.
-func TestEnteringThatDoesNotEnd(t *testing.T) {
-	answers, entered := make(chan struct{}), make(chan struct{})
-	ctx, cancel := context.WithCancel(t.Context())
-	began := false
-	err := begun(ctx, time.Hour, func() error {
-		defer close(entered)
-		cancel()
-		<-answers
-		return nil
-	}, func() error { began = true; return nil })
-	if sandboxmcp.AsError(err).Code != sandboxmcp.CodeCancelled {
-		t.Errorf("got %v, want that the call is cancelled", err)
-	}
-	close(answers)
-	<-entered
-	if err = begun(t.Context(), time.Hour, func() error { return nil }, func() error { return os.ErrExist }); !errors.Is(err, os.ErrExist) {
-		t.Errorf("got %v, want the error of the command", err)
-	}
-	if began {
-		t.Error("the command began after its call had ended")
-	}
-}
 
 // TestWriteAfterItsTime: a write that goes on after its call has ended replaces nothing, and leaves no file.
 func TestWriteAfterItsTime(t *testing.T) {
