@@ -36,7 +36,7 @@ func TestWaitingShellWithNetwork(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	testkit.Need(t, "bash", err == nil, "there is no bash")
 	p, err := kernel.Plan(kernel.Program{
-		Language: sandboxmcp.Shell, Code: "env | grep -E 'PROXY|CERT|REPLY|BASH_ENV' | sort\necho $SECONDS", Interpreter: bash,
+		Language: sandboxmcp.Shell, Code: "env | grep -E 'PROXY|CERT|REPLY|BASH_ENV' | sort\necho $((SECONDS < 60))", Interpreter: bash,
 		Network: map[string]string{"HTTP_PROXY": "http://127.0.0.1:312", "SSL_CERT_FILE": "/etc/$(echo no)/a  file "},
 	})
 	if err != nil || p.Prestart == nil {
@@ -72,7 +72,7 @@ func TestWaitingShellWithNetwork(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err, out.String())
 	}
-	if want := "HTTP_PROXY=http://127.0.0.1:312\nSSL_CERT_FILE=/etc/$(echo no)/a  file \n0\n"; out.String() != want {
+	if want := "HTTP_PROXY=http://127.0.0.1:312\nSSL_CERT_FILE=/etc/$(echo no)/a  file \n1\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }
