@@ -248,7 +248,7 @@ func TestBrowserIsBounded(t *testing.T) {
 		"Nodes":    {sandboxmcp.BrowserAsk{URL: "/nodes", TimeoutMS: 20000}, []string{"fetch_failed"}},
 		"Memory":   {sandboxmcp.BrowserAsk{URL: "/memory", TimeoutMS: 20000}, []string{"fetch_failed", ""}},
 		"Alerts":   {sandboxmcp.BrowserAsk{URL: "/alerts", TimeoutMS: 20000, WaitUntil: "load"}, []string{"", "fetch_failed"}},
-		"Windows":  {sandboxmcp.BrowserAsk{URL: "/windows"}, []string{""}},
+		"Windows":  {sandboxmcp.BrowserAsk{URL: "/windows", TimeoutMS: 120_000}, []string{""}},
 		"Never":    {sandboxmcp.BrowserAsk{URL: "/bad", TimeoutMS: 3000, WaitFor: "h6"}, []string{"fetch_failed"}},
 		"Selector": {sandboxmcp.BrowserAsk{URL: "/bad", WaitFor: "]["}, []string{"invalid_argument"}},
 		"Until":    {sandboxmcp.BrowserAsk{URL: "/bad", WaitUntil: "later"}, []string{"invalid_argument"}},
