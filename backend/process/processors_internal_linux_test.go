@@ -13,7 +13,7 @@ func setOf(cpus ...int) (set unix.CPUSet) {
 	return set
 }
 
-// TestSandboxesAreSpreadOverProcessors: each gets the processors that the fewest others have.
+// TestSandboxesAreSpreadOverProcessors: each sandbox gets the processors that the fewest others have.
 func TestSandboxesAreSpreadOverProcessors(t *testing.T) {
 	have := setOf(1, 2, 5)
 	var p processors
@@ -21,7 +21,7 @@ func TestSandboxesAreSpreadOverProcessors(t *testing.T) {
 		want, from int
 		set        unix.CPUSet
 	}{
-		{1, 0, setOf(1)}, {1, 0, setOf(2)}, {1, 1, setOf(5)}, // 2 and 5 are free: the second one of the three is taken
+		{1, 0, setOf(1)}, {1, 0, setOf(2)}, {1, 1, setOf(5)}, // 1 and 2 have a sandbox each, so 5 is next
 		{2, 4, setOf(2, 5)}, {1, 2, setOf(1)},
 	} {
 		if got := p.take(&have, step.want, step.from); got != step.set {
@@ -32,6 +32,6 @@ func TestSandboxesAreSpreadOverProcessors(t *testing.T) {
 	p.release(&last)
 	p.release(&unix.CPUSet{})
 	if got := p.take(&have, 1, 0); got != last {
-		t.Errorf("after an end: got %v, want the processor that is free", got[0])
+		t.Errorf("after a sandbox has ended: got %v, want its processor", got[0])
 	}
 }

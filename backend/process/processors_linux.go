@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processors counts how many sandboxes are pinned to each processor of the machine. A new one gets those with the fewest: programs of two sandboxes on
-// one processor take turns, also while another processor is idle.
+// processors counts how many sandboxes are pinned to each processor of the machine. A new sandbox gets the
+// processors with the fewest, because programs of two sandboxes on one processor take turns even while another processor is idle.
 type processors struct {
 	mu    sync.Mutex
 	users map[int]int // sandboxes by processor; guarded by mu
@@ -27,8 +27,8 @@ func (p *processors) pin(pid int, cores float64) (pinned unix.CPUSet) {
 	return pinned
 }
 
-// take returns as many processors of have as wanted, and counts a sandbox for each. Of equals it prefers those from a number on, so that
-// not all servers of a machine begin with the same processor.
+// take returns want of the processors in have, those with the fewest sandboxes, and counts one more sandbox on each. Among equals it begins
+// at position from, modulo their number, so that not all servers of a machine begin with the same processor.
 func (p *processors) take(have *unix.CPUSet, want, from int) (set unix.CPUSet) {
 	all := make([]int, 0, have.Count())
 	for cpu := range len(have) * 64 {
@@ -55,7 +55,7 @@ func (p *processors) take(have *unix.CPUSet, want, from int) (set unix.CPUSet) {
 	return set
 }
 
-// release takes back what pin has returned.
+// release counts one sandbox less on each processor that pin has returned.
 func (p *processors) release(set *unix.CPUSet) {
 	if set.Count() == 0 {
 		return

@@ -43,7 +43,7 @@ type sandbox struct {
 	container   *Container    // nil: it is a jail of this package
 	root        string        // its directory on the host; tier L1 only
 	lock        *os.File      // lock on root
-	pinned      unix.CPUSet   // its processors, without a control group; empty: all
+	pinned      unix.CPUSet   // its processors if it has no control group; empty: all
 
 	objects     *watch.Target // the sandbox as a target of the kernel object watch; nil: nothing has run in it
 	asked       bool          // it was handed out to a caller

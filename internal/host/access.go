@@ -131,10 +131,10 @@ func (h *Host) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Ho
 	return l, nil
 }
 
-// timeToWarn is the time for the programs of all questions, for which a person waits.
+// timeToWarn bounds the look at the programs of all questions, because a person waits for the list.
 const timeToWarn = 5 * time.Second
 
-// warningsOf returns the warnings of questions. A program that is not found in time has one, too.
+// warningsOf returns a warning for each question, or "". If the programs are not all looked at in time, each question has a warning that says so.
 func warningsOf(ctx context.Context, pending []sandboxmcp.Approval) []string {
 	found, err := looked(ctx, timeToWarn, func(context.Context) ([]string, error) {
 		all := make([]string, len(pending))
@@ -216,7 +216,7 @@ func (h *Host) Revoke(ctx context.Context, c sandboxmcp.Caller, pattern string) 
 	return h.gate.Revoke(ctx, c, pattern)
 }
 
-// lookedPattern is pattern, on a thread of its own.
+// lookedPattern is as pattern, on a thread of its own and for timeToLook at most.
 func (h *Host) lookedPattern(ctx context.Context, text string) (Pattern, error) {
 	return looked(ctx, timeToLook, func(context.Context) (Pattern, error) { return h.pattern(text) })
 }

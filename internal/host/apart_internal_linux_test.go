@@ -213,7 +213,7 @@ func TestACrashStartsNoProgramOfTheHost(t *testing.T) {
 	}
 }
 
-// TestNpmMayOpenManyFiles: npm opens the package.json of all packages of a project at once, up to its hard limit, to which Node raises the other.
+// TestNpmMayOpenManyFiles: npm opens the package.json of all packages of a project at once. Node raises its soft limit to the hard one.
 func TestNpmMayOpenManyFiles(t *testing.T) {
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
@@ -343,8 +343,8 @@ func TestANamedDeviceIsClosed(t *testing.T) {
 	}
 }
 
-// TestACommandBeginsInTheDirectoryThatWasJudged: once a command has its thread, the path of its directory is not looked up any more. A user who exchanged a directory
-// on it for a link to one that the kernel never finds would keep the child of a fork waiting there, and with it the whole server.
+// TestACommandBeginsInTheDirectoryThatWasJudged: once a command has its thread, the path of its directory is not looked up again. Otherwise a user could exchange a
+// directory on the path for a link whose lookup never ends. The child of a fork would wait there, and with it the whole server.
 func TestACommandBeginsInTheDirectoryThatWasJudged(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -36,8 +36,8 @@ const (
 	maxLoader  = 4096     // bytes of the path of a loader
 )
 
-// openPlain opens a regular file that others may have named, but none of the kernel: a read of some of these, such as trace_pipe, waits for ever, and no
-// time of a command ends it.
+// openPlain opens a regular file that others may have named. It refuses files of the kernel: a read of some of them, such as trace_pipe, waits for ever, and
+// the timeout of a command does not end it.
 func openPlain(path string) (*os.File, error) {
 	f, err := plainfile.Open(path) // it does not wait for a FIFO
 	if err == nil && ofKernel(f) {

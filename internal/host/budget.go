@@ -17,7 +17,7 @@ const (
 	maxProject = maxLooked / 2 // of these, for secrets of npm's projects
 	maxHome    = 4 << 20       // for each home, beside that of the command
 	minHome    = 512 << 10     // for each of very many homes
-	maxOwn     = maxLooked / 2 // for that of the server's user, which no stranger fills
+	maxOwn     = maxLooked / 2 // for the home of the server's user, which no stranger fills
 	maxProgram = 2 << 20       // for the files of a program, before a rule allows it
 	maxWalls   = 64 << 20      // for directories with closed places, whose entries are allowed one by one
 )
@@ -29,7 +29,7 @@ const (
 	costEntry = 64
 	costPlace = 2 << 10
 
-	costStored = 128 // bytes of a directory on its file system for a unit: some keep the room of entries that were removed, and read all of it
+	costStored = 128 // bytes that a directory takes on its file system, for one unit: some file systems keep the space of removed entries, and read all of it
 	costPlaces = 2   // for each place with which a path is compared
 )
 
@@ -114,7 +114,7 @@ func (b *budget) leadsInto(dirs []string, path string) bool {
 	return in || !whole
 }
 
-// read returns the text of a regular file, or "" if that has more than most bytes, cannot be read, or is one of the kernel.
+// read returns the text of a regular file, or "" if that has more than most bytes, cannot be read, or is a file of the kernel.
 func (b *budget) read(path string, most int64) string {
 	real, err := b.follow(path)
 	if err != nil {

@@ -98,8 +98,8 @@ func TestWhatOthersMakeUsesUpTheBudget(t *testing.T) {
 	}
 }
 
-// TestRoomOfRemovedEntriesCosts: some file systems keep the room of entries that were removed, and read all of it.
-func TestRoomOfRemovedEntriesCosts(t *testing.T) {
+// TestSpaceOfRemovedEntriesCosts: some file systems keep the space of removed entries, and read all of it.
+func TestSpaceOfRemovedEntriesCosts(t *testing.T) {
 	dir := plainfile.Unlinked(t.TempDir())
 	file, long := dir+"/file", strings.Repeat("n", 240)
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -125,7 +125,7 @@ func TestRoomOfRemovedEntriesCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Size() < made*200 {
-		t.Skip("this file system keeps no room of removed entries")
+		t.Skip("this file system keeps no space of removed entries")
 	}
 	look := newBudget(anyTime, maxHome)
 	for e := range look.entries(dir + "/emptied") {
@@ -136,7 +136,7 @@ func TestRoomOfRemovedEntriesCosts(t *testing.T) {
 	}
 }
 
-// TestManyPlacesBesideManyClosed: each place is compared with each closed one, and both may be many.
+// TestManyPlacesBesideManyClosed: each place that a command may read is compared with each closed one. There may be many of both, and the budget bounds that.
 func TestManyPlacesBesideManyClosed(t *testing.T) {
 	j := job{execs: []string{"/kept"}}
 	for i := range 40000 {
@@ -157,8 +157,8 @@ func TestManyPlacesBesideManyClosed(t *testing.T) {
 	}
 }
 
-// TestVeryManyHomes: the places of keys are looked for in a thousand homes. The other homes are closed, and not open.
-func TestVeryManyHomes(t *testing.T) {
+// TestHomesBeyondTheFirstThousandAreClosed: the server looks for places of keys in the first thousand homes. The other homes are closed as a whole.
+func TestHomesBeyondTheFirstThousandAreClosed(t *testing.T) {
 	top := plainfile.Unlinked(t.TempDir())
 	many := make([]string, maxHomes+2)
 	for i := range many {

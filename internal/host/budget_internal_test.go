@@ -14,7 +14,7 @@ import (
 // besideBudget are the functions that list, follow or read without a budget, each with its reason. What others have made for a command
 // to look at is not among these.
 var besideBudget = map[string]string{
-	"openPlain":            "those that call it are here",
+	"openPlain":            "its callers are checked",
 	"binaryFile":           "it reads the first bytes of a file of a program",
 	"loadersOf":            "it reads headers of a file of a program, within the kernel's bounds",
 	"interpreterOf":        "it reads the first line of a file of a program",

@@ -33,7 +33,7 @@ func TestWriteAfterItsTime(t *testing.T) {
 	}
 }
 
-// TestThreadEntersDirectory: the thread enters the directory of a command, not the program that Go starts by vfork, and not the whole server.
+// TestThreadEntersDirectory: the command's thread enters the directory, so the child that Go makes with vfork need not. The rest of the server stays where it is.
 func TestThreadEntersDirectory(t *testing.T) {
 	before, err := os.Getwd()
 	if err != nil {

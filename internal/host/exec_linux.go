@@ -45,8 +45,8 @@ func run(ctx context.Context, j job, s *streams, stop *stopper) (e ended, err er
 	return e, err
 }
 
-// opened is what a job needs of the files of others, opened before the job has its thread: any user of the machine can keep the kernel's look at a name in a
-// directory waiting for ever, by a list of the directory into memory that is never there.
+// opened has the files that are opened before a job has its thread, because others may have made them and the lookup of their paths may never end. Any user of the
+// machine can block the lookup of names in a directory: by listing the directory into memory of a file system that does not answer.
 type opened struct {
 	rules *os.File // of Landlock; nil: the kernel has none
 	dir   *os.File // the job's directory
@@ -67,10 +67,11 @@ func openFor(j job) (o opened, err error) {
 	return o, err
 }
 
-func (o opened) close() { _ = errors.Join(o.rules.Close(), o.dir.Close()) } // of nil, an error
+func (o opened) close() { _ = errors.Join(o.rules.Close(), o.dir.Close()) } // Close of a nil file only returns an error
 
-// enter makes the job's directory that of the calling thread, and of what it starts. If that is forbidden, as in some containers, it returns a path by which the
-// child of a fork enters the directory. Until the child has, Go's scheduler waits for it, and with it the whole server: so that is no path of others.
+// enter makes the job's directory the working directory of the calling thread and of the processes that it starts. If that is forbidden, as in some containers,
+// enter returns a path by which the child of a fork enters the directory. Meanwhile Go's scheduler waits for the child, and with it the whole server. So it is a path
+// in /proc, which others cannot change.
 func (o opened) enter() (path string, err error) {
 	if unix.Unshare(unix.CLONE_FS) != nil {
 		return "/proc/self/fd/" + strconv.Itoa(int(o.dir.Fd())), nil
@@ -95,9 +96,9 @@ func ownThread(f func()) {
 	<-done
 }
 
-// untraced calls f on a thread to which links such as /proc/PID/root of other users' processes lead nowhere. A user can make a link to one, also in
-// place of a directory while f looks there. It leads into the mounts of that process, where a file system of the user may never answer: the thread would wait
-// for ever.
+// untraced calls f on a thread that cannot follow links such as /proc/PID/root of other users' processes. A user can make a link to one of these, also
+// in place of a directory while f looks there. It leads into the mounts of that process, where a file system of the user may never answer: the thread would
+// wait for ever.
 func untraced(f func() error) (err error) {
 	ownThread(func() {
 		if err = jail.DropTracing(); err == nil {
@@ -330,10 +331,10 @@ const (
 	maxData    = 1 << 30 // of data
 	maxAnyData = 8 << 30 // of a program that executes others, such as a compiler
 
-	// maxFiles is how many files a process has open. Node raises its soft limit to the hard one, because npm list opens the package.json of all packages at
-	// once. It takes a package whose file it cannot open for an invalid one.
+	// maxFiles is how many files a process may have open. npm list opens the package.json of all packages at once, and shows a package as invalid if it
+	// cannot open the file. Node raises its soft limit to the hard one, so the hard one is higher for npm.
 	maxFiles      = 1024
-	maxKnownFiles = 16 << 10 // of the rules that the settings have by default, which start no process
+	maxKnownFiles = 16 << 10 // the hard limit for default rules whose program starts no other
 
 	// maxCore is the limit of core dumps. With a limit of 0, the kernel starts the host's program for core dumps at each crash; with 1 it does not.
 	maxCore = 1
@@ -426,7 +427,7 @@ func landlockRules(j job) []jail.ThreadRule {
 		places = []string{"/"}
 	}
 	for _, place := range places {
-		if look.spend(len(j.reads)/4) != nil { // strangers may have made many of both
+		if look.spend(len(j.reads)/4) != nil { // strangers may have made many places, and many closed ones
 			break
 		}
 		if slices.ContainsFunc(j.reads, func(c string) bool { return under(place, c) }) {

@@ -337,7 +337,7 @@ func (f *Files) written(ctx context.Context, p place, path string, mounts plainf
 
 // namedIn returns the places of host_roots that words name: what a person has allowed word by
 // word may write there. A file that is not there yet opens its directory. Landlock opens no place that a link leads to: a program in a
-// sandbox may have put the link there. Once ctx ends, the other places are left out.
+// sandbox may have put the link there. Once ctx ends, the remaining places are left out.
 func (f *Files) namedIn(ctx context.Context, words []string) []string {
 	var all []string
 	mounts := plainfile.ReadMounts()

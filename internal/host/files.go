@@ -316,7 +316,7 @@ func readError(path string, err error) error {
 	return pathDenied(path, "it cannot be opened as a file below its root")
 }
 
-// readPart reads up to most bytes of the regular file at a path, from an offset, but nothing of one that is larger than largest.
+// readPart reads up to most bytes of the regular file at a path, from an offset. If the file has more than largest bytes, it reads nothing.
 func (f *Files) readPart(ctx context.Context, path string, offset, most, largest int64) ([]byte, os.FileInfo, error) {
 	type part struct {
 		bytes []byte
@@ -327,7 +327,7 @@ func (f *Files) readPart(ctx context.Context, path string, offset, most, largest
 		if err != nil {
 			return p, err
 		}
-		defer func() { _ = file.Close() }() // it may wait, too
+		defer func() { _ = file.Close() }() // Close may wait, too
 		if p.info = info; info.Size() > largest {
 			return p, nil
 		}

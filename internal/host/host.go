@@ -199,7 +199,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 	switch {
 	case errors.Is(err, errReplaced), errors.Is(err, errForeign), errors.Is(err, errUnwalled):
 		err = notExecuted(words[0], err)
-	case errors.As(err, new(*sandboxmcp.Error)): // its walls were not looked up in time
+	case errors.As(err, new(*sandboxmcp.Error)): // the files that it may use were not opened in time
 	case err != nil:
 		err = sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be started", sandboxmcp.Quote(j.path)).WithHint("see the server's log").WithCause(err)
 		h.cfg.warn("a host command could not be started", "program", j.path, "error", sandboxmcp.AsError(err).Unwrap())
@@ -222,7 +222,7 @@ func wordsOf(cmd sandboxmcp.HostCommand) ([]string, error) {
 	return Words(cmd.Command)
 }
 
-// prepare decides whether a command may be executed, before ctx ends. The caller closes the job's file.
+// prepare decides whether a command may be executed. If ctx ends first, it fails. The caller closes the job's file.
 func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.HostCommand, words []string, id sandboxmcp.RequestID) (job, error) {
 	j := job{timeout: cmd.Timeout}
 	if rule := h.set.Load().blocked.rule(words, ""); rule != "" {
@@ -338,8 +338,8 @@ func changedProgram(words []string) *sandboxmcp.Error {
 }
 
 // unchangeable refuses a program that programs in sandboxes can change, also between its check and its start, and by files beside
-// it, such as modules of a script. Its path counts also if nothing is there yet, or if there is too much to look at: a program can change that after a person
-// was asked.
+// it, such as modules of a script. If nothing is there yet, or there is too much to look at, the path itself counts: a program in a sandbox can
+// change that after a person was asked.
 func (h *Host) unchangeable(name string, p *program) error {
 	ways := p.ways
 	if len(ways) == 0 && filepath.IsAbs(name) {

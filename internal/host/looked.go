@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// The kernel can let a thread wait for ever for a file system: one that a user of the machine has made and whose program does not answer, or one whose server
-// is gone. Nothing ends such a wait. So what a command or a request names is looked at beside the call, and the call ends with its time.
+// A thread can wait in the kernel for ever: for a file system of a user of the machine whose program does not answer, or for one whose server is gone. Nothing ends
+// such a wait. So the server looks at the files that a call names on another thread, and the call ends with its time.
 
-// mostLooks is how many calls look at files at a time. A look that does not end keeps its place.
+// mostLooks is how many calls may look at files at a time. A look that does not end keeps its place.
 const mostLooks = 32
 
 // timeToLook is the time for a call that has none of its own.
 const timeToLook = time.Minute
 
-// looks has an element for each look.
+// looks has an element for each look that goes on.
 var looks = make(chan struct{}, mostLooks)
 
-// looked calls f on a thread of its own, see untraced, and returns its result. If f does not end before ctx or the limit does, looked fails, and f goes on
-// without it. So f changes nothing that the caller uses after an error. A panic of f is an error: nothing else would catch it on f's thread, and the server would end.
+// looked calls f on a thread of its own, see untraced, and returns its result. If ctx ends or the limit passes first, looked fails, and f goes
+// on alone. So f must not change anything that the caller uses after an error. If f panics, looked returns an error: nothing else would catch the panic on f's thread,
+// and the server would end.
 func looked[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T

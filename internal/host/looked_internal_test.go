@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestLooksThatDoNotEnd: a call ends with its time while the kernel keeps its look waiting. Once such looks have all places, further calls end with their
-// time as well, and go on when a place is free again.
+// TestLooksThatDoNotEnd: a call ends with its time although its look waits in the kernel. Once such looks have all places, further calls end with their
+// time as well. Calls work again when a place is free.
 func TestLooksThatDoNotEnd(t *testing.T) {
 	answers := make(chan struct{})
 	for i := range mostLooks + 1 {
@@ -35,7 +35,7 @@ func TestLooksThatDoNotEnd(t *testing.T) {
 	}
 }
 
-// TestQuestionsAreShownWithoutALook: a person sees the questions also while the kernel keeps the look at their programs waiting.
+// TestQuestionsAreShownWithoutALook: a person sees the questions even if the look at their programs waits in the kernel.
 func TestQuestionsAreShownWithoutALook(t *testing.T) {
 	for range mostLooks { // looks that do not end
 		looks <- struct{}{}

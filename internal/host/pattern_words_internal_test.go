@@ -9,8 +9,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestFirstWordThatAShellTakesForItsOwn: the form of a pattern, and of a command in the record, reads as the same words, also if a shell would take the first
-// one for something else without its quotes.
+// TestFirstWordThatAShellTakesForItsOwn: a pattern as it is kept, and a command as the record shows it, read as the same words. That holds also if a shell would
+// take the first word for something else without its quotes.
 func TestFirstWordThatAShellTakesForItsOwn(t *testing.T) {
 	for _, line := range []string{`''A=b`, `'if' x`, `\declare a`, `"time" -p ls`, `'!' x`, `'A=b' c=d *`} {
 		p, err := ParsePattern(line)

@@ -82,8 +82,8 @@ func TestNoCommandOpensADeviceOfAUserLink(t *testing.T) {
 	}
 }
 
-// TestNoFileOfTheKernelIsRead: a user can make a link .git to trace_pipe, or name it as the interpreter of a script. The read of it waits for
-// ever. Here a file stands for it whose read does not wait.
+// TestNoFileOfTheKernelIsRead: a user can make a link .git to trace_pipe, or name it as the interpreter of a script. A read of trace_pipe
+// waits for ever, so this test uses /proc/version instead.
 func TestNoFileOfTheKernelIsRead(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "package.json")

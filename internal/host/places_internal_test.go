@@ -161,8 +161,8 @@ func TestManyEntriesOfAHomeAreNotRead(t *testing.T) {
 	}
 }
 
-// TestNoNameIsBeyondWhatIsLookedAt: a directory in which nothing is closed is allowed with all that it has. So a place of keys among very many
-// entries is found, or the whole home is closed. The home of the server's user has a larger part.
+// TestNoNameIsBeyondWhatIsLookedAt: if nothing in a directory is closed, Landlock allows the directory with all of its entries. So the server finds a place
+// of keys among very many entries, or closes the whole home. The home of the server's user has a larger budget.
 func TestNoNameIsBeyondWhatIsLookedAt(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

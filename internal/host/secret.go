@@ -166,7 +166,7 @@ func under(path, dir string) bool {
 type places struct {
 	paths []string
 	files []os.FileInfo // of those that are there, without the kernel's: these may be mounted several times, and programs read them
-	own   []string      // files and directories of this program among them
+	own   []string      // the files and directories of this program, which are among paths
 }
 
 func newPlaces(paths []string) places {
@@ -202,7 +202,7 @@ func (p places) hold(b *budget, path string) bool {
 	}
 }
 
-// crowded returns the home that contains a path and is closed as a whole, because it takes too much to look at, or "".
+// crowded returns the home that contains a path, if that home is closed as a whole because it takes too much to look at. Otherwise it returns "".
 func (p places) crowded(path string) string {
 	for _, home := range homes() {
 		if real := plainfile.Unlinked(home); under(path, real) && slices.Contains(p.paths, real) && !slices.Contains(p.own, home) {
@@ -254,12 +254,12 @@ func closedPlaces(b *budget, own []string) []string {
 	return slices.Compact(all)
 }
 
-// maxHomes is for how many homes the closed paths are looked for. Each takes about a millisecond.
+// maxHomes is in how many homes the server looks for closed paths. Each takes about a millisecond.
 const maxHomes = 1000
 
-// closedOf returns the closed paths of home directories. Of very many, the last ones are closed as a whole.
+// closedOf returns the closed paths of home directories. Homes beyond the first maxHomes are closed as a whole.
 func closedOf(b *budget, homes []string, mounts plainfile.Mounts) (all []string) {
-	mine, _ := os.UserHomeDir() // which HOME may name
+	mine, _ := os.UserHomeDir() // HOME may name another directory than ownHome
 	for i, home := range homes {
 		if i < maxHomes { // a stranger who uses up the part of one home closes that alone
 			most := max(minHome, min(maxHome, maxLooked/len(homes)))
@@ -384,7 +384,7 @@ func (e *namesIn) in(dir string) map[string][]string {
 		return all
 	}
 	all = map[string][]string{}
-	for entry := range e.budget.entries(dir) { // all of them: Landlock allows a directory in which nothing is closed with all that it has
+	for entry := range e.budget.entries(dir) { // all of them: if nothing in a directory is closed, Landlock allows it with all of its entries
 		if lower := strings.ToLower(entry.Name()); partsOfSecrets()[lower] {
 			all[lower] = append(all[lower], entry.Name())
 		}

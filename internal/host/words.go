@@ -194,7 +194,7 @@ func Line(words []string) string {
 	quoted := make([]string, 0, len(words))
 	for i, w := range words {
 		q := quotedWord(w)
-		if i == 0 && q == w && !commandWord(w) { // a shell would take A=b for an assignment, and if for its own word
+		if i == 0 && q == w && !commandWord(w) { // a shell would take "A=b" for an assignment, and "if" for a keyword
 			q = "'" + w + "'"
 		}
 		quoted = append(quoted, q)
@@ -202,13 +202,13 @@ func Line(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// commandWord reports whether a word without quotes is a command for a shell.
+// commandWord reports whether a shell takes a word without quotes for a command.
 func commandWord(w string) bool {
 	_, err := simple(w)
 	return err == nil
 }
 
-// quotedWord returns a word behind the first one of a command line, quoted if a shell would change it.
+// quotedWord returns a word of a command line, quoted if a shell would change it. The first word may need quotes for more, see Line.
 func quotedWord(w string) string {
 	if w == "" {
 		return "''"

@@ -44,8 +44,8 @@ func (p ThreadRule) rights(dir bool, fs uint64) uint64 {
 // each other although signals are scoped.
 const erratumSignals = 1 << 1
 
-// ThreadRules returns rules for [ConfineThread], or nil if the kernel has no Landlock. A rule for a path that is not there has no effect. It opens
-// the paths, and a file system can keep that waiting for ever. The caller closes the file.
+// ThreadRules returns rules for [ConfineThread], or nil if the kernel has no Landlock. A rule for a path that is not there has no effect.
+// ThreadRules opens the paths, and a file system that does not answer can keep it waiting for ever. The caller closes the file.
 func ThreadRules(list []ThreadRule) (*os.File, error) {
 	abi := landlockABI()
 	if abi == 0 {
@@ -60,8 +60,8 @@ func ThreadRules(list []ThreadRule) (*os.File, error) {
 
 // ConfineThread confines the calling thread, and every process that it starts, for ever: it
 // gets no further privileges, and may use only what the rules name. It returns the walls that were
-// observed. If the kernel has no Landlock, rules are nil, the walls
-// have no Landlock, and err is nil.
+// observed. The rules are those of [ThreadRules]. If they are nil, because the kernel has no Landlock, the walls
+// do not have Landlock, and err is nil.
 //
 // Preconditions: the caller has locked its goroutine to the thread, which is not the main
 // thread, and never unlocks it.
@@ -120,8 +120,8 @@ func dropAround() error {
 	return nil
 }
 
-// DropTracing takes the calling thread the capability to trace processes of other users. The links of their processes in /proc, such as
-// /proc/PID/root, then lead the thread nowhere.
+// DropTracing drops the calling thread's capability to trace processes of other users. The thread then cannot follow the links of these
+// processes in /proc, such as /proc/PID/root.
 //
 // Preconditions: as for [ConfineThread].
 func DropTracing() error {
@@ -173,7 +173,7 @@ func allowPlace(rules int, p ThreadRule, fs uint64) error {
 		return nil
 	}
 	defer closeAll(fd)
-	var st unix.Statx_t // as the kernel has it already: a user's file system, mounted in a home, may never answer
+	var st unix.Statx_t // only what the kernel knows already: a user's file system, mounted in a home, may never answer
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
 		return err
 	}

@@ -177,7 +177,7 @@ func (p *Pool[K, V]) await(key K) {
 }
 
 // Fill starts to build the missing values, one at a time, unless that is under way. It does not
-// wait. If a build fails that began before the call, it is tried again.
+// wait. If a build that began before the call fails, it is tried again.
 func (p *Pool[K, V]) Fill() {
 	if p == nil {
 		return

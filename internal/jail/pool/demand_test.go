@@ -146,7 +146,7 @@ func TestFillEndsWithAFailure(t *testing.T) {
 	})
 }
 
-// TestFillDuringAFailure: what a failed build lacked may be there since the call of Fill, so that one more build succeeds.
+// TestFillDuringAFailure: Fill may be called because what the failing build lacks is there now. So one more build is tried.
 func TestFillDuringAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFactory(9)
