@@ -146,7 +146,7 @@ func warningsOf(ctx context.Context, pending []sandboxmcp.Approval) []string {
 		return all, nil
 	})
 	if err != nil {
-		return slices.Repeat([]string{"the programs of the questions were not all looked at in time, so it may execute other programs"}, len(pending))
+		return slices.Repeat([]string{"its program could not be looked at in time, so it may be one that executes others"}, len(pending))
 	}
 	return found
 }

@@ -404,7 +404,7 @@ func late(ctx context.Context) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the files that are named were not all looked at in time").
 			WithHint("name fewer files, or none on a file system that does not answer")
 	default:
-		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled before the command began")
+		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled")
 	}
 }
 
