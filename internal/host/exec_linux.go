@@ -276,7 +276,10 @@ func observed(pid int, j job, child child) (stood, weak []string, err error) {
 	}
 	limits := limit(pid, j)
 	var status []byte
-	unconfined(func() { status, _ = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") })
+	unconfined(func() { status, err = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") })
+	if usedUp(err) {
+		return nil, nil, fmt.Errorf("%w: %w", errUnwalled, err)
+	}
 	if bytes.Contains(status, []byte("NoNewPrivs:\t1")) {
 		stood = append(stood, walls...) // Landlock is inherited with it
 	}
