@@ -2,10 +2,12 @@ package host
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
@@ -79,6 +81,19 @@ func (b *budget) spend(cost int) error {
 // over returns an error if the budget is used up, or the time is over.
 func (b *budget) over() error { return b.spend(0) }
 
+// short ends the budget if err says that the server can open no more files at the moment. What it cannot look at, it would not close.
+func (b *budget) short(err error) {
+	if b.failed == nil && usedUp(err) {
+		b.failed = sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the server can open no more files at the moment, so it cannot look at those that the command may not read").
+			WithHint("call again later; an operator raises the server's limit of open files").WithCause(err)
+	}
+}
+
+// usedUp reports whether an error says that the server or the machine has too many open files, or too little memory.
+func usedUp(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+}
+
 // keep spends for places that a command may read, or that are closed. It reports whether there was enough left.
 func (b *budget) keep(places ...string) bool {
 	for _, p := range places {
@@ -121,7 +136,7 @@ func (b *budget) read(path string, most int64) string {
 		return ""
 	}
 	f, err := openPlain(real)
-	if err != nil {
+	if b.short(err); err != nil {
 		return ""
 	}
 	defer func() { _ = f.Close() }()
@@ -141,7 +156,7 @@ func (b *budget) entries(dir string) iter.Seq[os.DirEntry] {
 			return
 		}
 		f, err := os.OpenFile(real, os.O_RDONLY|onlyDirectory, 0)
-		if err != nil {
+		if b.short(err); err != nil {
 			return
 		}
 		defer func() { _ = f.Close() }()
@@ -156,7 +171,7 @@ func (b *budget) entries(dir string) iter.Seq[os.DirEntry] {
 					return
 				}
 			}
-			if failed != nil || len(some) == 0 { // what cannot be read is passed over
+			if b.short(failed); failed != nil || len(some) == 0 { // what cannot be read is passed over
 				return
 			}
 		}

@@ -19,7 +19,9 @@ func (h *Host) changeable(look *budget) changeable {
 	if h.cfg.Changeable == "" {
 		return changeable{look: look}
 	}
-	return changeable{paths: plainfile.ReadMounts().Whole(h.cfg.Changeable), look: look}
+	mounts, err := plainfile.Table()
+	look.short(err)
+	return changeable{paths: mounts.Whole(h.cfg.Changeable), look: look}
 }
 
 // awayFrom returns what the words of a command of a rule may not lead into.

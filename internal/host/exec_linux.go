@@ -41,7 +41,12 @@ func run(ctx context.Context, j job, s *streams, stop *stopper) (e ended, err er
 		return e, err
 	}
 	defer o.close()
-	ownThread(func() { e, err = runConfined(j, o, s, stop) })
+	ownThread(func() {
+		err = caught(func() (err error) {
+			e, err = runConfined(j, o, s, stop)
+			return err
+		})
+	})
 	return e, err
 }
 
@@ -96,13 +101,13 @@ func ownThread(f func()) {
 	<-done
 }
 
-// untraced calls f on a thread that cannot follow links such as /proc/PID/root of other users' processes. A user can make a link to one of these, also
+// untraced calls f, see caught, on a thread that cannot follow links such as /proc/PID/root of other users' processes. A user can make a link to one of these, also
 // in place of a directory while f looks there. It leads into the mounts of that process, where a file system of the user may never answer: the thread would
 // wait for ever.
 func untraced(f func() error) (err error) {
 	ownThread(func() {
 		if err = jail.DropTracing(); err == nil {
-			err = f()
+			err = caught(f)
 		}
 	})
 	return err
@@ -277,7 +282,10 @@ func observed(pid int, j job, child child) (stood, weak []string, err error) {
 	}
 	limits := limit(pid, j)
 	var status []byte
-	unconfined(func() { status, _ = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") })
+	unconfined(func() { status, err = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") })
+	if usedUp(err) {
+		return nil, nil, fmt.Errorf("%w: %w", errUnwalled, err)
+	}
 	if bytes.Contains(status, []byte("NoNewPrivs:\t1")) {
 		stood = append(stood, walls...) // Landlock is inherited with it
 	}

@@ -17,7 +17,7 @@ func watched(*os.File) error { return nil }
 func drain(*os.File, io.Writer) {}
 
 // untraced calls f. These systems have no links into the mounts of other processes.
-func untraced(f func() error) error { return f() }
+func untraced(f func() error) error { return caught(f) }
 
 // run starts a job and waits for its end. It has no walls besides its own process group.
 func run(_ context.Context, j job, s *streams, stop *stopper) (ended, error) {

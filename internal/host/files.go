@@ -165,7 +165,11 @@ func recordOfGit(path string) bool {
 // settings there, and many settings name what a program executes. The same holds for bin, which shells have in their PATH. It may be
 // written if its tree is there. trees are the paths of the tree by which it is abs.
 func hiddenAtHome(abs string, trees []string) string {
-	for _, home := range homes() {
+	users, err := homes()
+	if usedUp(err) {
+		return "the server can open no more files at the moment, so it does not know the home directories"
+	}
+	for _, home := range users {
 		for _, dir := range []string{home, newTree(home).real} {
 			rest, below := strings.CutPrefix(abs, dir+string(filepath.Separator))
 			name, _, _ := strings.Cut(rest, string(filepath.Separator))

@@ -20,8 +20,7 @@ const timeToLook = time.Minute
 var looks = make(chan struct{}, mostLooks)
 
 // looked calls f on a thread of its own, see untraced, and returns its result. If ctx ends or the limit passes first, looked fails, and f goes
-// on alone. So f must not change anything that the caller uses after an error. If f panics, looked returns an error: nothing else would catch the panic on f's thread,
-// and the server would end.
+// on alone. So f must not change anything that the caller uses after an error.
 func looked[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -36,11 +35,6 @@ func looked[T any](ctx context.Context, limit time.Duration, f func(context.Cont
 			defer func() { <-looks }()
 			var r result
 			r.err = untraced(func() (err error) {
-				defer func() {
-					if why := recover(); why != nil {
-						err = fmt.Errorf("panic: %v\n%s", why, debug.Stack())
-					}
-				}()
 				r.value, err = f(ctx)
 				return err
 			})
@@ -55,4 +49,14 @@ func looked[T any](ctx context.Context, limit time.Duration, f func(context.Cont
 	case <-ctx.Done():
 		return *new(T), late(ctx)
 	}
+}
+
+// caught calls f and returns its error, also for a panic. Nothing else would catch a panic of a thread that belongs to no call, and the server would end.
+func caught(f func() error) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("panic: %v\n%s", why, debug.Stack())
+		}
+	}()
+	return f()
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -204,7 +205,8 @@ func (p places) hold(b *budget, path string) bool {
 
 // crowded returns the home that contains a path, if that home is closed as a whole because it takes too much to look at. Otherwise it returns "".
 func (p places) crowded(path string) string {
-	for _, home := range homes() {
+	all, _ := homes() // the places were found before
+	for _, home := range all {
 		if real := plainfile.Unlinked(home); under(path, real) && slices.Contains(p.paths, real) && !slices.Contains(p.own, home) {
 			return home
 		}
@@ -220,7 +222,10 @@ func (p places) holdFile(path string) bool { return p.hold(newBudget(anyTime, ma
 // path that shows them.
 func closedPlaces(b *budget, own []string) []string {
 	var all []string
-	mounts := plainfile.ReadMounts()
+	mounts, failed := plainfile.Table()
+	b.short(failed)
+	users, failed := homes()
+	b.short(failed)
 	add := func(path string) {
 		if real, err := b.follow(path); err == nil {
 			all = append(all, mounts.Paths(real)...)
@@ -241,11 +246,13 @@ func closedPlaces(b *budget, own []string) []string {
 			all = append(all, p)
 		}
 	}
-	all = append(all, closedOf(b, homes(), mounts)...)
+	all = append(all, closedOf(b, users, mounts)...)
 	all = append(all, runDir) // also if it is made later
 	temp := plainfile.Unlinked(os.TempDir())
 	all = append(all, filepath.Join(temp, sandboxPrefix)) // so that what is made there later is closed; see besides
-	for _, n := range b.apart(maxHome).names(temp) {
+	made := b.apart(maxHome)
+	defer func() { b.short(made.failed) }()
+	for _, n := range made.names(temp) {
 		if strings.HasPrefix(n, sandboxPrefix) { // each user of this machine can make one, so no link is followed
 			all = append(all, mounts.Paths(filepath.Join(temp, n))...)
 		}
@@ -266,7 +273,9 @@ func closedOf(b *budget, homes []string, mounts plainfile.Mounts) (all []string)
 			if home == mine || home == ownHome() {
 				most = maxOwn
 			}
-			all = append(all, closedIn(home, mounts, &namesIn{budget: b.apart(most)})...)
+			part := b.apart(most)
+			all = append(all, closedIn(home, mounts, &namesIn{budget: part})...)
+			b.short(part.failed)
 		} else if real := plainfile.Unlinked(home); real != "/" {
 			all = append(all, mounts.Paths(real)...)
 		}
@@ -423,9 +432,9 @@ func (e *namesIn) spelled(dir, name string) []string {
 	return paths
 }
 
-// homes returns the home directories of this machine, each once, and that of this program's user among the first.
-func homes() []string {
-	all := []string{"/root"}
+// homes returns the home directories of this machine, each once, and that of this program's user among the first. With an error, others may be missing.
+func homes() (all []string, failed error) {
+	all = []string{"/root"}
 	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
 		all = append(all, h)
 	}
@@ -436,12 +445,13 @@ func homes() []string {
 	all = slices.Compact(all) // most often they are the same
 	known := slices.Clone(all)
 	for _, dir := range []string{"/home", "/Users"} {
-		entries, _ := os.ReadDir(dir)
+		entries, err := os.ReadDir(dir)
+		failed = errors.Join(failed, err)
 		for _, e := range entries {
 			if path := filepath.Join(dir, e.Name()); !slices.Contains(known, path) {
 				all = append(all, path)
 			}
 		}
 	}
-	return all
+	return all, failed
 }

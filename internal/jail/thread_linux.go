@@ -88,8 +88,11 @@ func ConfineThread(rules *os.File) (walls []string, err error) {
 		closeAll(fd)
 		return nil, errors.New("landlock does not hold")
 	}
-	if errors.Is(err, unix.EACCES) {
+	switch {
+	case errors.Is(err, unix.EACCES):
 		walls = append(walls, landlockWall(abi))
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM): // it may hold, but that was not observed
+		return nil, fmt.Errorf("landlock: %w", err)
 	}
 	return walls, nil
 }

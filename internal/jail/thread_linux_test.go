@@ -57,6 +57,35 @@ func TestAThreadUsesNothingBehindALink(t *testing.T) {
 	}
 }
 
+// TestAThreadIsNotConfinedUnobserved: a thread whose process can open no more files has Landlock's rules, but that cannot be observed. So it is not taken
+// for one on a kernel without Landlock, whose programs need not be kept apart from it.
+func TestAThreadIsNotConfinedUnobserved(t *testing.T) { // not parallel: no test can open a file meanwhile
+	rules, err := jail.ThreadRules(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules == nil {
+		t.Skip("no Landlock")
+	}
+	defer rules.Close()
+	var old unix.Rlimit
+	if err = unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &old); err != nil {
+		t.Fatal(err)
+	}
+	var walls []string
+	onOwnThread(func() {
+		if err = unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Max: old.Max}, nil); err == nil {
+			walls, err = jail.ConfineThread(rules)
+		}
+	})
+	if failed := unix.Prlimit(0, unix.RLIMIT_NOFILE, &old, nil); failed != nil {
+		t.Fatal(failed)
+	}
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("got %q, %v, want that there are too many open files", walls, err)
+	}
+}
+
 // onOwnThread calls f on a thread that ends afterwards, and is not the main one.
 func onOwnThread(f func()) {
 	done := make(chan struct{})

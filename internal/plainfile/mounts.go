@@ -19,16 +19,22 @@ const maxMounts = 16 << 20
 
 // ReadMounts returns the mounts of this process. There are none on systems without /proc.
 func ReadMounts() Mounts {
+	all, _ := Table()
+	return all
+}
+
+// Table is [ReadMounts] with the error, such as that no more files can be opened.
+func Table() (Mounts, error) {
 	f, err := Open("/proc/self/mountinfo")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, maxMounts))
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return parseMounts(string(text))
+	return parseMounts(string(text)), nil
 }
 
 // parseMounts reads a table of mounts; see proc_pid_mountinfo(5).
