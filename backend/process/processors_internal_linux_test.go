@@ -1,6 +1,7 @@
 package process
 
 import (
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -33,5 +34,24 @@ func TestSandboxesAreSpreadOverProcessors(t *testing.T) {
 	p.release(&unix.CPUSet{})
 	if got := p.take(&have, 1, 0); got != last {
 		t.Errorf("after a sandbox has ended: got %v, want its processor", got[0])
+	}
+}
+
+// TestASandboxThatHasEndedIsNotPinned: it has no process id, and the server stays on its own processors.
+func TestASandboxThatHasEndedIsNotPinned(t *testing.T) {
+	var before, after unix.CPUSet
+	runtime.LockOSThread() // the processors of a thread
+	defer runtime.UnlockOSThread()
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	var p processors
+	for _, pid := range []int{0, -1} {
+		if got := p.pin(pid, 0.5); got.Count() != 0 {
+			t.Errorf("process %d: got %d processors, want none", pid, got.Count())
+		}
+	}
+	if err := unix.SchedGetaffinity(0, &after); err != nil || after != before {
+		t.Errorf("the server had %d processors and has %d, %v", before.Count(), after.Count(), err)
 	}
 }

@@ -17,7 +17,7 @@ type processors struct {
 // caller passes what pin returns to release when the sandbox has ended.
 func (p *processors) pin(pid int, cores float64) (pinned unix.CPUSet) {
 	var have unix.CPUSet
-	if unix.SchedGetaffinity(0, &have) != nil {
+	if pid <= 0 || unix.SchedGetaffinity(0, &have) != nil { // the sandbox has ended; 0 would be this thread of the server
 		return pinned
 	}
 	if want := wholeCores(cores); want < have.Count() {

@@ -440,7 +440,10 @@ func (s *Slot) Lost() bool {
 // PID returns init's process id on the host. It is 0 if init had ended before the
 // first call.
 func (s *Slot) PID() int {
-	s.pidOnce.Do(func() { s.pid, _ = hostPID(s.pidfd) })
+	s.pidOnce.Do(func() {
+		n, _ := hostPID(s.pidfd)
+		s.pid = max(n, 0) // the kernel says -1 of a process that has ended
+	})
 	return s.pid
 }
 
