@@ -119,6 +119,7 @@ type Config struct {
 	HostBlocked     []string      // commands of the host that are always refused
 	HostRoots       []string      // directories of the host file tools
 	trusted         []string      // files and directories that the server executes, obeys or trusts, which the host file tools do not write
+	keyFiles        []string      // files with keys outside of the state directory, which host tools and commands may not read
 	SettingsFile    string        // the file of the settings, which host tools and commands may not read; empty: none
 	Workspace       string        // directory of the host that sandboxes see at /workspace; empty: none
 	WorkspaceRW     bool          // programs can change Workspace, so nothing in it is obeyed: no configuration of pip and npm, no browser

@@ -90,6 +90,7 @@ func (e *Engine) openHost() error {
 	if c.KeysFrom != "" {
 		own = append(own, c.KeysFrom)
 	}
+	own = append(own, c.keyFiles...)
 	var obeyed []string
 	if c.SettingsFile != "" { // it may have the keys of callers, and passwords
 		abs, err := filepath.Abs(c.SettingsFile)

@@ -119,6 +119,7 @@ func (o Options) open(ctx context.Context) (e *Engine, err error) {
 	host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json") // remembers which interpreters it found
 	cfg := o.configured(c)
 	if c.EnableHostAccess {
+		cfg.keyFiles = keyFiles(c, env)
 		for _, t := range obeyed(c, o.Settings.File, env) {
 			cfg.trusted = append(cfg.trusted, t.path)
 		}

@@ -132,7 +132,7 @@ func obeyed(c *config.Config, settings string, env []string) []trusted {
 		for _, name := range []string{"PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "PGPASSFILE", "PGSERVICEFILE"} {
 			add(name, variable(name))
 		}
-		add("a file of database_url", filesOf(c.DatabaseURL.Reveal())...)
+		add("a file of database_url", filesOf(c.DatabaseURL.Reveal(), "sslrootcert", "sslcert", "sslkey", "passfile", "servicefile")...)
 		add("a file of PostgreSQL's clients", inHome(home, ".pgpass", ".pg_service.conf", ".postgresql/root.crt", ".postgresql/postgresql.crt", ".postgresql/postgresql.key")...)
 	}
 	if c.DefaultBackend == config.Kube {
@@ -143,6 +143,27 @@ func obeyed(c *config.Config, settings string, env []string) []trusted {
 	if c.BlobURL != "" {
 		add("AWS_SHARED_CREDENTIALS_FILE", variable("AWS_SHARED_CREDENTIALS_FILE")) // it may name a program
 		add("the key of the object store", inHome(home, ".aws/credentials")...)
+	}
+	return all
+}
+
+// keyFiles lists the files with keys or passwords that the settings or the server's environment name, but for those of
+// [config.Config.StateDir] and [config.Config.KeysFrom]. One that is not there yet is listed, too.
+func keyFiles(c *config.Config, env []string) (all []string) {
+	named := append([]string{c.Kube.KeyFile, c.Kube.Config}, filepath.SplitList(config.Lookup(env, "KUBECONFIG"))...)
+	for _, name := range []string{"PGSSLKEY", "PGPASSFILE", "PGSERVICEFILE", "AWS_SHARED_CREDENTIALS_FILE"} {
+		named = append(named, config.Lookup(env, name))
+	}
+	named = append(named, filesOf(c.DatabaseURL.Reveal(), "sslkey", "passfile", "servicefile")...)
+	if dir := dockerCerts(env); dir != "" {
+		named = append(named, filepath.Join(dir, "key.pem"))
+	}
+	for _, path := range named {
+		abs, err := filepath.Abs(path)
+		if info, failed := os.Stat(abs); path == "" || err != nil || failed == nil && !info.Mode().IsRegular() { // commands use /dev/null
+			continue
+		}
+		all = append(all, abs)
 	}
 	return all
 }
@@ -167,13 +188,13 @@ func inHome(home string, names ...string) (all []string) {
 	return all
 }
 
-// filesOf returns the files that the parameters of a database's URL name.
-func filesOf(database string) (all []string) {
+// filesOf returns the files that some parameters of a database's URL name.
+func filesOf(database string, parameters ...string) (all []string) {
 	u, err := url.Parse(database)
 	if err != nil {
 		return nil // it was refused before
 	}
-	for _, name := range []string{"sslrootcert", "sslcert", "sslkey", "passfile", "servicefile"} {
+	for _, name := range parameters {
 		all = append(all, u.Query()[name]...)
 	}
 	return all

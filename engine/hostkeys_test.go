@@ -1,0 +1,67 @@
+package engine_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// TestHostToolsReadNoKeysThatSettingsName: with these keys a model would be the server for a cluster, a database or a bucket. Their
+// names and directories do not show that they are keys.
+func TestHostToolsReadNoKeysThatSettingsName(t *testing.T) {
+	for name, c := range map[string]struct {
+		env    string // with IN for the directory
+		values map[string]any
+		fine   bool
+	}{
+		"KeyOfPods":   {"", map[string]any{"kube_key_file": "IN/pool"}, false},
+		"Linked":      {"", map[string]any{"kube_key_file": "IN/link"}, false},
+		"Cluster":     {"", map[string]any{"kube_config": "IN/pool"}, false},
+		"Kubeconfig":  {"KUBECONFIG=/nonexistent:IN/pool", nil, false},
+		"Passwords":   {"PGPASSFILE=IN/pool", nil, false},
+		"DatabaseKey": {"PGSSLKEY=IN/pool", nil, false},
+		"Bucket":      {"AWS_SHARED_CREDENTIALS_FILE=IN/pool", nil, false},
+		"Directory":   {"PGPASSFILE=IN", nil, true},
+		"Unnamed":     {"PGSSLROOTCERT=IN/pool", nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(top, "dir")
+			file := filepath.Join(dir, "pool")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte("a key\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("pool", filepath.Join(dir, "link")); err != nil {
+				t.Fatal(err)
+			}
+			values := map[string]any{"enable_host_access": true, "host_roots": dir}
+			for key, v := range c.values {
+				values[key] = strings.ReplaceAll(v.(string), "IN", dir)
+			}
+			env := append(strings.Fields(strings.ReplaceAll(c.env, "IN", dir)), "SANDBOXMCP_STATE_DIR="+top+"/state", "HOME="+top)
+			e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, Env: env}, Env: env})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = e.Close() }()
+			out, failed := e.ExecHost(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCommand{Argv: []string{"cat", file}})
+			read, err := e.ReadHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostRead{Path: file})
+			if !c.fine && (sandboxmcp.CodeOf(failed) != sandboxmcp.CodeHostPathDenied || sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied) {
+				t.Errorf("cat: got %v %q, read: got %v %q, want %s for both", failed, out.Stdout, err, read.Content, sandboxmcp.CodeHostPathDenied)
+			}
+			if c.fine && (failed != nil || err != nil) {
+				t.Errorf("got %v and %v, want it to be fine", failed, err)
+			}
+		})
+	}
+}
