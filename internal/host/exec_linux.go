@@ -286,6 +286,11 @@ func observed(pid int, j job, child child) (stood, weak []string, err error) {
 	if usedUp(err) {
 		return nil, nil, fmt.Errorf("%w: %w", errUnwalled, err)
 	}
+	if limits = limits && held; limits {
+		if limits, err = withinData(pid, status); err != nil {
+			return nil, nil, err
+		}
+	}
 	if bytes.Contains(status, []byte("NoNewPrivs:\t1")) {
 		stood = append(stood, walls...) // Landlock is inherited with it
 	}
@@ -317,7 +322,7 @@ func observed(pid int, j job, child child) (stood, weak []string, err error) {
 	default:
 		stood = append(stood, wallApart)
 	}
-	if limits && held {
+	if limits {
 		stood = append(stood, wallRlimits)
 	} else {
 		weak = append(weak, "limits: set only after the program has started, or not at all")
@@ -408,6 +413,22 @@ func limit(pid int, j job) bool {
 		}
 	}
 	return true
+}
+
+// withinData reports whether a held process is within its limit of data; known is false if that cannot be found out. It fails with errLarge if it is not: the kernel made what the
+// program file asks for before the limit was set, and the process could use all of that.
+func withinData(pid int, status []byte) (known bool, err error) {
+	_, rest, _ := bytes.Cut(status, []byte("\nVmData:"))
+	line, _, _ := bytes.Cut(rest, []byte("kB\n"))
+	data, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 10, 54)
+	var now unix.Rlimit
+	if err != nil || unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &now) != nil {
+		return false, nil //nolint:nilerr // the limit is then no wall
+	}
+	if data<<10 > now.Cur {
+		return false, errLarge
+	}
+	return true, nil
 }
 
 // waitDead waits until a process has ended, and leaves its process id taken.

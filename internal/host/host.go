@@ -197,7 +197,7 @@ func (h *Host) Exec(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.Hos
 		act.exit = &out.ExitCode
 	}
 	switch {
-	case errors.Is(err, errReplaced), errors.Is(err, errForeign), errors.Is(err, errUnwalled):
+	case errors.Is(err, errReplaced), errors.Is(err, errForeign), errors.Is(err, errUnwalled), errors.Is(err, errLarge):
 		err = notExecuted(words[0], err)
 	case errors.As(err, new(*sandboxmcp.Error)): // the files that it may use were not opened in time
 	case err != nil:
@@ -278,7 +278,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 // notExecuted is the error for a program that is not there, or not as it was.
 func notExecuted(name string, err error) error {
 	why := errNotThere
-	for _, known := range []error{errReplaced, errForeign, errUnwalled} {
+	for _, known := range []error{errReplaced, errForeign, errUnwalled, errLarge} {
 		if errors.Is(err, known) {
 			why = known
 		}

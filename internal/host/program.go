@@ -189,6 +189,9 @@ var errForeign = errors.New("it is a program of another architecture, such as on
 // errUnwalled is the error for a program that could not be put behind its walls.
 var errUnwalled = errors.New("it cannot be kept apart from the server")
 
+// errLarge is the error for a program whose file asks for more data than a command may have.
+var errLarge = errors.New("it has more data at its begin than a command may have")
+
 // same reports whether a file is unchanged.
 func same(before, now os.FileInfo) bool {
 	return os.SameFile(before, now) && before.Size() == now.Size() && before.ModTime().Equal(now.ModTime()) && before.Mode() == now.Mode() && changedAt(before) == changedAt(now)
