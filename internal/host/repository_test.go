@@ -112,9 +112,10 @@ func TestGitComparesInEveryRepository(t *testing.T) {
 // right to left may be shown in another order.
 func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
 	b := open(t)
-	const scripts, order = "several scripts", "another order"
+	const scripts, order = "another script", "another order"
 	for pattern, want := range map[string]string{
 		"wc -c /srv/b\u0443ild": scripts, "bash /srv/b\u0443ild": scripts, "wc -c /srv/build": "", "wc -c /srv/\u0441\u0431\u043e\u0440\u043a\u0430-1": "", "wc -c /srv/Übersicht": "",
+		"wc -c /srv/\u0430\u0440\u0440/run": scripts, "wc -c /srv/\u0445-\u0443": scripts,
 		"cp \u05d0 \u05d1": order, "cp \u0627 1 2 \u0628": order, "cp \U0001e900 a": order,
 	} {
 		got, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: pattern}, noMasks{})
