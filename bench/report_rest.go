@@ -106,8 +106,8 @@ func (s *suite) writeLeftovers(p func(string, ...any)) {
 		return
 	}
 	p("\n### What very many runs leave\n")
-	p("Of one engine that keeps things ready, as it does by default, and gives them back before")
-	p("each look. Memory is what is left after a collection.\n")
+	p("The rows show one engine with its default settings. Before each measurement, it closes what it keeps ready")
+	p("and collects garbage, so the memory is what the engine still needs.\n")
 	titles, looks := []string{"before it was opened"}, []held{l.Start}
 	for _, k := range l.Kinds {
 		titles = append(titles, fmt.Sprintf("after %d %s", k.First, k.What), fmt.Sprintf("after %d", k.Last))

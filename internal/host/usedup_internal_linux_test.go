@@ -12,8 +12,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// TestNoCommandWhileFilesAreUsedUp: while the server can open no more files, it finds neither homes nor what is in them and in other directories. It would
-// not close these, and a command could read keys once files can be opened again. So the command is refused.
+// TestNoCommandWhileFilesAreUsedUp: a server that can open no more files cannot list homes and other directories, so it does not find the keys in them. A command that
+// began then could read these keys. So the server refuses the command.
 func TestNoCommandWhileFilesAreUsedUp(t *testing.T) { // not parallel: no test can open a file meanwhile
 	dir := plainfile.Unlinked(t.TempDir())
 	t.Setenv("HOME", dir)
