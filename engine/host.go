@@ -93,18 +93,10 @@ func (e *Engine) openHost() error {
 	own = append(own, c.keyFiles...)
 	var obeyed []string
 	if c.SettingsFile != "" { // it may have the keys of callers, and passwords
-		abs, err := filepath.Abs(c.SettingsFile)
-		if err != nil {
-			return err
-		}
-		own = append(own, abs)
+		own = append(own, c.SettingsFile)
 	}
 	if c.AuditCheckpointFile != "" {
-		abs, err := filepath.Abs(c.AuditCheckpointFile)
-		if err != nil {
-			return err
-		}
-		obeyed = append(obeyed, abs)
+		obeyed = append(obeyed, c.AuditCheckpointFile)
 	}
 	var begun []string
 	if c.HostAccess {

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,9 @@ func TestHostToolsReadNoKeysThatSettingsName(t *testing.T) {
 		"Passwords":   {"PGPASSFILE=IN/pool", nil, false},
 		"DatabaseKey": {"PGSSLKEY=IN/pool", nil, false},
 		"Bucket":      {"AWS_SHARED_CREDENTIALS_FILE=IN/pool", nil, false},
+		"Role":        {"AWS_WEB_IDENTITY_TOKEN_FILE=IN/pool", nil, false},
+		"Indexes":     {"NETRC=IN/pool", nil, false},
+		"Npm":         {"npm_config_userconfig=IN/pool", nil, false},
 		"Directory":   {"PGPASSFILE=IN", nil, true},
 		"Unnamed":     {"PGSSLROOTCERT=IN/pool", nil, true},
 	} {
@@ -63,5 +67,46 @@ func TestHostToolsReadNoKeysThatSettingsName(t *testing.T) {
 				t.Errorf("got %v and %v, want it to be fine", failed, err)
 			}
 		})
+	}
+}
+
+// TestHostToolsReadNoKeysBehindLinks: the files of keys_from may be links, as those of a mounted secret are. Its path may be relative.
+func TestHostToolsReadNoKeysBehindLinks(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func(values map[string]any) *engine.Engine {
+		env := []string{"SANDBOXMCP_STATE_DIR=" + filepath.Join(top, "state"), "HOME=" + top}
+		e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, Env: env}, Env: env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	if err := begin(nil).Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(top, "roots", "first")
+	if err := os.MkdirAll(filepath.Join(top, "keys"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(filepath.Join(top, "state", "signing.key"))
+	if err == nil {
+		err = errors.Join(os.WriteFile(file, key, 0o600), os.Symlink(file, filepath.Join(top, "keys", "signing.key")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(top)
+	e := begin(map[string]any{"enable_host_access": true, "host_roots": filepath.Dir(file), "keys_from": "keys"})
+	defer func() { _ = e.Close() }()
+	out, failed := e.ExecHost(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCommand{Argv: []string{"cat", file}})
+	read, err := e.ReadHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostRead{Path: file})
+	if sandboxmcp.CodeOf(failed) != sandboxmcp.CodeHostPathDenied || sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
+		t.Errorf("cat: got %v %q, read: got %v %q, want %s for both", failed, out.Stdout, err, read.Content, sandboxmcp.CodeHostPathDenied)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
@@ -147,12 +148,29 @@ func obeyed(c *config.Config, settings string, env []string) []trusted {
 	return all
 }
 
-// keyFiles lists the files with keys or passwords that the settings or the server's environment name, but for those of
-// [config.Config.StateDir] and [config.Config.KeysFrom]. One that is not there yet is listed, too.
+// keyVariables are variables that name a file with keys, passwords or tokens which this server uses. npm's count in any case.
+var keyVariables = []string{
+	"PGSSLKEY", "PGPASSFILE", "PGSERVICEFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+	"NETRC", "PIP_CONFIG_FILE", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG",
+}
+
+// keyFiles lists the files with keys or passwords that the settings or the server's environment name. One that is not there yet is listed, too. Of
+// [config.Config.StateDir] and [config.Config.KeysFrom] it lists the keys, because these may be links to files elsewhere.
 func keyFiles(c *config.Config, env []string) (all []string) {
-	named := append([]string{c.Kube.KeyFile, c.Kube.Config}, filepath.SplitList(config.Lookup(env, "KUBECONFIG"))...)
-	for _, name := range []string{"PGSSLKEY", "PGPASSFILE", "PGSERVICEFILE", "AWS_SHARED_CREDENTIALS_FILE"} {
-		named = append(named, config.Lookup(env, name))
+	named := []string{c.Kube.KeyFile, c.Kube.Config}
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		switch name = strings.ToUpper(name); {
+		case name == "KUBECONFIG":
+			named = append(named, filepath.SplitList(value)...)
+		case slices.Contains(keyVariables, name):
+			named = append(named, value)
+		}
+	}
+	for _, dir := range []string{c.StateDir, c.KeysFrom} {
+		if dir != "" {
+			named = append(named, filepath.Join(dir, sign.PrivateFile), filepath.Join(dir, vault.KeyFile))
+		}
 	}
 	named = append(named, filesOf(c.DatabaseURL.Reveal(), "sslkey", "passfile", "servicefile")...)
 	if dir := dockerCerts(env); dir != "" {

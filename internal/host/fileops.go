@@ -28,7 +28,6 @@ type Files struct {
 	host      *Host
 	trees     atomic.Pointer[[]tree]
 	workspace *tree
-	closed    []string
 	started   []string // see Config.Started; without links
 }
 
@@ -37,6 +36,16 @@ func (f *Files) newTree(dir string) tree {
 	t := newTree(dir)
 	t.started = f.started
 	return t
+}
+
+// closed returns the paths of [Config.Own] and [Config.Obeyed], as they are now: a link may have been put in their place or lead elsewhere.
+func (f *Files) closed() (all []string) {
+	mounts := plainfile.ReadMounts()
+	for _, path := range slices.Concat(f.host.cfg.Own, f.host.cfg.Obeyed) {
+		all = append(all, mounts.Whole(newTree(path).real)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // SetRoots replaces [Config.Roots], for acts to come.
@@ -137,7 +146,7 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 			return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content has %d bytes; at most %d are allowed", len(w.Content), maxWrite)
 		}
 		p, err := looked(ctx, timeToLook, func(ctx context.Context) (place, error) {
-			p, err := locate(w.Path, *f.trees.Load(), f.closed)
+			p, err := locate(w.Path, *f.trees.Load(), f.closed())
 			if err == nil {
 				err = f.written(ctx, p, w.Path, plainfile.ReadMounts())
 			}
@@ -163,7 +172,7 @@ func (f *Files) List(ctx context.Context, c sandboxmcp.Caller, path string, mask
 	out := sandboxmcp.HostListing{Success: true, Entries: []sandboxmcp.HostEntry{}}
 	err := f.act(ctx, fileAct{c, "list", path, masks}, func(more map[string]any) error {
 		listed, err := looked(ctx, timeToLook, func(context.Context) (l sandboxmcp.HostListing, err error) {
-			p, err := locate(path, *f.trees.Load(), f.closed)
+			p, err := locate(path, *f.trees.Load(), f.closed())
 			if err != nil {
 				return l, err
 			}
@@ -296,7 +305,7 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (s
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s is no name in the workspace", sandboxmcp.Quote(name)).WithHint("use a relative path without ..")
 	}
 	path := filepath.Join(f.workspace.name, name)
-	p, err := locate(path, []tree{*f.workspace}, f.closed)
+	p, err := locate(path, []tree{*f.workspace}, f.closed())
 	if err != nil {
 		return "", err
 	}
@@ -340,12 +349,12 @@ func (f *Files) written(ctx context.Context, p place, path string, mounts plainf
 // sandbox may have put the link there. Once ctx ends, the remaining places are left out.
 func (f *Files) namedIn(ctx context.Context, words []string) []string {
 	var all []string
-	mounts := plainfile.ReadMounts()
+	mounts, closed := plainfile.ReadMounts(), f.closed()
 	for _, w := range words {
 		if !filepath.IsAbs(w) || ctx.Err() != nil {
 			continue
 		}
-		p, err := locate(w, *f.trees.Load(), f.closed)
+		p, err := locate(w, *f.trees.Load(), closed)
 		if err != nil || f.written(ctx, p, w, mounts) != nil {
 			continue
 		}

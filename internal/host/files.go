@@ -348,7 +348,7 @@ func (f *Files) readPart(ctx context.Context, path string, offset, most, largest
 
 // openHere opens the regular file at a path for reading. The caller closes it.
 func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
-	p, err := locate(path, *f.trees.Load(), f.closed)
+	p, err := locate(path, *f.trees.Load(), f.closed())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -71,6 +71,17 @@ func New(c Config) (*Host, error) {
 		Kind: kind(), Store: c.Store, Audit: c.Audit, Key: c.Key, Endings: c.Endings, Approvals: c.Enabled, Now: c.Now, Notices: c.Notices, Invocation: c.Invocation, Logger: c.Logger,
 	})
 	h.Files = &Files{host: h}
+	for _, all := range []*[]string{&h.cfg.Own, &h.cfg.Obeyed} {
+		paths := *all
+		*all = nil
+		for _, path := range paths {
+			abs, err := filepath.Abs(path)
+			if err != nil {
+				return nil, err
+			}
+			*all = append(*all, abs, newTree(abs).real) // later, a link may lead elsewhere; this program still uses the key that was there
+		}
+	}
 	for _, started := range c.Started {
 		if abs, err := filepath.Abs(started); err == nil {
 			h.Files.started = append(h.Files.started, abs, newTree(abs).real)
@@ -91,10 +102,6 @@ func New(c Config) (*Host, error) {
 	if c.Workspace != "" {
 		w := h.Files.newTree(c.Workspace)
 		h.Files.workspace = &w
-	}
-	mounts := plainfile.ReadMounts()
-	for _, own := range slices.Concat(c.Own, c.Obeyed) {
-		h.Files.closed = append(h.Files.closed, mounts.Whole(newTree(own).real)...)
 	}
 	return h, nil
 }

@@ -3,6 +3,7 @@ package host_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -23,4 +24,42 @@ func TestClosedPlacesAreClosedUnderOtherNames(t *testing.T) {
 	}
 	b.wantOutput("cat "+b.file("beside", "open"), "open")
 	b.wantRefused("cat "+other, sandboxmcp.CodeHostPathDenied)
+}
+
+// TestOwnFilesThatAreLinks: a mounted secret is a link, which leads to another file once the secret is renewed. The server still uses the first
+// one.
+func TestOwnFilesThatAreLinks(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(top)
+	link := func(to string) {
+		t.Helper()
+		_ = os.Remove("key")
+		if err := os.Symlink(to, "key"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("root/first")
+	b := open(t, func(c *host.Config) {
+		if err := os.Symlink(c.Roots[0], "root"); err != nil {
+			t.Fatal(err)
+		}
+		c.Own, c.Allowed = append(c.Own, "key"), append(c.Allowed, "grep")
+		if err := os.WriteFile(filepath.Join(c.Roots[0], "first"), []byte("key of the server\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	second := b.file("second", "key of the server\n")
+	link("root/second")
+	for _, path := range []string{filepath.Join(b.root, "first"), second} {
+		b.wantRefused("cat "+path, sandboxmcp.CodeHostPathDenied)
+		_, err := b.Files.Read(t.Context(), caller, sandboxmcp.HostRead{Path: path}, noMasks{})
+		wantCode(t, "read "+path, err, sandboxmcp.CodeHostPathDenied)
+	}
+	out, err := b.exec("grep -r key " + b.root)
+	if strings.Contains(strings.Join(out.Walls, " "), "landlock") && (err != nil || strings.Contains(out.Stdout, "of the server")) {
+		t.Errorf("grep: got %q, %v, want nothing of the keys", out.Stdout, err)
+	}
 }
