@@ -166,22 +166,37 @@ const latinLooking = "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u04
 	"\u0425\u0406\u0408\u0405\u051a\u051c\u04c0\u03bf\u03bd\u03b1\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03f2\u03f3_-"
 
 // foreignLetters warns of a word that has letters of the Latin script and others, or only such as look like Latin ones, or "". Then the
-// word may name another file than a person reads. It also warns of letters of scripts that are written from right to left, because a
+// word may name another file than a person reads. Names in Chinese, Japanese and Korean often have Latin letters. It also warns of characters that look like others, and of letters of scripts that are written from right to left, because a
 // terminal may show the words around them in another order.
 func foreignLetters(text string) string {
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) && r != '_' && r != '-' }) {
 		latin := strings.ContainsFunc(w, func(r rune) bool { return unicode.Is(unicode.Latin, r) })
 		other := strings.ContainsFunc(w, func(r rune) bool {
-			return unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian, unicode.Cherokee, unicode.Lisu)
+			return unicode.IsLetter(r) && !unicode.In(r, unicode.Latin, unicode.Common, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo)
 		})
 		if other && (latin || !strings.ContainsFunc(w, func(r rune) bool { return !strings.ContainsRune(latinLooking, r) })) {
 			return strconv.QuoteToASCII(w) + " has letters that look like those of another script, and may name something else than it seems to"
 		}
 	}
+	if strings.ContainsFunc(text, imitating) {
+		return "it has characters that look like others, or change those before them, and may name something else than it seems to: " + strconv.QuoteToASCII(text)
+	}
 	if strings.ContainsFunc(text, leftward) {
 		return "it has letters that are written from right to left, so its words may be shown in another order: " + strconv.QuoteToASCII(text)
 	}
 	return ""
+}
+
+// imitating reports whether a person may take a character for an ASCII one, or for a part of the one before it: signs and digits such as a slash for
+// divisions, forms of Latin letters for mathematics and phonetics, and marks that are joined to a letter. Signs of Chinese and Japanese are not counted.
+func imitating(r rune) bool {
+	switch {
+	case r <= unicode.MaxASCII, r >= 0x3001 && r <= 0x303F, r == 0x3099, r == 0x309A, r == 0x30FB, r == 0x30FC, leftward(r):
+		return false
+	case unicode.Is(unicode.Latin, r):
+		return r > 0x24F && (r < 0x1E00 || r > 0x1EFF) || r >= 0x1C0 && r <= 0x1C3
+	}
+	return unicode.In(r, unicode.Common, unicode.Inherited) || !unicode.IsLetter(r) && !unicode.IsMark(r)
 }
 
 // leftward reports whether a character is one of the blocks of scripts that are written from right to left.
