@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -28,31 +29,40 @@ type Files struct {
 	host      *Host
 	trees     atomic.Pointer[[]tree]
 	workspace *tree
-	started   []string // see Config.Started; without links
+	started   []string // Config.Started, and what it led to at the start
 }
 
-// newTree is the function newTree for a directory in which the file tools write.
-func (f *Files) newTree(dir string) tree {
-	t := newTree(dir)
-	t.started = f.started
-	return t
+// state is what the links of the settings lead to, and the mounts, at the time of an act.
+type state struct {
+	mounts  plainfile.Mounts
+	closed  []string      // paths of Config.Own and Config.Obeyed
+	started func() places // Config.Started, which only what is written may not be in
 }
 
-// closed returns the paths of [Config.Own] and [Config.Obeyed], as they are now: a link may have been put in their place or lead elsewhere.
-func (f *Files) closed() (all []string) {
-	mounts := plainfile.ReadMounts()
+// now returns the state. A link may have been put in the place of a file or directory since the last act, or lead elsewhere.
+func (f *Files) now() state {
+	s := state{mounts: plainfile.ReadMounts()}
 	for _, path := range slices.Concat(f.host.cfg.Own, f.host.cfg.Obeyed) {
-		all = append(all, mounts.Whole(newTree(path).real)...)
+		s.closed = append(s.closed, s.mounts.Whole(newTree(path).real)...)
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	slices.Sort(s.closed)
+	s.closed = slices.Compact(s.closed)
+	s.started = sync.OnceValue(func() places {
+		all := slices.Clone(f.started)
+		for _, path := range f.started {
+			all = append(all, newTree(path).real)
+		}
+		slices.Sort(all)
+		return newPlaces(slices.Compact(all))
+	})
+	return s
 }
 
 // SetRoots replaces [Config.Roots], for acts to come.
 func (f *Files) SetRoots(dirs []string) {
 	trees := make([]tree, 0, len(dirs))
 	for _, dir := range dirs {
-		trees = append(trees, f.newTree(dir))
+		trees = append(trees, newTree(dir))
 	}
 	f.trees.Store(&trees)
 }
@@ -146,9 +156,10 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 			return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content has %d bytes; at most %d are allowed", len(w.Content), maxWrite)
 		}
 		p, err := looked(ctx, timeToLook, func(ctx context.Context) (place, error) {
-			p, err := locate(w.Path, *f.trees.Load(), f.closed())
+			now := f.now()
+			p, err := locate(w.Path, *f.trees.Load(), now.closed)
 			if err == nil {
-				err = f.written(ctx, p, w.Path, plainfile.ReadMounts())
+				err = f.written(ctx, p, w.Path, now)
 			}
 			return p, err
 		})
@@ -172,7 +183,7 @@ func (f *Files) List(ctx context.Context, c sandboxmcp.Caller, path string, mask
 	out := sandboxmcp.HostListing{Success: true, Entries: []sandboxmcp.HostEntry{}}
 	err := f.act(ctx, fileAct{c, "list", path, masks}, func(more map[string]any) error {
 		listed, err := looked(ctx, timeToLook, func(context.Context) (l sandboxmcp.HostListing, err error) {
-			p, err := locate(path, *f.trees.Load(), f.closed())
+			p, err := locate(path, *f.trees.Load(), f.now().closed)
 			if err != nil {
 				return l, err
 			}
@@ -305,11 +316,12 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (s
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s is no name in the workspace", sandboxmcp.Quote(name)).WithHint("use a relative path without ..")
 	}
 	path := filepath.Join(f.workspace.name, name)
-	p, err := locate(path, []tree{*f.workspace}, f.closed())
+	now := f.now()
+	p, err := locate(path, []tree{*f.workspace}, now.closed)
 	if err != nil {
 		return "", err
 	}
-	if err := f.written(ctx, p, path, plainfile.ReadMounts()); err != nil {
+	if err := f.written(ctx, p, path, now); err != nil {
 		return "", err
 	}
 	return path, put(ctx, p, path, content, true)
@@ -317,11 +329,11 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (s
 
 // written refuses a place that is not writable, a file of [Config.Found], and one that is executed for a rule of the settings. This server
 // would not execute the new file for the rule, but the next one would take it for the rule's.
-func (f *Files) written(ctx context.Context, p place, path string, mounts plainfile.Mounts) error {
-	if err := p.writable(path, mounts); err != nil {
+func (f *Files) written(ctx context.Context, p place, path string, now state) error {
+	if err := p.writable(path, now); err != nil {
 		return err
 	}
-	all := mounts.Paths(p.abs())
+	all := now.mounts.Paths(p.abs())
 	if f.host.cfg.Found != nil {
 		found, err := f.host.cfg.Found(ctx)
 		if err != nil {
@@ -349,13 +361,13 @@ func (f *Files) written(ctx context.Context, p place, path string, mounts plainf
 // sandbox may have put the link there. Once ctx ends, the remaining places are left out.
 func (f *Files) namedIn(ctx context.Context, words []string) []string {
 	var all []string
-	mounts, closed := plainfile.ReadMounts(), f.closed()
+	now := f.now()
 	for _, w := range words {
 		if !filepath.IsAbs(w) || ctx.Err() != nil {
 			continue
 		}
-		p, err := locate(w, *f.trees.Load(), closed)
-		if err != nil || f.written(ctx, p, w, mounts) != nil {
+		p, err := locate(w, *f.trees.Load(), now.closed)
+		if err != nil || f.written(ctx, p, w, now) != nil {
 			continue
 		}
 		path := p.abs()

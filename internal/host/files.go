@@ -18,9 +18,8 @@ import (
 
 // tree is a directory below which files may be reached.
 type tree struct {
-	name    string   // as the settings have it
-	real    string   // without links
-	started []string // see Config.Started; without links
+	name string // as the settings have it
+	real string // without links
 }
 
 // newTree returns the tree of a directory. The directory does not have to be there yet.
@@ -116,13 +115,13 @@ func (p place) judge(path string, closed []string) error {
 const startedThere = "this program executes or trusts what is there"
 
 // writable refuses a place that may be read and not written, also if that holds only for another path at which a mount shows it.
-func (p place) writable(path string, mounts plainfile.Mounts) error {
-	trees, started := mounts.Paths(p.tree.real), newPlaces(p.tree.started)
-	for _, abs := range mounts.Paths(p.abs()) {
+func (p place) writable(path string, now state) error {
+	trees := now.mounts.Paths(p.tree.real)
+	for _, abs := range now.mounts.Paths(p.abs()) {
 		opened := slices.DeleteFunc(slices.Clone(trees), func(t string) bool { return filepath.Join(t, p.rel) != abs }) // not a mount of a part of the tree, nor one in it
 		why := obeyed(abs)
 		switch {
-		case started.holdFile(abs):
+		case now.started().holdFile(abs):
 			why = startedThere
 		case slices.ContainsFunc(neverWritten, func(c string) bool {
 			return under(abs, c) && !slices.ContainsFunc(opened, func(t string) bool { return under(t, c) })
@@ -348,7 +347,7 @@ func (f *Files) readPart(ctx context.Context, path string, offset, most, largest
 
 // openHere opens the regular file at a path for reading. The caller closes it.
 func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
-	p, err := locate(path, *f.trees.Load(), f.closed())
+	p, err := locate(path, *f.trees.Load(), f.now().closed)
 	if err != nil {
 		return nil, nil, err
 	}

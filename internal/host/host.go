@@ -100,7 +100,7 @@ func New(c Config) (*Host, error) {
 		c.warn(autoWarning)
 	}
 	if c.Workspace != "" {
-		w := h.Files.newTree(c.Workspace)
+		w := newTree(c.Workspace)
 		h.Files.workspace = &w
 	}
 	return h, nil

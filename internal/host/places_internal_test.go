@@ -35,13 +35,11 @@ func TestPlacesAreKnownByWhatTheyAre(t *testing.T) {
 		if _, err := locate(path, []tree{newTree(root)}, closed); (err != nil) != want {
 			t.Errorf("use %s: got %v, want an error: %v", path, err, want)
 		}
-		trees := newTree(root)
-		trees.started = closed
-		p, err := locate(path, []tree{trees}, nil)
+		p, err := locate(path, []tree{newTree(root)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.writable(path, nil); (err != nil) != want {
+		if err := p.writable(path, state{started: func() places { return newPlaces(closed) }}); (err != nil) != want {
 			t.Errorf("write %s: got %v, want an error: %v", path, err, want)
 		}
 	}

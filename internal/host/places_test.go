@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,5 +62,24 @@ func TestOwnFilesThatAreLinks(t *testing.T) {
 	out, err := b.exec("grep -r key " + b.root)
 	if strings.Contains(strings.Join(out.Walls, " "), "landlock") && (err != nil || strings.Contains(out.Stdout, "of the server")) {
 		t.Errorf("grep: got %q, %v, want nothing of the keys", out.Stdout, err)
+	}
+}
+
+// TestStartedDirectoriesThatAreLinks: the PATH often has a link to the newest version of an application, which leads to another directory once there
+// is a newer one.
+func TestStartedDirectoriesThatAreLinks(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "current")
+	b := open(t, func(c *host.Config) {
+		c.Started = []string{link}
+		if err := errors.Join(os.Mkdir(filepath.Join(c.Roots[0], "v1"), 0o755), os.Symlink(filepath.Join(c.Roots[0], "v1"), link)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err := errors.Join(os.Mkdir(filepath.Join(b.root, "v2"), 0o755), os.Remove(link), os.Symlink(filepath.Join(b.root, "v2"), link)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]sandboxmcp.Code{"v1/node": sandboxmcp.CodeHostPathDenied, "v2/node": sandboxmcp.CodeHostPathDenied, "node": ""} {
+		_, err := b.Files.Write(t.Context(), caller, sandboxmcp.HostWrite{Path: filepath.Join(b.root, path), Content: "x"}, noMasks{})
+		wantCode(t, path, err, want)
 	}
 }
