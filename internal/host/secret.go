@@ -17,7 +17,7 @@ import (
 var (
 	// secretNames may hold keys or credentials. They are neither read nor written.
 	secretNames = list(`.ssh .aws .azure .gnupg .kube .docker .gcloud .config/gcloud .config/gh .config/hub .config/op .config/rclone .config/sops .config/age .config/doctl .config/heroku
-		.password-store .terraform.d .oci .ibmcloud .bluemix .minikube .helm .vault .vault-token .netrc _netrc .npmrc .yarnrc .yarnrc.yml .pypirc .pgpass .my.cnf .mylogin.cnf .dockercfg .s3cfg .boto
+		.password-store .terraform.d .oci .ibmcloud .bluemix .minikube .helm .vault .vault-token .netrc _netrc .npmrc .yarnrc .yarnrc.yml .pypirc pip.conf .pip .config/pip .pgpass .pg_service.conf .postgresql .my.cnf .mylogin.cnf .dockercfg .s3cfg .boto
 		.git-credentials .config/git/credentials .git/config .gem/credentials .cargo/credentials .cargo/credentials.toml .m2/settings.xml .gradle/gradle.properties .htpasswd .envrc
 		credentials credentials.json credentials.db credentials.csv application_default_credentials.json access_tokens.db client_secret.json kubeconfig terraform.tfstate terraform.tfstate.backup
 		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .var/app .config/google-chrome .config/chromium
@@ -34,7 +34,7 @@ var (
 	obeyedNames = list(`.git .hg .svn .husky .githooks .pre-commit-config.yaml .gitconfig .gitmodules .gitattributes .config/git .vscode .idea .fleet .devcontainer .github/workflows .gitlab-ci.yml .circleci .envrc .direnv
 		.bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .config/fish .inputrc .xinitrc .xprofile .xsession .xsessionrc .xbindkeysrc
 		.vimrc .exrc .nvimrc .config/nvim .emacs .emacs.d .tmux.conf .screenrc .gdbinit .gdbearlyinit .lldbinit .pdbrc .pylintrc .pythonrc .pythonstartup .config/systemd .config/autostart .config/environment.d .local/share/applications
-		.config/pip pip.conf .pip .condarc .rprofile .irbrc .pryrc .curlrc .wgetrc .ackrc .ripgreprc .config/containers .local/bin .local/lib crontab cron.d cron.daily cron.hourly cron.weekly cron.monthly
+		.condarc .rprofile .irbrc .pryrc .curlrc .wgetrc .ackrc .ripgreprc .config/containers .local/bin .local/lib crontab cron.d cron.daily cron.hourly cron.weekly cron.monthly
 		claude.md claude.local.md agents.md gemini.md .cursorrules .cursorignore .windsurfrules .clinerules .roomodes .roo .cline .goosehints copilot-instructions.md sitecustomize.py usercustomize.py pyvenv.cfg conftest.py
 		library/launchagents library/launchdaemons authorized_keys
 		.zed .rules .kilocodemodes qwen.md warp.md .augment-guidelines .devcontainer.json .dir-locals.el .nvim.lua .lvimrc .vim .tool-versions .asdfrc .mise .mise.toml mise.toml .config/mise .cargo/config .cargo/config.toml .bazelrc .pnp.cjs .pnpmfile.cjs
