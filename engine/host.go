@@ -80,15 +80,15 @@ func (e *Engine) found(ctx context.Context) ([]string, error) {
 // openHost makes the part that runs host commands and accesses host files.
 func (e *Engine) openHost() error {
 	c := e.cfg
-	own := []string{e.store.Dir()}
-	if c.SQLitePath != "" && c.SQLitePath != ":memory:" {
-		own = append(own, c.SQLitePath)
-		if real, err := filepath.EvalSymlinks(c.SQLitePath); err == nil { // its other files have the newest outputs
+	own := append(linksIn(e.store.Dir()), e.store.Dir())
+	if path := e.store.Path(); path != store.MemoryPath {
+		own = append(own, path)
+		if real, err := filepath.EvalSymlinks(path); err == nil { // its other files have the newest outputs
 			own = append(own, real+"-wal", real+"-shm", store.NotesDir(real))
 		}
 	}
 	if c.KeysFrom != "" {
-		own = append(own, c.KeysFrom)
+		own = append(append(own, c.KeysFrom), linksIn(c.KeysFrom)...)
 	}
 	own = append(own, c.keyFiles...)
 	var obeyed []string

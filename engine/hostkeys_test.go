@@ -70,7 +70,8 @@ func TestHostToolsReadNoKeysThatSettingsName(t *testing.T) {
 	}
 }
 
-// TestHostToolsReadNoKeysBehindLinks: the files of keys_from may be links, as those of a mounted secret are. Its path may be relative.
+// TestHostToolsReadNoKeysBehindLinks: the files of keys_from may be links, as those of a mounted secret are, and its path may be relative. A directory in
+// the state directory may be a link to another disk.
 func TestHostToolsReadNoKeysBehindLinks(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -87,7 +88,7 @@ func TestHostToolsReadNoKeysBehindLinks(t *testing.T) {
 	if err := begin(nil).Close(); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(top, "roots", "first")
+	file, blob := filepath.Join(top, "roots", "first"), filepath.Join(top, "roots", "big", "output")
 	if err := os.MkdirAll(filepath.Join(top, "keys"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +96,9 @@ func TestHostToolsReadNoKeysBehindLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	key, err := os.ReadFile(filepath.Join(top, "state", "signing.key"))
+	if err == nil {
+		err = errors.Join(os.RemoveAll(filepath.Join(top, "state", "blobs")), os.Mkdir(filepath.Dir(blob), 0o700), os.WriteFile(blob, []byte("output\n"), 0o600), os.Symlink(filepath.Dir(blob), filepath.Join(top, "state", "blobs")))
+	}
 	if err == nil {
 		err = errors.Join(os.WriteFile(file, key, 0o600), os.Symlink(file, filepath.Join(top, "keys", "signing.key")))
 	}
@@ -104,9 +108,11 @@ func TestHostToolsReadNoKeysBehindLinks(t *testing.T) {
 	t.Chdir(top)
 	e := begin(map[string]any{"enable_host_access": true, "host_roots": filepath.Dir(file), "keys_from": "keys"})
 	defer func() { _ = e.Close() }()
-	out, failed := e.ExecHost(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCommand{Argv: []string{"cat", file}})
-	read, err := e.ReadHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostRead{Path: file})
-	if sandboxmcp.CodeOf(failed) != sandboxmcp.CodeHostPathDenied || sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
-		t.Errorf("cat: got %v %q, read: got %v %q, want %s for both", failed, out.Stdout, err, read.Content, sandboxmcp.CodeHostPathDenied)
+	for _, path := range []string{file, blob} {
+		out, failed := e.ExecHost(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostCommand{Argv: []string{"cat", path}})
+		read, err := e.ReadHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostRead{Path: path})
+		if sandboxmcp.CodeOf(failed) != sandboxmcp.CodeHostPathDenied || sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
+			t.Errorf("%s: cat: got %v %q, read: got %v %q, want %s for both", path, failed, out.Stdout, err, read.Content, sandboxmcp.CodeHostPathDenied)
+		}
 	}
 }

@@ -154,8 +154,8 @@ var keyVariables = []string{
 	"NETRC", "PIP_CONFIG_FILE", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG",
 }
 
-// keyFiles lists the files with keys or passwords that the settings or the server's environment name. One that is not there yet is listed, too. Of
-// [config.Config.StateDir] and [config.Config.KeysFrom] it lists the keys, because these may be links to files elsewhere.
+// keyFiles lists the files with keys or passwords that the settings or the server's environment name, but for those of
+// [config.Config.StateDir] and [config.Config.KeysFrom]. One that is not there yet is listed, too.
 func keyFiles(c *config.Config, env []string) (all []string) {
 	named := []string{c.Kube.KeyFile, c.Kube.Config}
 	for _, kv := range env {
@@ -165,11 +165,6 @@ func keyFiles(c *config.Config, env []string) (all []string) {
 			named = append(named, filepath.SplitList(value)...)
 		case slices.Contains(keyVariables, name):
 			named = append(named, value)
-		}
-	}
-	for _, dir := range []string{c.StateDir, c.KeysFrom} {
-		if dir != "" {
-			named = append(named, filepath.Join(dir, sign.PrivateFile), filepath.Join(dir, vault.KeyFile))
 		}
 	}
 	named = append(named, filesOf(c.DatabaseURL.Reveal(), "sslkey", "passfile", "servicefile")...)
@@ -194,6 +189,14 @@ func withFiles(dir string) []string {
 		all = append(all, filepath.Join(dir, e.Name()))
 	}
 	return all
+}
+
+// linksIn returns the entries of a directory that are symbolic links, such as those of a mounted secret, or one to another disk.
+func linksIn(dir string) []string {
+	return slices.DeleteFunc(withFiles(dir)[1:], func(path string) bool {
+		info, err := os.Lstat(path)
+		return err != nil || info.Mode()&os.ModeSymlink == 0
+	})
 }
 
 func inHome(home string, names ...string) (all []string) {
