@@ -179,6 +179,7 @@ func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
 	}{
 		"Keys":             {"ro", func(in string) map[string]any { return map[string]any{"keys_from": in + "/keys"} }, "", false},
 		"LinkedKey":        {"ro", func(in string) map[string]any { return map[string]any{"keys_from": filepath.Dir(in) + "/linked"} }, "", false},
+		"LinkedBlobs":      {"ro", nil, "", false},
 		"Settings":         {"rw", nil, "/settings.yaml", false},
 		"SettingsWithKeys": {"ro", nil, "/keys.yaml", false},
 		"LinkedFile":       {"rw", nil, "/../linked/settings.yaml", false},
@@ -205,6 +206,11 @@ func TestTheWorkspaceShowsNoKeysAndNothingObeyed(t *testing.T) {
 			}
 			for link, target := range map[string]string{"signing.key": dir + "/keys/signing.key", "settings.yaml": dir + "/settings.yaml"} {
 				if err := os.Symlink(target, filepath.Join(top, "linked", link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if name == "LinkedBlobs" {
+				if err := errors.Join(os.Mkdir(top+"/state", 0o700), os.Symlink(dir+"/new", top+"/state/blobs")); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -11,9 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/host"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
-	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
-	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
 // checkWorkspace refuses a workspace that shows keys or records to programs, such as the state
@@ -35,9 +33,11 @@ func checkWorkspace(c *config.Config, settings string, env []string) error {
 	shown := map[string]string{
 		c.StateDir: "the state directory", c.SQLitePath: "the database", c.KeysFrom: "the directory of keys_from", c.Kube.KeyFile: "kube_key_file",
 	}
-	if c.KeysFrom != "" { // its files may be links
-		shown[filepath.Join(c.KeysFrom, sign.PrivateFile)] = "a key of keys_from"
-		shown[filepath.Join(c.KeysFrom, vault.KeyFile)] = "a key of keys_from"
+	for _, link := range linksIn(c.StateDir) {
+		shown[link] = "a part of the state directory"
+	}
+	for _, link := range linksIn(c.KeysFrom) {
+		shown[link] = "a key of keys_from"
 	}
 	if err := checkKeys(real, c, settings); err != nil {
 		return err
