@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -325,7 +326,7 @@ func (f *Files) readPart(ctx context.Context, path string, offset, most, largest
 		bytes []byte
 		info  os.FileInfo
 	}
-	p, err := looked(ctx, timeToLook, func(context.Context) (p part, err error) {
+	p, err := looked(ctx, timeToLook, func(ctx context.Context) (p part, err error) {
 		file, info, err := f.openHere(path)
 		if err != nil {
 			return p, err
@@ -335,7 +336,7 @@ func (f *Files) readPart(ctx context.Context, path string, offset, most, largest
 			return p, nil
 		}
 		if _, err = file.Seek(offset, io.SeekStart); err == nil {
-			p.bytes, err = io.ReadAll(io.LimitReader(file, most))
+			p.bytes, err = io.ReadAll(io.LimitReader(wanted(ctx, file), most))
 		}
 		if err != nil {
 			err = readError(path, err)
@@ -343,6 +344,22 @@ func (f *Files) readPart(ctx context.Context, path string, offset, most, largest
 		return p, err
 	})
 	return p.bytes, p.info, err
+}
+
+// readFunc is an [io.Reader].
+type readFunc func(b []byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
+// wanted returns a reader that fails once ctx has ended. The call has returned then, and left its turn to another one, so its bytes must not stay in memory
+// until a slow disk has all of them.
+func wanted(ctx context.Context, r io.Reader) io.Reader {
+	return readFunc(func(b []byte) (int, error) {
+		if err := late(ctx); err != nil {
+			return 0, err
+		}
+		return r.Read(b[:min(len(b), 1<<20)])
+	})
 }
 
 // openHere opens the regular file at a path for reading. The caller closes it.
@@ -403,7 +420,7 @@ func put(ctx context.Context, p place, path string, content []byte, overwrite bo
 	if err != nil {
 		return readError(path, err)
 	}
-	_, err = f.Write(content)
+	_, err = io.Copy(f, wanted(ctx, bytes.NewReader(content)))
 	if err == nil {
 		err = f.Chmod(mode)
 	}
@@ -411,7 +428,7 @@ func put(ctx context.Context, p place, path string, content []byte, overwrite bo
 		keepOwner(f, old)
 	}
 	err = errors.Join(err, f.Close())
-	if failed := late(ctx); err == nil && failed != nil {
+	if failed := late(ctx); failed != nil {
 		_ = dir.Remove(temp)
 		return failed
 	}

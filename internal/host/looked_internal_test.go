@@ -2,6 +2,8 @@ package host
 
 import (
 	"context"
+	"io"
+	"os"
 	"testing"
 	"time"
 
@@ -49,5 +51,29 @@ func TestQuestionsAreShownWithoutALook(t *testing.T) {
 	cancel()
 	if got := warningsOf(ctx, make([]sandboxmcp.Approval, 2)); len(got) != 2 || got[0] == "" || got[1] == "" {
 		t.Errorf("got %q, want a warning for each", got)
+	}
+}
+
+// TestACallThatHasGoneReadsNoMore: otherwise a client that cancels its calls could make a slow disk fill the server's memory with the files of more calls than are
+// served at once.
+func TestACallThatHasGoneReadsNoMore(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	_, err := io.ReadAll(wanted(ctx, readFunc(func(b []byte) (int, error) {
+		if n++; n == 2 {
+			cancel()
+		}
+		if n > 3 {
+			return 0, io.EOF
+		}
+		return len(b), nil
+	})))
+	if n != 2 || sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("got %v after %d reads, want the end after the second", err, n)
+	}
+	dir := t.TempDir()
+	err = put(ctx, place{newTree(dir), "new"}, "new", []byte("x"), true)
+	if left, failed := os.ReadDir(dir); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled || failed != nil || len(left) != 0 {
+		t.Errorf("write: got %v and %v, want an error and no file", err, left)
 	}
 }
