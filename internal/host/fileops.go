@@ -37,6 +37,7 @@ type state struct {
 	mounts  plainfile.Mounts
 	closed  []string      // paths of Config.Own and Config.Obeyed
 	started func() places // Config.Started, which only what is written may not be in
+	execs   func() places // what is executed for the rules of the settings
 }
 
 // now returns the state. A link may have been put in the place of a file or directory since the last act, or lead elsewhere.
@@ -51,6 +52,17 @@ func (f *Files) now() state {
 		all := slices.Clone(f.started)
 		for _, path := range f.started {
 			all = append(all, newTree(path).real)
+		}
+		slices.Sort(all)
+		return newPlaces(slices.Compact(all))
+	})
+	s.execs = sync.OnceValue(func() places {
+		var all []string
+		for _, r := range f.host.set.Load().rules {
+			all = append(all, r.program.execs...)
+			for _, way := range r.program.ways {
+				all = append(all, newTree(way).real) // the next server takes what is there now
+			}
 		}
 		slices.Sort(all)
 		return newPlaces(slices.Compact(all))
@@ -346,11 +358,7 @@ func (f *Files) written(ctx context.Context, p place, path string, now state) er
 			return pathDenied(path, startedThere)
 		}
 	}
-	var execs []string
-	for _, r := range f.host.set.Load().rules {
-		execs = append(execs, r.program.execs...)
-	}
-	if slices.ContainsFunc(all, newPlaces(execs).holdFile) {
+	if slices.ContainsFunc(all, now.execs().holdFile) {
 		return pathDenied(path, "a rule of host_allowed_commands executes it")
 	}
 	return nil

@@ -65,21 +65,32 @@ func TestOwnFilesThatAreLinks(t *testing.T) {
 	}
 }
 
-// TestStartedDirectoriesThatAreLinks: the PATH often has a link to the newest version of an application, which leads to another directory once there
-// is a newer one.
+// TestStartedDirectoriesThatAreLinks: the PATH or the path of a rule's program often has a link to the newest version of an application, which leads to another
+// directory once there is a newer one.
 func TestStartedDirectoriesThatAreLinks(t *testing.T) {
-	link := filepath.Join(t.TempDir(), "current")
-	b := open(t, func(c *host.Config) {
-		c.Started = []string{link}
-		if err := errors.Join(os.Mkdir(filepath.Join(c.Roots[0], "v1"), 0o755), os.Symlink(filepath.Join(c.Roots[0], "v1"), link)); err != nil {
-			t.Fatal(err)
+	dir := t.TempDir()
+	path, rule := filepath.Join(dir, "path"), filepath.Join(dir, "rule")
+	var root string
+	turn := func(version string) {
+		t.Helper()
+		_ = errors.Join(os.Remove(path), os.Remove(rule))
+		for link, to := range map[string]string{path: "path" + version, rule: "rule" + version} {
+			to = filepath.Join(root, to)
+			if err := errors.Join(os.Mkdir(to, 0o755), os.WriteFile(filepath.Join(to, "program"), []byte("#!/bin/sh\n"), 0o755), os.Symlink(to, link)); err != nil {
+				t.Fatal(err)
+			}
 		}
-	})
-	if err := errors.Join(os.Mkdir(filepath.Join(b.root, "v2"), 0o755), os.Remove(link), os.Symlink(filepath.Join(b.root, "v2"), link)); err != nil {
-		t.Fatal(err)
 	}
-	for path, want := range map[string]sandboxmcp.Code{"v1/node": sandboxmcp.CodeHostPathDenied, "v2/node": sandboxmcp.CodeHostPathDenied, "node": ""} {
-		_, err := b.Files.Write(t.Context(), caller, sandboxmcp.HostWrite{Path: filepath.Join(b.root, path), Content: "x"}, noMasks{})
-		wantCode(t, path, err, want)
+	b := open(t, func(c *host.Config) {
+		root = c.Roots[0]
+		turn("1")
+		c.Started, c.Allowed = []string{path}, append(c.Allowed, filepath.Join(rule, "program"))
+	})
+	turn("2")
+	for file, want := range map[string]sandboxmcp.Code{
+		"path1/new": sandboxmcp.CodeHostPathDenied, "path2/new": sandboxmcp.CodeHostPathDenied, "rule1/program": sandboxmcp.CodeHostPathDenied, "rule2/program": sandboxmcp.CodeHostPathDenied, "rule2/new": "",
+	} {
+		_, err := b.Files.Write(t.Context(), caller, sandboxmcp.HostWrite{Path: filepath.Join(b.root, file), Content: "x", Overwrite: true}, noMasks{})
+		wantCode(t, file, err, want)
 	}
 }
