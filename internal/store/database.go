@@ -74,8 +74,9 @@ func (d *database) atRest() {
 func (d database) memory() bool { return d.path == MemoryPath }
 
 // cacheKiB bounds the pages that a connection caches. Rows are written once and rarely
-// read. SQLite's default of 2 MiB would fill up after about 1,000 runs.
-const cacheKiB = 512
+// read. A page in the cache takes 8 KiB of memory, because the allocator rounds up to powers of two.
+// SQLite's default of 2 MiB would fill up after about 1,000 runs.
+const cacheKiB = 128
 
 // connector makes connections with these parameters. Temporary tables stay in memory,
 // because a killed process would leave their file in /tmp.
