@@ -209,10 +209,20 @@ func (s *script) mkdirs(path string, made map[string]bool) {
 
 // file makes a file with mode 0644.
 func (s *script) file(path string, content []byte) {
-	fd := s.keep("make "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o644))
+	fd := s.create(path)
 	if len(content) > 0 {
 		s.do("write "+path, unix.SYS_WRITE, fd.arg(), s.bytes(content), num(len(content)))
 	}
+	s.close(path, fd)
+}
+
+// create makes and opens an empty file with mode 0644.
+func (s *script) create(path string) reg {
+	return s.keep("make "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o644))
+}
+
+// close closes a descriptor, which is that of the file at path, and releases its register.
+func (s *script) close(path string, fd reg) {
 	s.do("close "+path, unix.SYS_CLOSE, fd.arg())
 	s.free(fd)
 }

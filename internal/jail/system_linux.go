@@ -39,7 +39,15 @@ const copiedBytes = 96 << 10
 type system struct {
 	trees  []Tree      // mounted
 	links  [][2]string // target and path of symbolic links
-	copies []Tree      // small files
+	copies []copied    // small files
+}
+
+// copied is a small file that is copied into the template.
+type copied struct {
+	Tree
+
+	size int64
+	open bool // every user may read it, so the builder copies it; otherwise the server reads it and sends its bytes
 }
 
 // systemBelow returns the parts of the system whose root is a directory; empty: of the host's. Of
@@ -56,6 +64,8 @@ func systemBelow(root string) (system, error) {
 		lstat = func(path string) (fs.FileInfo, error) { return dir.Lstat(strings.TrimPrefix(path, "/")) }
 		readlink = func(path string) (string, error) { return dir.Readlink(strings.TrimPrefix(path, "/")) }
 	}
+	etc, err := os.Lstat("/etc")
+	open := err == nil && !strict && etc.Mode()&0o001 != 0
 	var sys system
 	budget := int64(copiedBytes)
 	for _, inside := range slices.Concat(systemTrees, configTrees) {
@@ -70,7 +80,7 @@ func systemBelow(root string) (system, error) {
 				sys.links = append(sys.links, [2]string{target, inside})
 			}
 		case st.Mode().IsRegular() && st.Size() <= budget:
-			sys.copies = append(sys.copies, t)
+			sys.copies = append(sys.copies, copied{t, st.Size(), open && st.Mode()&0o004 != 0})
 			budget -= st.Size()
 		case strict && !st.IsDir(): // the mount table would show the file's path on the host
 		default:

@@ -91,6 +91,7 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 	for _, d := range devices {
 		open("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 	}
+	opened := s.openFiles(sys.copies)
 	proc := s.keep("open /proc", unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str("/proc"), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
 
 	s.mount("root", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=1m,nr_inodes=1024")
@@ -99,7 +100,7 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 	s.do("detach the old root", unix.SYS_UMOUNT2, s.str("."), num(unix.MNT_DETACH))
 	s.do("chdir /", unix.SYS_CHDIR, s.str("/"))
 	s.fill(trees, sys.links, proc, cfg.Shared)
-	s.copyFiles(sys.copies)
+	s.copyFiles(sys.copies, opened)
 	s.mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
 	s.gallery()
 	s.openCommon()
@@ -109,18 +110,34 @@ func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg
 	return s
 }
 
-func (s *script) copyFiles(files []Tree) {
-	texts, size := map[string][]byte{}, 0
+// openFiles opens the files that the builder copies. It returns the registers of their descriptors by their paths.
+func (s *script) openFiles(files []copied) map[string]reg {
+	opened := map[string]reg{}
 	for _, f := range files {
-		if b, err := os.ReadFile(f.Host); err == nil {
-			texts[f.Inside] = b
-			size += len(b)
+		if f.open && f.size > 0 {
+			opened[f.Inside] = s.keep("open "+f.Host, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(f.Host), num(unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW), num(0))
 		}
 	}
-	s.data = slices.Grow(s.data, size)
+	return opened
+}
+
+// copyFiles copies the files. The kernel copies those that the builder has opened, so that their bytes are not sent to it.
+func (s *script) copyFiles(files []copied, opened map[string]reg) {
 	for _, f := range files {
-		if b, ok := texts[f.Inside]; ok {
-			s.file(f.Inside, b)
+		from, ok := opened[f.Inside]
+		if !ok {
+			if b, err := os.ReadFile(f.Host); err == nil {
+				s.file(f.Inside, b)
+			}
+			continue
+		}
+		to := s.create(f.Inside)
+		s.do("copy "+f.Host, unix.SYS_SENDFILE, to.arg(), from.arg(), num(0), num(int(f.size)))
+		s.close(f.Inside, to)
+	}
+	for _, f := range files {
+		if from, ok := opened[f.Inside]; ok {
+			s.close(f.Host, from)
 		}
 	}
 }
