@@ -14,11 +14,12 @@ import (
 const compileTimeout = 2 * time.Second
 
 // compileProbe prints its second argument, compiled to the format of a .pyc file: 16 bytes
-// of header and the marshalled code.
+// of header and the marshalled code. Python looks for a ZIP archive in each file that it runs. Without
+// the record at the end, whose directory is larger than the file, it would read the file once more.
 const compileProbe = `import sys, marshal, json, _frozen_importlib_external as files
 code = ""
 if sys.implementation.name == "cpython":
-    code = (files.MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(sys.argv[2], sys.argv[1], "exec", 0, True))).hex()
+    code = (files.MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(sys.argv[2], sys.argv[1], "exec", 0, True)) + b"PK\5\6" + bytes(8) + b"\xff" * 8 + bytes(2)).hex()
 print("\x1esandboxmcp " + json.dumps({"code": code}))`
 
 // pycHeader is the size of what comes before the code in a .pyc file.
