@@ -33,7 +33,7 @@
 //	server → launcher  'U' groups+ids flags ids: make a process with these namespaces and ids, and exit (init/launch.c)
 //	launcher → server  'S' 0 pid; descriptor: pidfd; or 'E' errno pid, of a process that ends; 0: none
 //
-//	server → builder   'B' | network<<16 | spawners<<24, script; descriptors: spawners' sockets, then the script's
+//	server → builder   'B' | spawners<<24, script; descriptors: spawners' sockets, then the script's
 //	builder → server   'R' n results…; descriptors: mount namespaces (attach_linux.go); or 'E' call errno, and the end
 //
 //	server → spawner   'N': a request for a sandbox follows; make its network namespace now (no answer)

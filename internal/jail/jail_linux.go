@@ -244,9 +244,6 @@ func (j *Jail) build(plan buildPlan) error {
 	}
 	s, passedFDs, sockets, spawners := plan.script, plan.passed, plan.sockets, len(plan.sockets)
 	kind := 'B' | uint32(spawners)<<24
-	if j.cfg.Mode == ModeRoot || j.cfg.Mode == ModeUser {
-		kind |= 1 << 16 // a network namespace for the first sandbox
-	}
 	p, err := s.encode(nil, kind)
 	if err == nil && len(passedFDs) > maxPassed {
 		err = fmt.Errorf("%d directories, at most %d", len(passedFDs)-spawners, maxPassed-spawners)

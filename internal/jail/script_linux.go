@@ -49,6 +49,7 @@ const (
 	store64 = 0xffffffff
 	store32 = 0xfffffffe
 	load32  = 0xfffffffd
+	network = 0xfffffffc
 
 	maxRegs = 63
 )

@@ -148,6 +148,10 @@ func (s *script) fill(trees []tree, links [][2]string, proc reg, shared Shared) 
 	for _, d := range []string{"/etc", "/proc", "/tmp", "/run", "/mnt/data", "/dev", AttachDir} {
 		s.mkdirs(d, made)
 	}
+	s.moveMount(proc.arg(), "/proc")
+	// The old root is detached. While the kernel does that, it waits for other processors until they have left a system call, and one that makes a
+	// network namespace does not for long.
+	s.add("begin the first sandbox's network", network, 0, 0, nil)
 	if shared.Host != "" {
 		s.mkdirs(shared.Inside, made)
 	}
@@ -174,7 +178,6 @@ func (s *script) fill(trees []tree, links [][2]string, proc reg, shared Shared) 
 		s.graft(t, made)
 	}
 	s.mount("", "/dev", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NOEXEC, "")
-	s.moveMount(proc.arg(), "/proc")
 }
 
 func (s *script) graft(t tree, made map[string]bool) {

@@ -82,8 +82,9 @@ static char *number(char *p, u32 n) {
 // that came with the packet, or the result of an earlier call.
 enum { NUMBER, BYTES, DESCRIPTOR, RESULT };
 enum { MAY_FAIL = 1 };
-enum { STORE64 = 0xffffffff, STORE32 = 0xfffffffe, LOAD32 = 0xfffffffd }; // not system calls: store the second argument at the
-                                                        // address in the first; load from the address in the first
+enum { STORE64 = 0xffffffff, STORE32 = 0xfffffffe, LOAD32 = 0xfffffffd, NETWORK = 0xfffffffc }; // not system calls: store the second
+                                                        // argument at the address in the first; load from the address in the first; see begin_net
+static void begin_net(void);
 struct call { u32 nr, flags; u8 tag[6], keep, pad; ul arg[6]; };
 struct script { u32 kind, ncalls, nresults, nfds; u8 result[32], fd[16]; struct call call[]; };
 
@@ -113,6 +114,7 @@ static void run(struct script *s) {
 		if (c->nr == STORE64) *(ul *)a[0] = (ul)a[1];
 		else if (c->nr == STORE32) memcpy((void *)a[0], &a[1], 4);
 		else if (c->nr == LOAD32) r = *(int *)a[0];
+		else if (c->nr == NETWORK) begin_net();
 		else r = sys6(c->nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 		if (c->keep) reg[c->keep] = r;
 		if (r < 0 && !(c->flags & MAY_FAIL)) {
@@ -449,6 +451,25 @@ static long fresh_net(void) {
 	return err;
 }
 
+// begin_net has a child make the network namespace of the first sandbox, while the builder's script goes on on another processor. The child
+// has the builder's descriptors. If it fails, or cannot be made, no descriptor FIRST_NET is opened.
+enum { FIRST_NET = COMMON + NCOMMON };
+static int begun_net;
+
+static void begin_net(void) {
+	begun_net = 1;
+	sys3(SYS_dup3, CTL, 2 * HIGH - 1, 02000000); // makes the table of descriptors so large that it need not grow while two processes have it,
+	sys1(SYS_close, 2 * HIGH - 1);               // for which each of them would wait until all processors have been idle or left a system call
+	if (sys5(SYS_clone, 0x400 /* FILES */ | SIGCHLD, 0, 0, 0, 0) != 0) return;
+	long net = fresh_net();
+	if (net >= 0) net = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", 02000000, 0);
+	if (net >= 0) sys3(SYS_dup3, net, FIRST_NET, 02000000), sys1(SYS_close, net);
+	sys1(SYS_exit_group, 0);
+}
+
+// take_net enters the network namespace that begin_net has had made.
+static void take_net(void) { fresh = begun_net && sys2(SYS_setns, FIRST_NET, 0x40000000) >= 0; }
+
 // unused reports whether the current network namespace has no socket. One in flight between two others can outlive a sandbox's processes.
 static int unused(void) {
 	static const char none[] = "sockets: used 0\n";
@@ -575,19 +596,19 @@ void begin(void) {
 	if (n == -9 /* EBADF */) contained();                  // only a server gives this program a socket
 	if (n == (long)sizeof(struct launch) && ((u32 *)buf)[0] == 'U') launch();
 	if (n < (long)sizeof(struct script)) sys1(SYS_exit_group, 1);
-	int nspawn = (int)buf[3], net = buf[2], sock[MAXFD];   // the kind's fourth and third byte
+	int nspawn = (int)buf[3], sock[MAXFD];                 // the kind's fourth byte
 	struct script *s = (struct script *)buf;
 	for (int i = 0; i < nspawn && i < ngot; i++) sock[i] = got.fd[i];
 	run(s);
-	// The results come after the first spawner: while the server prepares the first request on one processor, the spawner
-	// makes a network namespace on the other. In reverse order, the spawner might have to wait for the server's processor.
+	while (begun_net && sys4(SYS_wait4, -1, 0, 0, 0) != -10 /* ECHILD */); // until the child of begin_net has ended
 	for (int i = 0; i < nspawn; i++) {
 		long pid = sys5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 		if (pid == 0) {
 			sys3(SYS_dup3, sock[i], CTL, 02000000);
+			if (i == 0) take_net();
 			sys3(SYS_close_range, CTL + 1, COMMON - 1, 0);
 			sys3(SYS_close_range, COMMON + NCOMMON, ~0u, 0);
-			if (net && i == 0) fresh_net();                // while the server prepares the first request
+			if (begun_net && i == 0) fresh_net();          // if the child has failed
 			spawner();
 		}
 		if (i == 0) report(s);
