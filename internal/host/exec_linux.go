@@ -237,8 +237,13 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 	}
 	attr := &syscall.ProcAttr{Dir: j.dir, Env: j.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true}}
 	jail.UsualSlack()
+	return startHeld(execute, attr)
+}
+
+// startHeld starts a program by execute. If the kernel permits no tracing, the program is not held.
+func startHeld(execute func(*syscall.ProcAttr) (int, error), attr *syscall.ProcAttr) (pid int, held bool, err error) {
 	pid, err = execute(attr)
-	if errors.Is(err, syscall.EPERM) { // tracing may be forbidden
+	if errors.Is(err, syscall.EPERM) && tracingForbidden() {
 		attr.Sys.Ptrace = false
 		pid, err = execute(attr)
 		return pid, false, err
@@ -257,6 +262,13 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 		return 0, false, fmt.Errorf("the program ended before it began: %w", errors.Join(err, errors.New(strconv.Itoa(int(ws)))))
 	}
 	return pid, true, nil
+}
+
+// tracingForbidden reports whether the kernel permits no tracing of a child. A user's file system can refuse the execution of its files with the same
+// error, also only the first time. So the child executes no file.
+func tracingForbidden() bool {
+	_, err := syscall.ForkExec("", []string{""}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
+	return errors.Is(err, syscall.EPERM) // else there is no file ""
 }
 
 // observed puts a program behind its walls, and returns those that it has. It fails if the program is to blame for a missing one, or what
