@@ -139,7 +139,7 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 		p, err := looked(ctx, timeToLook, func(ctx context.Context) (place, error) {
 			p, err := locate(w.Path, *f.trees.Load(), f.closed)
 			if err == nil {
-				err = f.written(ctx, p, w.Path, plainfile.ReadMounts())
+				err = f.writtenNow(ctx, p, w.Path)
 			}
 			return p, err
 		})
@@ -300,10 +300,19 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (s
 	if err != nil {
 		return "", err
 	}
-	if err := f.written(ctx, p, path, plainfile.ReadMounts()); err != nil {
+	if err := f.writtenNow(ctx, p, path); err != nil {
 		return "", err
 	}
 	return path, put(ctx, p, path, content, true)
+}
+
+// writtenNow is as written, with the mounts as they are now.
+func (f *Files) writtenNow(ctx context.Context, p place, path string) error {
+	mounts, err := mountsNow()
+	if err != nil {
+		return err
+	}
+	return f.written(ctx, p, path, mounts)
 }
 
 // written refuses a place that is not writable, a file of [Config.Found], and one that is executed for a rule of the settings. This server
@@ -340,7 +349,10 @@ func (f *Files) written(ctx context.Context, p place, path string, mounts plainf
 // sandbox may have put the link there. Once ctx ends, the remaining places are left out.
 func (f *Files) namedIn(ctx context.Context, words []string) []string {
 	var all []string
-	mounts := plainfile.ReadMounts()
+	mounts, failed := mountsNow()
+	if failed != nil {
+		return nil // the command writes nowhere
+	}
 	for _, w := range words {
 		if !filepath.IsAbs(w) || ctx.Err() != nil {
 			continue

@@ -365,7 +365,14 @@ func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
 		return nil, nil, readError(path, err)
 	}
 	shared := f.host.cfg.Changeable // there, a program can rename the directory by whose name a file was refused
-	if plainfile.LeadsInto(shared, p.abs()) && !readableBy(ownerOf(shared), info) {
+	if shared == "" {
+		return file, info, nil
+	}
+	mounts, err := mountsNow()
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	if mounts.LeadsInto(shared, p.abs()) && !readableBy(ownerOf(shared), info) {
 		return nil, nil, errors.Join(pathDenied(path, "it is another user's in workspace_path, and programs in sandboxes may not read it"), file.Close())
 	}
 	return file, info, nil

@@ -345,8 +345,12 @@ func (h *Host) unchangeable(name string, p *program) error {
 	if len(ways) == 0 && filepath.IsAbs(name) {
 		ways = []string{name}
 	}
-	if !slices.ContainsFunc(ways, func(way string) bool { return plainfile.LeadsInto(h.cfg.Changeable, way) }) {
+	if h.cfg.Changeable == "" {
 		return nil
+	}
+	mounts, err := mountsNow()
+	if err != nil || !slices.ContainsFunc(ways, func(way string) bool { return mounts.LeadsInto(h.cfg.Changeable, way) }) {
+		return err
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: programs in sandboxes can change it, because it is in workspace_path, or is reached through it",
 		sandboxmcp.Quote(name)).WithHint("a person copies it to another directory, and allows that").With("success", false).With("denied", true)
