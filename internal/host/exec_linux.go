@@ -34,20 +34,45 @@ const (
 )
 
 // run starts a job on a thread of its own, which is confined first and ends with the command,
-// and waits for the command's end.
+// and waits for the command's end. The thread enters the job's directory as a part of a look, because a file system may never answer that, either.
 func run(ctx context.Context, j job, s *streams, stop *stopper) (e ended, err error) {
-	o, err := looked(ctx, max(j.timeout, time.Second), func(context.Context) (opened, error) { return openFor(j) })
+	next, done := make(chan func(dir string)), make(chan struct{})
+	defer close(next) // also for a thread that enters the directory after the look has failed
+	o, err := looked(ctx, max(j.timeout, time.Second), func(context.Context) (opened, error) { return entered(j, next) })
 	if err != nil {
 		return e, err
 	}
 	defer o.close()
-	ownThread(func() {
+	next <- func(dir string) {
+		defer close(done)
+		j.dir = dir
 		err = caught(func() (err error) {
 			e, err = runConfined(j, o, s, stop)
 			return err
 		})
-	})
+	}
+	<-done
 	return e, err
+}
+
+// entered opens the files of a job, and enters its directory with a thread of its own. That thread then calls the next function, with the directory for the fork, and ends.
+// If next is closed, it calls none.
+func entered(j job, next <-chan func(dir string)) (o opened, err error) {
+	if o, err = openFor(j); err != nil {
+		return o, err
+	}
+	done := make(chan error, 1)
+	go ownThread(func() {
+		dir, failed := o.enter()
+		done <- failed
+		if f := <-next; f != nil {
+			f(dir)
+		}
+	})
+	if err = <-done; err != nil {
+		o.close()
+	}
+	return o, err
 }
 
 // opened has the files that are opened before a job has its thread, because others may have made them and the lookup of their paths may never end. Any user of the
@@ -79,7 +104,8 @@ func (o opened) close() { _ = errors.Join(o.rules.Close(), o.dir.Close()) } // C
 // in /proc, which others cannot change.
 func (o opened) enter() (path string, err error) {
 	if unix.Unshare(unix.CLONE_FS) != nil {
-		return "/proc/self/fd/" + strconv.Itoa(int(o.dir.Fd())), nil
+		path = "/proc/self/fd/" + strconv.Itoa(int(o.dir.Fd()))
+		return path, unix.Access(path, unix.X_OK) // a file system that does not answer makes this thread wait, and not the child
 	}
 	return "", unix.Fchdir(int(o.dir.Fd()))
 }
@@ -115,11 +141,6 @@ func untraced(f func() error) (err error) {
 
 func runConfined(j job, o opened, s *streams, stop *stopper) (ended, error) {
 	var e ended
-	dir, err := o.enter()
-	if err != nil {
-		return e, err
-	}
-	j.dir = dir
 	walls, err := jail.ConfineThread(o.rules)
 	if err != nil {
 		return e, err
