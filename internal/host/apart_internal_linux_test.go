@@ -375,7 +375,11 @@ func TestACommandBeginsInTheDirectoryThatWasJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	var e ended
-	ownThread(func() { e, err = runConfined(j, o, s, &stopper{}) })
+	ownThread(func() {
+		if j.dir, err = o.enter(); err == nil {
+			e, err = runConfined(j, o, s, &stopper{})
+		}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

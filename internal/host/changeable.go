@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
@@ -22,6 +23,16 @@ func (h *Host) changeable(look *budget) changeable {
 	mounts, err := plainfile.Table()
 	look.short(err)
 	return changeable{paths: mounts.Whole(h.cfg.Changeable), look: look}
+}
+
+// mountsNow returns the mounts. It fails if the server can open no more files at the moment: one that it does not know of may show a closed or changeable place once more.
+func mountsNow() (plainfile.Mounts, error) {
+	mounts, err := plainfile.Table()
+	if usedUp(err) {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the server can open no more files at the moment, so it does not know where mounts show files once more").
+			WithHint("call again later; an operator raises the server's limit of open files").WithCause(err)
+	}
+	return mounts, nil
 }
 
 // awayFrom returns what the words of a command of a rule may not lead into.

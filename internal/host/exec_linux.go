@@ -34,20 +34,45 @@ const (
 )
 
 // run starts a job on a thread of its own, which is confined first and ends with the command,
-// and waits for the command's end.
+// and waits for the command's end. The thread enters the job's directory as a part of a look, because a file system may never answer that, either.
 func run(ctx context.Context, j job, s *streams, stop *stopper) (e ended, err error) {
-	o, err := looked(ctx, max(j.timeout, time.Second), func(context.Context) (opened, error) { return openFor(j) })
+	next, done := make(chan func(dir string)), make(chan struct{})
+	defer close(next) // also for a thread that enters the directory after the look has failed
+	o, err := looked(ctx, max(j.timeout, time.Second), func(context.Context) (opened, error) { return entered(j, next) })
 	if err != nil {
 		return e, err
 	}
 	defer o.close()
-	ownThread(func() {
+	next <- func(dir string) {
+		defer close(done)
+		j.dir = dir
 		err = caught(func() (err error) {
 			e, err = runConfined(j, o, s, stop)
 			return err
 		})
-	})
+	}
+	<-done
 	return e, err
+}
+
+// entered opens the files of a job, and enters its directory with a thread of its own. That thread then calls the next function, with the directory for the fork, and ends.
+// If next is closed, it calls none.
+func entered(j job, next <-chan func(dir string)) (o opened, err error) {
+	if o, err = openFor(j); err != nil {
+		return o, err
+	}
+	done := make(chan error, 1)
+	go ownThread(func() {
+		dir, failed := o.enter()
+		done <- failed
+		if f := <-next; f != nil {
+			f(dir)
+		}
+	})
+	if err = <-done; err != nil {
+		o.close()
+	}
+	return o, err
 }
 
 // opened has the files that are opened before a job has its thread, because others may have made them and the lookup of their paths may never end. Any user of the
@@ -79,7 +104,8 @@ func (o opened) close() { _ = errors.Join(o.rules.Close(), o.dir.Close()) } // C
 // in /proc, which others cannot change.
 func (o opened) enter() (path string, err error) {
 	if unix.Unshare(unix.CLONE_FS) != nil {
-		return "/proc/self/fd/" + strconv.Itoa(int(o.dir.Fd())), nil
+		path = "/proc/self/fd/" + strconv.Itoa(int(o.dir.Fd()))
+		return path, unix.Access(path, unix.X_OK) // a file system that does not answer makes this thread wait, and not the child
 	}
 	return "", unix.Fchdir(int(o.dir.Fd()))
 }
@@ -115,11 +141,6 @@ func untraced(f func() error) (err error) {
 
 func runConfined(j job, o opened, s *streams, stop *stopper) (ended, error) {
 	var e ended
-	dir, err := o.enter()
-	if err != nil {
-		return e, err
-	}
-	j.dir = dir
 	walls, err := jail.ConfineThread(o.rules)
 	if err != nil {
 		return e, err
@@ -237,8 +258,13 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 	}
 	attr := &syscall.ProcAttr{Dir: j.dir, Env: j.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true}}
 	jail.UsualSlack()
+	return startHeld(execute, attr)
+}
+
+// startHeld starts a program by execute. If the kernel permits no tracing, the program is not held.
+func startHeld(execute func(*syscall.ProcAttr) (int, error), attr *syscall.ProcAttr) (pid int, held bool, err error) {
 	pid, err = execute(attr)
-	if errors.Is(err, syscall.EPERM) { // tracing may be forbidden
+	if errors.Is(err, syscall.EPERM) && tracingForbidden() {
 		attr.Sys.Ptrace = false
 		pid, err = execute(attr)
 		return pid, false, err
@@ -257,6 +283,13 @@ func start(j job, files []uintptr) (pid int, held bool, err error) {
 		return 0, false, fmt.Errorf("the program ended before it began: %w", errors.Join(err, errors.New(strconv.Itoa(int(ws)))))
 	}
 	return pid, true, nil
+}
+
+// tracingForbidden reports whether the kernel permits no tracing of a child. A user's file system can refuse the execution of its files with the same
+// error, also only the first time. So the child executes no file.
+func tracingForbidden() bool {
+	_, err := syscall.ForkExec("", []string{""}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
+	return errors.Is(err, syscall.EPERM) // else there is no file ""
 }
 
 // observed puts a program behind its walls, and returns those that it has. It fails if the program is to blame for a missing one, or what

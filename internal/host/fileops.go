@@ -41,8 +41,12 @@ type state struct {
 }
 
 // now returns the state. A link may have been put in the place of a file or directory since the last act, or lead elsewhere.
-func (f *Files) now() state {
-	s := state{mounts: plainfile.ReadMounts()}
+func (f *Files) now() (state, error) {
+	mounts, err := mountsNow()
+	if err != nil {
+		return state{}, err
+	}
+	s := state{mounts: mounts}
 	for _, path := range slices.Concat(f.host.cfg.Own, f.host.cfg.Obeyed) {
 		s.closed = append(s.closed, s.mounts.Whole(newTree(path).real)...)
 	}
@@ -67,7 +71,7 @@ func (f *Files) now() state {
 		slices.Sort(all)
 		return newPlaces(slices.Compact(all))
 	})
-	return s
+	return s, nil
 }
 
 // SetRoots replaces [Config.Roots], for acts to come.
@@ -168,7 +172,10 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 			return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content has %d bytes; at most %d are allowed", len(w.Content), maxWrite)
 		}
 		p, err := looked(ctx, timeToLook, func(ctx context.Context) (place, error) {
-			now := f.now()
+			now, err := f.now()
+			if err != nil {
+				return place{}, err
+			}
 			p, err := locate(w.Path, *f.trees.Load(), now.closed)
 			if err == nil {
 				err = f.written(ctx, p, w.Path, now)
@@ -195,7 +202,11 @@ func (f *Files) List(ctx context.Context, c sandboxmcp.Caller, path string, mask
 	out := sandboxmcp.HostListing{Success: true, Entries: []sandboxmcp.HostEntry{}}
 	err := f.act(ctx, fileAct{c, "list", path, masks}, func(more map[string]any) error {
 		listed, err := looked(ctx, timeToLook, func(context.Context) (l sandboxmcp.HostListing, err error) {
-			p, err := locate(path, *f.trees.Load(), f.now().closed)
+			now, err := f.now()
+			if err != nil {
+				return l, err
+			}
+			p, err := locate(path, *f.trees.Load(), now.closed)
 			if err != nil {
 				return l, err
 			}
@@ -328,7 +339,10 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (s
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s is no name in the workspace", sandboxmcp.Quote(name)).WithHint("use a relative path without ..")
 	}
 	path := filepath.Join(f.workspace.name, name)
-	now := f.now()
+	now, err := f.now()
+	if err != nil {
+		return "", err
+	}
 	p, err := locate(path, []tree{*f.workspace}, now.closed)
 	if err != nil {
 		return "", err
@@ -369,7 +383,10 @@ func (f *Files) written(ctx context.Context, p place, path string, now state) er
 // sandbox may have put the link there. Once ctx ends, the remaining places are left out.
 func (f *Files) namedIn(ctx context.Context, words []string) []string {
 	var all []string
-	now := f.now()
+	now, failed := f.now()
+	if failed != nil {
+		return nil // the command writes nowhere
+	}
 	for _, w := range words {
 		if !filepath.IsAbs(w) || ctx.Err() != nil {
 			continue

@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // tree is a directory below which files may be reached.
@@ -364,7 +363,11 @@ func wanted(ctx context.Context, r io.Reader) io.Reader {
 
 // openHere opens the regular file at a path for reading. The caller closes it.
 func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
-	p, err := locate(path, *f.trees.Load(), f.now().closed)
+	now, err := f.now()
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := locate(path, *f.trees.Load(), now.closed)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -381,7 +384,7 @@ func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
 		return nil, nil, readError(path, err)
 	}
 	shared := f.host.cfg.Changeable // there, a program can rename the directory by whose name a file was refused
-	if plainfile.LeadsInto(shared, p.abs()) && !readableBy(ownerOf(shared), info) {
+	if now.mounts.LeadsInto(shared, p.abs()) && !readableBy(ownerOf(shared), info) {
 		return nil, nil, errors.Join(pathDenied(path, "it is another user's in workspace_path, and programs in sandboxes may not read it"), file.Close())
 	}
 	return file, info, nil

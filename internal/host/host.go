@@ -20,7 +20,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
-	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -352,8 +351,12 @@ func (h *Host) unchangeable(name string, p *program) error {
 	if len(ways) == 0 && filepath.IsAbs(name) {
 		ways = []string{name}
 	}
-	if !slices.ContainsFunc(ways, func(way string) bool { return plainfile.LeadsInto(h.cfg.Changeable, way) }) {
+	if h.cfg.Changeable == "" {
 		return nil
+	}
+	mounts, err := mountsNow()
+	if err != nil || !slices.ContainsFunc(ways, func(way string) bool { return mounts.LeadsInto(h.cfg.Changeable, way) }) {
+		return err
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeHostAccessDenied, "%s is not executed: programs in sandboxes can change it, because it is in workspace_path, or is reached through it",
 		sandboxmcp.Quote(name)).WithHint("a person copies it to another directory, and allows that").With("success", false).With("denied", true)

@@ -34,6 +34,7 @@ func TestNoCommandWhileFilesAreUsedUp(t *testing.T) { // not parallel: no test c
 		"a file":         func(b *budget) error { b.read(dir+"/file", 10); return b.over() },
 		"the workspace":  func(b *budget) error { h.changeable(b); return b.over() },
 		"a process":      func(*budget) error { _, _, err := observed(waits.Process.Pid, job{}, child{}); return err },
+		"a program":      func(*budget) error { return h.unchangeable("/somewhere", &program{}) },
 		"homes to write": func(*budget) error { return errors.New(hiddenAtHome("/somewhere", nil)) },
 	}
 	var old unix.Rlimit
