@@ -29,7 +29,7 @@ var besideBudget = map[string]string{
 	"closedIn":             "it follows the path of a home, which administrators make",
 	"places.crowded":       "it follows the paths of homes, which administrators make",
 	"keptBy":               "it follows the path of a home, which administrators make",
-	"homes":                "it lists /home, in which administrators make directories",
+	"homes":                "it reads /etc/passwd and lists /home, which administrators write",
 	"newTree":              "it follows paths of the settings",
 	"openChecked":          "it follows a path that had no links before",
 	"Files.openHere":       "it follows one path, which the kernel has opened",

@@ -432,6 +432,24 @@ func (e *namesIn) spelled(dir, name string) []string {
 	return paths
 }
 
+// usersFile lists the users of this machine.
+const usersFile = "/etc/passwd"
+
+// homesOf returns the home directories of the users in a text like that of usersFile who can log in with a shell. Those directly
+// below / are parts of the system.
+func homesOf(text string) (all []string) {
+	for line := range strings.Lines(text) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) != 7 || !strings.HasSuffix(fields[6], "sh") {
+			continue
+		}
+		if home := filepath.Clean(fields[5]); filepath.IsAbs(home) && filepath.Dir(home) != "/" {
+			all = append(all, home)
+		}
+	}
+	return all
+}
+
 // homes returns the home directories of this machine, each once, and that of this program's user among the first. With an error, others may be missing.
 func homes() (all []string, failed error) {
 	all = []string{"/root"}
@@ -443,14 +461,25 @@ func homes() (all []string, failed error) {
 	}
 	slices.Sort(all)
 	all = slices.Compact(all) // most often they are the same
-	known := slices.Clone(all)
+	known := map[string]bool{}
+	for _, path := range all {
+		known[path] = true
+	}
+	add := func(path string) {
+		if !known[path] {
+			known[path] = true
+			all = append(all, path)
+		}
+	}
+	text, failed := os.ReadFile(usersFile)
+	for _, home := range homesOf(string(text)) {
+		add(home)
+	}
 	for _, dir := range []string{"/home", "/Users"} {
 		entries, err := os.ReadDir(dir)
 		failed = errors.Join(failed, err)
 		for _, e := range entries {
-			if path := filepath.Join(dir, e.Name()); !slices.Contains(known, path) {
-				all = append(all, path)
-			}
+			add(filepath.Join(dir, e.Name()))
 		}
 	}
 	return all, failed
