@@ -59,6 +59,8 @@ type Config struct {
 	Keep     int // how many unused network namespaces of closed sandboxes are kept for new ones; 0: none
 
 	bare    bool          // the kernel makes no overlays here: trees at another path are bind mounts, and mountinfo shows their host path
+	sent    bool          // the server sends the bytes of all files of the system, because the builder could not copy one
+	copies  []copied      // tests only: further files of the system
 	off     map[wall]bool // tests only: walls left out
 	without uint64        // tests only: namespaces that a sandbox does not get
 }
@@ -164,8 +166,12 @@ func Open(cfg Config) (*Jail, error) {
 	if err != nil {
 		j.shared.close()
 	}
-	if errors.Is(err, errCover) {
+	switch {
+	case errors.Is(err, errCover) && !cfg.bare:
 		cfg.bare = true
+		return Open(cfg)
+	case errors.Is(err, errCopy) && !cfg.sent:
+		cfg.sent = true
 		return Open(cfg)
 	}
 	if err != nil {
@@ -283,6 +289,9 @@ func (j *Jail) built(s *script) error {
 		if s.covers(word(answer, 1)) {
 			err = fmt.Errorf("%w: %w", errCover, err)
 		}
+		if s.copies(word(answer, 1)) {
+			err = fmt.Errorf("%w: %w", errCopy, err)
+		}
 	}
 	return err
 }
@@ -329,6 +338,10 @@ func (j *Jail) rootScript(fds []int) (*script, []int, error) {
 	sys, err := systemBelow(j.cfg.Root)
 	if err != nil {
 		return nil, fds, err
+	}
+	sys.copies = append(sys.copies, j.cfg.copies...)
+	for i := range sys.copies {
+		sys.copies[i].open = sys.copies[i].open && !j.cfg.sent
 	}
 	trees, shared := map[Tree]int{}, none
 	if j.cfg.Mode == ModeRoot { // the builder is not root on the host and may lack access: the server opens the directories

@@ -115,13 +115,24 @@ func (s *script) openFiles(files []copied) map[string]reg {
 	opened := map[string]reg{}
 	for _, f := range files {
 		if f.open && f.size > 0 {
-			opened[f.Inside] = s.keep("open "+f.Host, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(f.Host), num(unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW), num(0))
+			opened[f.Inside] = s.keep(copying+f.Host, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(f.Host), num(unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK), num(0))
 		}
 	}
 	return opened
 }
 
-// copyFiles copies the files. The kernel copies those that the builder has opened, so that their bytes are not sent to it.
+// copying begins the names of calls that fail if a file cannot be copied by the builder.
+const copying = "copy "
+
+// errCopy means that the builder cannot copy a file: it may have been replaced meanwhile, or its file system refuses.
+var errCopy = errors.New("no copy")
+
+// copies reports whether the call at index opens or copies a file of the system.
+func (s *script) copies(index uint32) bool {
+	return int(index) < len(s.names) && strings.HasPrefix(s.names[index], copying)
+}
+
+// copyFiles copies the files, also what they have grown by. The kernel copies those that the builder has opened, so that their bytes are not sent to it.
 func (s *script) copyFiles(files []copied, opened map[string]reg) {
 	for _, f := range files {
 		from, ok := opened[f.Inside]
@@ -132,7 +143,7 @@ func (s *script) copyFiles(files []copied, opened map[string]reg) {
 			continue
 		}
 		to := s.create(f.Inside)
-		s.do("copy "+f.Host, unix.SYS_SENDFILE, to.arg(), from.arg(), num(0), num(int(f.size)))
+		s.do(copying+f.Host, unix.SYS_SENDFILE, to.arg(), from.arg(), num(0), num(copiedBytes))
 		s.close(f.Inside, to)
 	}
 	for _, f := range files {
