@@ -83,8 +83,8 @@ func (e *Engine) openHost() error {
 	own := append(linksIn(e.store.Dir()), e.store.Dir())
 	if path := e.store.Path(); path != store.MemoryPath {
 		own = append(own, path)
-		if real, err := filepath.EvalSymlinks(path); err == nil { // its other files have the newest outputs
-			own = append(own, real+"-wal", real+"-shm", store.NotesDir(real))
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			own = append(own, store.Beside(real)...)
 		}
 	}
 	if c.KeysFrom != "" {
