@@ -440,7 +440,7 @@ const usersFile = "/etc/passwd"
 func homesOf(text string) (all []string) {
 	for line := range strings.Lines(text) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
-		if len(fields) != 7 || !strings.HasSuffix(fields[6], "sh") {
+		if len(fields) != 7 || fields[6] != "" && !strings.HasSuffix(fields[6], "sh") { // an empty one is /bin/sh
 			continue
 		}
 		if home := filepath.Clean(fields[5]); filepath.IsAbs(home) && filepath.Dir(home) != "/" {
