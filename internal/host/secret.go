@@ -17,7 +17,7 @@ import (
 var (
 	// secretNames may hold keys or credentials. They are neither read nor written.
 	secretNames = list(`.ssh .aws .azure .gnupg .kube .docker .gcloud .config/gcloud .config/gh .config/hub .config/op .config/rclone .config/sops .config/age .config/doctl .config/heroku
-		.password-store .terraform.d .oci .ibmcloud .bluemix .minikube .helm .vault .vault-token .netrc _netrc .npmrc .yarnrc .yarnrc.yml .pypirc pip.conf .pip .config/pip .pgpass .pg_service.conf .postgresql .my.cnf .mylogin.cnf .dockercfg .s3cfg .boto
+		.password-store .terraform.d .oci .ibmcloud .bluemix .minikube .helm .vault .vault-token .netrc _netrc .npmrc npmrc .yarnrc .yarnrc.yml .pypirc pip.conf .pip .config/pip .pgpass .pg_service.conf .postgresql .my.cnf .mylogin.cnf .dockercfg .s3cfg .boto
 		.git-credentials .config/git/credentials .git/config .gem/credentials .cargo/credentials .cargo/credentials.toml .m2/settings.xml .gradle/gradle.properties .htpasswd .envrc
 		credentials credentials.json credentials.db credentials.csv application_default_credentials.json access_tokens.db client_secret.json kubeconfig terraform.tfstate terraform.tfstate.backup
 		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .var/app .config/google-chrome .config/chromium
