@@ -24,10 +24,15 @@ func (c *Config) changeable() string {
 }
 
 // started lists the directories with what this server starts outside of sandboxes: the interpreters on the PATH,
-// which it asks for their versions, and the libraries of a Python. A model that could write there would execute any
+// which it asks for their versions, and the libraries of a Python; and the files with the certificates that it accepts of package indexes. A model that could write there would execute any
 // program of the host. An interpreter may be a link, or a program of a version manager that starts another one.
 func started(env []string) []string {
 	var all []string
+	for _, name := range []string{"NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NPM_CONFIG_CAFILE", "npm_config_cafile"} {
+		if file := lookup(env, name); file != "" {
+			all = append(all, file)
+		}
+	}
 	add := func(dir string) {
 		all = append(all, dir)
 		python, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "lib*", "python3*"))
@@ -83,8 +88,8 @@ func (e *Engine) openHost() error {
 	own := append(linksIn(e.store.Dir()), e.store.Dir())
 	if path := e.store.Path(); path != store.MemoryPath {
 		own = append(own, path)
-		if real, err := filepath.EvalSymlinks(path); err == nil { // its other files have the newest outputs
-			own = append(own, real+"-wal", real+"-shm", store.NotesDir(real))
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			own = append(own, store.Beside(real)...)
 		}
 	}
 	if c.KeysFrom != "" {

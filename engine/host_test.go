@@ -410,7 +410,7 @@ func TestHostFilesAreNothingThatTheServerReaches(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := strings.Join([]string{root + "/own/bin", root + "/bin", root + "/manager/shims", "/usr/bin", "/bin"}, ":")
-	env := []string{"PATH=" + path, "HOME=" + root, "SANDBOXMCP_STATE_DIR=" + t.TempDir() + "/state", "SSL_CERT_FILE=" + root + "/work/trusted.crt"}
+	env := []string{"PATH=" + path, "HOME=" + root, "SANDBOXMCP_STATE_DIR=" + t.TempDir() + "/state", "SSL_CERT_FILE=" + root + "/work/trusted.crt", "PIP_CERT=" + root + "/work/index.crt"}
 	e, err := engine.Open(t.Context(), engine.Options{Env: env, Settings: engine.Settings{Env: env, Values: map[string]any{"enable_host_access": "true", "host_roots": root + "," + filepath.Dir(program)}}})
 	if err != nil {
 		t.Fatal(err)
@@ -418,7 +418,7 @@ func TestHostFilesAreNothingThatTheServerReaches(t *testing.T) {
 	defer func() { _ = e.Close() }()
 	for name, denied := range map[string]bool{
 		"opt/py/bin/python3.11": true, "opt/py/lib/libc.so": true, "manager/version": true, "manager/versions/3.11/bin/python": true, "tools/python/bin/python3": true, "tools/python/lib.py": true,
-		"tools/node/bin/other": false, "work/main.py": false, ".tool-versions": true, "work/trusted.crt": true,
+		"tools/node/bin/other": false, "work/main.py": false, ".tool-versions": true, "work/trusted.crt": true, "work/index.crt": true,
 	} {
 		_, err := e.WriteHostFile(t.Context(), sandboxmcp.Caller{}, sandboxmcp.HostWrite{Path: filepath.Join(root, name), Content: "new", Overwrite: true})
 		if got := sandboxmcp.CodeOf(err) == sandboxmcp.CodeHostPathDenied; got != denied || !denied && err != nil {

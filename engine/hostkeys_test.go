@@ -116,3 +116,44 @@ func TestHostToolsReadNoKeysBehindLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestHostToolsDoNotUseTheFilesOfTheDatabase: the size of one announces that a grant was revoked, and with a journal beside it nobody opens the database.
+func TestHostToolsDoNotUseTheFilesOfTheDatabase(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func() *engine.Engine {
+		env := []string{"SANDBOXMCP_STATE_DIR=" + filepath.Join(top, "state"), "HOME=" + top}
+		values := map[string]any{"enable_host_access": true, "host_roots": top, "sqlite_path": filepath.Join(top, "records")}
+		e, err := engine.Open(t.Context(), engine.Options{Settings: engine.Settings{Values: values, Env: env}, Env: env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Close() })
+		return e
+	}
+	e, person := begin(), begin()
+	var who sandboxmcp.Caller
+	_, err = person.DecideHostAccess(t.Context(), who, sandboxmcp.AccessDecision{Subject: sandboxmcp.Subject{Pattern: "echo hi"}})
+	if err == nil {
+		_, err = person.RevokeHostAccess(t.Context(), who, "echo hi")
+	}
+	if err == nil {
+		_, err = person.SetLimits(t.Context(), who, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(top, "records*"))
+	if err != nil || len(files) < 4 {
+		t.Fatalf("got %q, %v, want the database and files beside it", files, err)
+	}
+	for _, path := range append(files, filepath.Join(top, "records-journal"), filepath.Join(top, "records-packages"), filepath.Join(top, "records-vault")) {
+		_, read := e.ReadHostFile(t.Context(), who, sandboxmcp.HostRead{Path: path})
+		_, err := e.WriteHostFile(t.Context(), who, sandboxmcp.HostWrite{Path: path, Content: "x", Overwrite: true})
+		if sandboxmcp.CodeOf(read) != sandboxmcp.CodeHostPathDenied || sandboxmcp.CodeOf(err) != sandboxmcp.CodeHostPathDenied {
+			t.Errorf("%s: got %v and %v, want %s for both", path, read, err, sandboxmcp.CodeHostPathDenied)
+		}
+	}
+}

@@ -161,9 +161,11 @@ func warningOf(words []string) string {
 	return Warning(append([]string{prog.path}, words[1:]...))
 }
 
-// latinLooking are letters of other scripts that look like Latin ones, and what may stand between them. Most letters of Cherokee, Lisu and Coptic do, too.
+// latinLooking are letters of other scripts that look like Latin ones, and what may stand between them. Most letters of Cherokee, Lisu and Coptic do, too, and
+// many of the other scripts that are named below.
 const latinLooking = "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u04bb\u0501\u051b\u051d\u04cf\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0423" +
-	"\u0425\u0406\u0408\u0405\u051a\u051c\u04c0\u03bf\u03bd\u03b1\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03f2\u03f3\u03c1\u03c5\u03b9\u0585\u057d\u0570\u0578\u0575\u0566\u0581_-"
+	"\u0425\u0406\u0408\u0405\u051a\u051c\u04c0\u03bf\u03bd\u03b1\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03f2\u03f3\u03c1\u03c5\u03b9\u0585\u057d\u0570\u0578\u0575\u0566\u0581" +
+	"\u04ae\u04af\u0474\u0475\u04ba\u0500\u037f\u03c7\u03f9\u0555\u054f\u054d\u053c\u101d\u0b20\u0d20\u12d0_-"
 
 // foreignLetters warns of a word that has letters of the Latin script and others, or only such as look like Latin ones, or "". Then the
 // word may name another file than a person reads. Names in Chinese, Japanese and Korean often have Latin letters. It also warns of characters that look like others, and of letters of scripts that are written from right to left, because a
@@ -175,7 +177,7 @@ func foreignLetters(text string) string {
 			return unicode.IsLetter(r) && !unicode.In(r, unicode.Latin, unicode.Common, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo)
 		})
 		if other && (latin || !strings.ContainsFunc(w, func(r rune) bool {
-			return !strings.ContainsRune(latinLooking, r) && !unicode.In(r, unicode.Cherokee, unicode.Lisu, unicode.Coptic)
+			return !strings.ContainsRune(latinLooking, r) && !unicode.In(r, unicode.Cherokee, unicode.Lisu, unicode.Coptic, unicode.Canadian_Aboriginal, unicode.Tifinagh, unicode.Old_Italic, unicode.Deseret, unicode.Osage)
 		})) {
 			return strconv.QuoteToASCII(w) + " has letters that look like those of another script, and may name something else than it seems to"
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ func TestWriteAfterItsTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, name := range []string{"old", "new"} {
-		err := put(ctx, place{newTree(dir), name}, name, []byte("new"), name == "old")
+		err := put(ctx, place{newTree(dir), name}, name, strings.NewReader("new"), name == "old")
 		if sandboxmcp.AsError(err).Code != sandboxmcp.CodeCancelled {
 			t.Errorf("%s: got %v, want that the call is cancelled", name, err)
 		}

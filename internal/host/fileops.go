@@ -171,14 +171,16 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 		if len(w.Content) > maxWrite {
 			return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content has %d bytes; at most %d are allowed", len(w.Content), maxWrite)
 		}
+		path, overwrite, content := w.Path, w.Overwrite, &kept{bytes: []byte(w.Content)} // a look does not have w
+		defer content.take()
 		p, err := looked(ctx, timeToLook, func(ctx context.Context) (place, error) {
 			now, err := f.now()
 			if err != nil {
 				return place{}, err
 			}
-			p, err := locate(w.Path, *f.trees.Load(), now.closed)
+			p, err := locate(path, *f.trees.Load(), now.closed)
 			if err == nil {
-				err = f.written(ctx, p, w.Path, now)
+				err = f.written(ctx, p, path, now)
 			}
 			return p, err
 		})
@@ -187,7 +189,7 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 		}
 		more["bytes"], more["sha256"] = len(w.Content), sum([]byte(w.Content))
 		_, err = looked(ctx, timeToLook, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, put(ctx, p, w.Path, []byte(w.Content), w.Overwrite)
+			return struct{}{}, put(ctx, p, path, content, overwrite)
 		})
 		return err
 	})
@@ -295,7 +297,9 @@ func (f *Files) Copy(ctx context.Context, c sandboxmcp.Caller, cp sandboxmcp.Hos
 		}
 		if deliver == nil {
 			deliver = func(name string, content []byte) (path string, err error) {
-				return looked(ctx, timeToLook, func(ctx context.Context) (string, error) { return f.toWorkspace(ctx, name, content) })
+				left := &kept{bytes: content}
+				defer left.take()
+				return looked(ctx, timeToLook, func(ctx context.Context) (string, error) { return f.toWorkspace(ctx, name, left) })
 			}
 		}
 		if out.Path, err = deliver(name, content); err != nil {
@@ -330,7 +334,7 @@ func (f *Files) whole(ctx context.Context, path string) ([]byte, error) {
 }
 
 // toWorkspace writes a file into the workspace.
-func (f *Files) toWorkspace(ctx context.Context, name string, content []byte) (string, error) {
+func (f *Files) toWorkspace(ctx context.Context, name string, content io.Reader) (string, error) {
 	if f.workspace == nil {
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session_id is missing, and no workspace_path is configured").
 			WithHint("name a session, or an operator sets workspace_path")

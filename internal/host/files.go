@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -321,28 +320,25 @@ func readError(path string, err error) error {
 
 // readPart reads up to most bytes of the regular file at a path, from an offset. If the file has more than largest bytes, it reads nothing.
 func (f *Files) readPart(ctx context.Context, path string, offset, most, largest int64) ([]byte, os.FileInfo, error) {
-	type part struct {
-		bytes []byte
-		info  os.FileInfo
-	}
-	p, err := looked(ctx, timeToLook, func(ctx context.Context) (p part, err error) {
+	content := &kept{bytes: []byte{}}
+	info, err := looked(ctx, timeToLook, func(ctx context.Context) (os.FileInfo, error) {
 		file, info, err := f.openHere(path)
 		if err != nil {
-			return p, err
+			return nil, err
 		}
 		defer func() { _ = file.Close() }() // Close may wait, too
-		if p.info = info; info.Size() > largest {
-			return p, nil
+		if info.Size() > largest {
+			return info, nil
 		}
 		if _, err = file.Seek(offset, io.SeekStart); err == nil {
-			p.bytes, err = io.ReadAll(io.LimitReader(wanted(ctx, file), most))
+			_, err = io.Copy(content, io.LimitReader(wanted(ctx, file), most))
 		}
 		if err != nil {
 			err = readError(path, err)
 		}
-		return p, err
+		return info, err
 	})
-	return p.bytes, p.info, err
+	return content.take(), info, err
 }
 
 // readFunc is an [io.Reader].
@@ -395,7 +391,7 @@ type account struct{ uid, gid int }
 
 // put writes a file at a place. It replaces a file whole, so that no reader sees a part of it
 // and a link that is put in its way is replaced, not followed. Once ctx ends, nothing is replaced.
-func put(ctx context.Context, p place, path string, content []byte, overwrite bool) error {
+func put(ctx context.Context, p place, path string, content io.Reader, overwrite bool) error {
 	if p.rel == "." {
 		return pathDenied(path, errSpecial.Error())
 	}
@@ -423,7 +419,7 @@ func put(ctx context.Context, p place, path string, content []byte, overwrite bo
 	if err != nil {
 		return readError(path, err)
 	}
-	_, err = io.Copy(f, wanted(ctx, bytes.NewReader(content)))
+	_, err = io.Copy(f, wanted(ctx, content))
 	if err == nil {
 		err = f.Chmod(mode)
 	}

@@ -160,7 +160,7 @@ func TestPathsThatAreSwapped(t *testing.T) {
 func TestSecretsAndWhatProgramsObeyAreRefused(t *testing.T) {
 	b := open(t)
 	secrets := []string{
-		".env", ".env.local", "prod.env", ".ENV", ".ssh/id_rsa", ".ssh/authorized_keys", ".aws/credentials", ".config/gcloud/credentials.db", ".kube/config", ".docker/config.json", ".netrc", ".npmrc", ".pypirc", "pip.conf", ".pip/pip.conf", ".pg_service.conf", ".postgresql/own", "id_ed25519", "deep/id_rsa_work",
+		".env", ".env.local", "prod.env", ".ENV", ".ssh/id_rsa", ".ssh/authorized_keys", ".aws/credentials", ".config/gcloud/credentials.db", ".kube/config", ".docker/config.json", ".netrc", ".npmrc", "npm/etc/npmrc", ".pypirc", "pip.conf", ".pip/pip.conf", ".pg_service.conf", ".postgresql/own", "id_ed25519", "deep/id_rsa_work",
 		"server.key", "cert.pem", "a.p12", "terraform.tfstate", "x.tfvars", ".git-credentials", ".git/config", ".claude/settings.json", ".mcp.json", ".codex/auth.json", ".cursor/mcp.json", ".bash_history", "service-account-1.json", ".envrc", ".pgpass", ".vault-token",
 		"secrets.yaml", "kubeconfig", ".gnupg/x", ".azure/x", ".terraform.d/credentials.tfrc.json", "id_rsa.", ".env::$DATA",
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,7 +73,7 @@ func TestACallThatHasGoneReadsNoMore(t *testing.T) {
 		t.Errorf("got %v after %d reads, want the end after the second", err, n)
 	}
 	dir := t.TempDir()
-	err = put(ctx, place{newTree(dir), "new"}, "new", []byte("x"), true)
+	err = put(ctx, place{newTree(dir), "new"}, "new", strings.NewReader("x"), true)
 	if left, failed := os.ReadDir(dir); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled || failed != nil || len(left) != 0 {
 		t.Errorf("write: got %v and %v, want an error and no file", err, left)
 	}

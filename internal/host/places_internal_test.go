@@ -206,8 +206,8 @@ func TestNoNameIsBeyondWhatIsLookedAt(t *testing.T) {
 // TestHomesOfUsersOutsideOfHome: keys are closed in the homes of all users who have a shell.
 func TestHomesOfUsersOutsideOfHome(t *testing.T) {
 	text := "root:x:0:0:root:/root:/bin/bash\njenkins:x:100:100::/var/lib/jenkins:/bin/bash\nann:x:1001:1001:Ann:/export/home/ann/:/usr/bin/zsh\n" +
-		"sync:x:4:65534:sync:/bin:/bin/sync\nftp:x:101:101::/srv/ftp:/usr/sbin/nologin\nsrv:x:102:102::/srv:/bin/sh\nshort:x:1\nrel:x:103:103::home:/bin/sh\n"
-	if got, want := homesOf(text), []string{"/var/lib/jenkins", "/export/home/ann"}; !slices.Equal(got, want) {
+		"sync:x:4:65534:sync:/bin:/bin/sync\nftp:x:101:101::/srv/ftp:/usr/sbin/nologin\nsrv:x:102:102::/srv:/bin/sh\nshort:x:1\nrel:x:103:103::home:/bin/sh\nusual:x:104:104::/export/home/bob:\n"
+	if got, want := homesOf(text), []string{"/var/lib/jenkins", "/export/home/ann", "/export/home/bob"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -118,6 +118,7 @@ func TestAPersonIsWarnedOfLookAlikes(t *testing.T) {
 		"wc -c /srv/\u0430\u0440\u0440/run": scripts, "wc -c /srv/\u0445-\u0443": scripts,
 		"wc -c /srv\u2215build": signs, "wc \u2212c a": signs, "wc -c /srv/confi\u0261": signs, "wc -c \U0001d68b": signs, "wc -c \uff42": signs, "wc -c /srv/cafe\u0301": signs, "wc -c 1\u09e6": signs,
 		"wc -c /srv/b\u2c9fx": scripts, "wc -c /srv/\ua4d0\ua4f4": scripts, "wc -c /srv/\u03c1\u03c5": scripts, "wc -c /srv/\u03ba\u03b1\u03b9": "", "wc -c /srv/log\u8cc7\u6599\u3001\u30c7\u30fc\u30bf": "", "wc -c /srv/caf\u00e9-t\u1ebf": "", "wc -c /srv/\u0939\u093f\u0928\u094d\u0926\u0940": "",
+		"wc -c /srv/\u0445\u04af\u0475": scripts, "wc -c /srv/\u03bf\u03c7": scripts, "wc -c /srv/\u0555\u054d\u054f": scripts, "wc -c /srv/\u144c\u14aa": scripts, "wc -c /srv/\u2d54": scripts, "wc -c /srv/\u101d": scripts,
 		"cp \u05d0 \u05d1": order, "cp \u0627 1 2 \u0628": order, "cp \U0001e900 a": order,
 	} {
 		got, err := b.Request(t.Context(), caller, sandboxmcp.HostAsk{Pattern: pattern}, noMasks{})

@@ -17,12 +17,12 @@ import (
 var (
 	// secretNames may hold keys or credentials. They are neither read nor written.
 	secretNames = list(`.ssh .aws .azure .gnupg .kube .docker .gcloud .config/gcloud .config/gh .config/hub .config/op .config/rclone .config/sops .config/age .config/doctl .config/heroku
-		.password-store .terraform.d .oci .ibmcloud .bluemix .minikube .helm .vault .vault-token .netrc _netrc .npmrc .yarnrc .yarnrc.yml .pypirc pip.conf .pip .config/pip .pgpass .pg_service.conf .postgresql .my.cnf .mylogin.cnf .dockercfg .s3cfg .boto
+		.password-store .terraform.d .oci .ibmcloud .bluemix .minikube .helm .vault .vault-token .netrc _netrc .npmrc npmrc .yarnrc .yarnrc.yml .pypirc pip.conf .pip .config/pip .pgpass .pg_service.conf .postgresql .my.cnf .mylogin.cnf .dockercfg .s3cfg .boto
 		.git-credentials .config/git/credentials .git/config .gem/credentials .cargo/credentials .cargo/credentials.toml .m2/settings.xml .gradle/gradle.properties .htpasswd .envrc
 		credentials credentials.json credentials.db credentials.csv application_default_credentials.json access_tokens.db client_secret.json kubeconfig terraform.tfstate terraform.tfstate.backup
 		secrets.yml secrets.yaml secrets.json secrets.toml .secrets master.key vault.key signing.key key4.db logins.json .local/share/keyrings keychains .mozilla .thunderbird .var/app .config/google-chrome .config/chromium
 		.config/bravesoftware .config/microsoft-edge library/keychains library/cookies shadow gshadow shadow- gshadow- sudoers sudoers.d .bash_history .zsh_history .python_history .node_repl_history .psql_history
-		.mysql_history .lesshst .viminfo .config/sandboxmcp .local/state/sandboxmcp sandboxmcp.db sandboxmcp.db-wal sandboxmcp.db-shm sandboxmcp.db-notes .claude .claude.json .codex .cursor .gemini .continue .windsurf .codeium .aider.conf.yml .config/github-copilot .config/claude .config/opencode .openai .anthropic
+		.mysql_history .lesshst .viminfo .config/sandboxmcp .local/state/sandboxmcp sandboxmcp.db sandboxmcp.db-journal sandboxmcp.db-wal sandboxmcp.db-shm sandboxmcp.db-notes sandboxmcp.db-gate sandboxmcp.db-limits sandboxmcp.db-packages sandboxmcp.db-vault .claude .claude.json .codex .cursor .gemini .continue .windsurf .codeium .aider.conf.yml .config/github-copilot .config/claude .config/opencode .openai .anthropic
 		.mcp.json mcp.json claude_desktop_config.json mcp_config.json .config/zed .jupyter .ipython .databrickscfg .snowflake .dbt .kaggle .huggingface .cache/huggingface/token .config/wandb
 		.config/hcloud .config/scw .config/linode-cli .config/netlify .config/stripe .config/ngrok .ngrok2 .fly .aliyun .cloudflared .wrangler .config/.wrangler .config/containers/auth.json .config/composer/auth.json
 		.composer/auth.json .pulumi .terraformrc .config/glab-cli .config/tea .config/vercel .local/share/com.vercel.cli .config/solana .bitcoin .electrum .android/adbkey .local/share/kwalletd .pki
@@ -440,7 +440,7 @@ const usersFile = "/etc/passwd"
 func homesOf(text string) (all []string) {
 	for line := range strings.Lines(text) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
-		if len(fields) != 7 || !strings.HasSuffix(fields[6], "sh") {
+		if len(fields) != 7 || fields[6] != "" && !strings.HasSuffix(fields[6], "sh") { // an empty one is /bin/sh
 			continue
 		}
 		if home := filepath.Clean(fields[5]); filepath.IsAbs(home) && filepath.Dir(home) != "/" {

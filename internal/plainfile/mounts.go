@@ -66,18 +66,24 @@ func Unescape(text string) string {
 	return b.String()
 }
 
-// on returns the number of the mount that a path is on, or -1. What another mount covers is passed over.
+// on returns the number of the mount that a path is on, or -1. What another mount covers is passed over. Users can mount a thousand FUSE file systems on one
+// another, so each mount is looked at once.
 func (m Mounts) on(path string) int {
-	at := -1
-	for range m {
-		next := -1
-		for i, one := range m {
-			below := at < 0 || one.parent == m[at].id && one.point != "/" // nothing covers the root of a process that was there before
-			if below && under(path, one.point) && (next < 0 || len(one.point) < len(m[next].point)) {
-				next = i
-			}
+	at, covers := -1, map[string]int{} // covers has, by the mount that is covered, the one nearest to its root
+	for i, one := range m {
+		if !under(path, one.point) {
+			continue
 		}
-		if next < 0 {
+		if at < 0 || len(one.point) < len(m[at].point) {
+			at = i
+		}
+		if other, ok := covers[one.parent]; one.point != "/" && (!ok || len(one.point) < len(m[other].point)) { // nothing covers the root of a process that was there before
+			covers[one.parent] = i
+		}
+	}
+	for range covers {
+		next, ok := covers[m[at].id]
+		if !ok {
 			break
 		}
 		at = next

@@ -2,6 +2,7 @@ package plainfile
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -69,5 +70,17 @@ func TestShows(t *testing.T) {
 	}
 	if len(ReadMounts()) == 0 {
 		t.Log("this system has no table of mounts")
+	}
+}
+
+// TestMountsOnOneAnother: a look at each mount for each of the others would take minutes, and users decide how many there are.
+func TestMountsOnOneAnother(t *testing.T) {
+	all := Mounts{{id: "0", device: "8:1", root: "/", point: "/"}}
+	for i := range 200_000 {
+		all = append(all, mount{id: strconv.Itoa(i + 1), parent: strconv.Itoa(i), device: "0:" + strconv.Itoa(i+1), root: "/top", point: "/home/u"})
+	}
+	all = append(all, mount{id: "last", parent: "0", device: "0:200000", root: "/", point: "/again"})
+	if got := all.Paths("/home/u/x"); !slices.Equal(got, []string{"/home/u/x", "/again/top/x"}) {
+		t.Errorf("got %q, want the file of the last mount", got)
 	}
 }

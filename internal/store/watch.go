@@ -77,6 +77,16 @@ func (s *Store) Watch(topic string) *Watch {
 // database, like SQLite's own files, so processes that share the database also share it.
 func signalFile(database, topic string) string { return database + "-" + topic }
 
+// Beside returns the files and directories beside a database that belong to it: those of SQLite, of notes and of each [Watch]. They may not be there. Who writes them
+// can keep processes from opening the database, and from noticing changes. The path of the database has no links.
+func Beside(database string) []string {
+	all := []string{NotesDir(database), database + "-journal", database + "-wal", database + "-shm"}
+	for _, topic := range []string{"gate", "limits", "packages", "vault"} {
+		all = append(all, signalFile(database, topic))
+	}
+	return all
+}
+
 // Version returns the committed version of the topic, or 0 if it was never changed. An
 // error is [sandboxmcp.CodeBackendUnavailable] or that of ctx.
 func (w *Watch) Version(ctx context.Context) (int64, error) {
