@@ -414,6 +414,11 @@ func (f *Files) namedIn(ctx context.Context, words []string) (all, unwritten []s
 		if _, err = os.Lstat(path); err != nil && p.rel != "." {
 			path = filepath.Dir(path)
 		}
+		for _, c := range slices.Concat(neverWritten, systemPlaces) {
+			if c != path && under(c, path) { // the path itself may be in one of them, if its tree is there
+				unwritten = append(unwritten, c)
+			}
+		}
 		all = append(all, path)
 	}
 	return all, unwritten
