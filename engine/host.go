@@ -34,7 +34,7 @@ func started(env []string) []string {
 		}
 	}
 	add := func(dir string) {
-		all = append(all, dir)
+		all = append(all, dir, filepath.Join(filepath.Dir(dir), "pyvenv.cfg")) // of a virtual environment
 		python, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "lib*", "python3*"))
 		for _, libraries := range python {
 			all = append(all, filepath.Dir(libraries)) // with what the program is linked to

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -126,11 +127,12 @@ func isProgram(path string) bool {
 }
 
 // environ returns the environment of pip: the user's, with index, proxy and certificates,
-// but without variables of this program and of Python.
+// but without variables of this program, of Python and of the loader.
 func environ(env []string) []string {
 	var keep []string
 	for _, kv := range env {
-		if name, _, _ := strings.Cut(kv, "="); !strings.HasPrefix(name, "PYTHON") && !strings.HasPrefix(name, "SANDBOX") && !strings.HasPrefix(name, "VIRTUAL_ENV") {
+		name, _, _ := strings.Cut(kv, "=")
+		if !slices.ContainsFunc([]string{"PYTHON", "SANDBOX", "VIRTUAL_ENV", "LD_", "DYLD_"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 			keep = append(keep, kv)
 		}
 	}

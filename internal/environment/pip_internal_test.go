@@ -44,3 +44,11 @@ func TestGuarded(t *testing.T) {
 		}
 	}
 }
+
+// TestPipGetsNoVariablesThatLoadCode: pip runs outside of sandboxes, and a model may be able to write the files that such a variable names.
+func TestPipGetsNoVariablesThatLoadCode(t *testing.T) {
+	got := environ([]string{"LD_LIBRARY_PATH=/project/lib", "DYLD_LIBRARY_PATH=/project/lib", "PYTHONPATH=/project", "SANDBOXMCP_API_KEYS=k", "PIP_CERT=/ca.pem"})
+	if len(got) == 0 || got[0] != "PIP_CERT=/ca.pem" {
+		t.Errorf("got %q, want the certificates first", got)
+	}
+}

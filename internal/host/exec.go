@@ -23,22 +23,23 @@ const (
 
 // job is a command that is ready to be executed.
 type job struct {
-	file    *os.File    // the program file, which was checked
-	pinned  os.FileInfo // it must still be this one when it begins; nil: only root can change it
-	path    string      // its path
-	rule    string      // name of the rule that allows it
-	words   []string
-	dir     string
-	env     []string
-	reads   []string // places whose files may not be read
-	only    []string // the only places that may be read, without links; nil: all but reads
-	lists   []string // further ones whose names may be read
-	writes  []string // places that may be written
-	execs   []string // files that may be executed; nil: any
-	after   []string // binary that executes the program, which is a script, and words for it; nil: the kernel finds it
-	last    bool     // the program has to execute no other one
-	known   *usual   // its rule, if the settings have it by default; nil: another one
-	timeout time.Duration
+	file      *os.File    // the program file, which was checked
+	pinned    os.FileInfo // it must still be this one when it begins; nil: only root can change it
+	path      string      // its path
+	rule      string      // name of the rule that allows it
+	words     []string
+	dir       string
+	env       []string
+	reads     []string // places whose files may not be read
+	only      []string // the only places that may be read, without links; nil: all but reads
+	lists     []string // further ones whose names may be read
+	writes    []string // places that may be written
+	unwritten []string // those in them that may not
+	execs     []string // files that may be executed; nil: any
+	after     []string // binary that executes the program, which is a script, and words for it; nil: the kernel finds it
+	last      bool     // the program has to execute no other one
+	known     *usual   // its rule, if the settings have it by default; nil: another one
+	timeout   time.Duration
 }
 
 // ended is how a command ended.

@@ -514,14 +514,15 @@ func landlockRules(j job) []jail.ThreadRule {
 	return rules
 }
 
-// writable returns the places that a job may write, without those that it may not read: what Landlock allows for a
+// writable returns the places that a job may write, without those that it may not read or write: what Landlock allows for a
 // directory, it allows for everything below. If there is one of these in a directory, nothing can be made or removed in the
 // directory itself, and in those between the two.
 func writable(look *budget, j job) []string {
+	closed := slices.Concat(j.reads, j.unwritten)
 	var all []string
 	for _, p := range j.writes {
-		if !slices.ContainsFunc(j.reads, func(c string) bool { return under(p, c) }) {
-			all = append(all, besides(look, p, j.reads)...)
+		if !slices.ContainsFunc(closed, func(c string) bool { return under(p, c) }) {
+			all = append(all, besides(look, p, closed)...)
 		}
 	}
 	return all

@@ -364,17 +364,12 @@ func (f *Files) written(ctx context.Context, p place, path string, now state) er
 		return err
 	}
 	all := now.mounts.Paths(p.abs())
-	if f.host.cfg.Found != nil {
-		found, err := f.host.cfg.Found(ctx)
-		if err != nil {
-			return err
-		}
-		for i, dir := range found {
-			found[i] = newTree(dir).real
-		}
-		if slices.ContainsFunc(all, newPlaces(found).holdFile) {
-			return pathDenied(path, startedThere)
-		}
+	found, err := f.found(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, newPlaces(found).holdFile) {
+		return pathDenied(path, startedThere)
 	}
 	if slices.ContainsFunc(all, now.execs().holdFile) {
 		return pathDenied(path, "a rule of host_allowed_commands executes it")
@@ -382,14 +377,30 @@ func (f *Files) written(ctx context.Context, p place, path string, now state) er
 	return nil
 }
 
-// namedIn returns the places of host_roots that words name: what a person has allowed word by
+// found returns [Config.Found], without links.
+func (f *Files) found(ctx context.Context) ([]string, error) {
+	if f.host.cfg.Found == nil {
+		return nil, nil
+	}
+	all, err := f.host.cfg.Found(ctx)
+	for i, dir := range all {
+		all[i] = newTree(dir).real
+	}
+	return all, err
+}
+
+// namedIn returns the places of host_roots that words name, and what a command may not write there because this server executes or trusts it: what a person has allowed word by
 // word may write there. A file that is not there yet opens its directory. Landlock opens no place that a link leads to: a program in a
 // sandbox may have put the link there. Once ctx ends, the remaining places are left out.
-func (f *Files) namedIn(ctx context.Context, words []string) []string {
-	var all []string
+func (f *Files) namedIn(ctx context.Context, words []string) (all, unwritten []string) {
 	now, failed := f.now()
-	if failed != nil {
-		return nil // the command writes nowhere
+	found, err := f.found(ctx)
+	if failed != nil || err != nil {
+		return nil, nil // the command writes nowhere
+	}
+	unwritten = slices.Clone(now.closed) // commands may read Config.Obeyed
+	for _, path := range slices.Concat(now.started().paths, now.execs().paths, found) {
+		unwritten = append(unwritten, now.mounts.Paths(path)...)
 	}
 	for _, w := range words {
 		if !filepath.IsAbs(w) || ctx.Err() != nil {
@@ -403,9 +414,14 @@ func (f *Files) namedIn(ctx context.Context, words []string) []string {
 		if _, err = os.Lstat(path); err != nil && p.rel != "." {
 			path = filepath.Dir(path)
 		}
+		for _, c := range slices.Concat(neverWritten, systemPlaces) {
+			if c != path && under(c, path) { // the path itself may be in one of them, if its tree is there
+				unwritten = append(unwritten, c)
+			}
+		}
 		all = append(all, path)
 	}
-	return all
+	return all, unwritten
 }
 
 // holds reports whether a directory is below one of host_roots. real is its path without links.

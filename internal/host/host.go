@@ -265,7 +265,7 @@ func (h *Host) prepare(ctx context.Context, c sandboxmcp.Caller, cmd sandboxmcp.
 	j.only, j.lists, j.known = s.reads, s.lists, r.usual
 	env := settingsOfNpm(look, r.program.path)
 	if r.Exact != nil {
-		j.writes = h.Files.namedIn(ctx, words[1:])
+		j.writes, j.unwritten = h.Files.namedIn(ctx, words[1:])
 	}
 	if err = look.over(); err != nil {
 		return j, err

@@ -1,11 +1,13 @@
 package plainfile
 
 import (
+	"bufio"
 	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Mounts are the mounts of this process. One directory can be seen at several paths: where a mount shows a part of a file system once
@@ -14,7 +16,8 @@ type Mounts []mount
 
 type mount struct{ id, parent, device, root, point, kind string }
 
-// maxMounts bounds the bytes of a table of mounts.
+// maxMounts bounds the bytes of paths of mounts. A user of the machine can make a table of 50 MiB with a thousand FUSE file systems, most of it escaped
+// blanks in what the table has besides paths.
 const maxMounts = 16 << 20
 
 // ReadMounts returns the mounts of this process. There are none on systems without /proc.
@@ -23,34 +26,43 @@ func ReadMounts() Mounts {
 	return all
 }
 
-// Table is [ReadMounts] with the error, such as that no more files can be opened.
+// Table is [ReadMounts] with the error, such as that no more files can be opened. If the mounts take too much memory, that is ENOMEM.
 func Table() (Mounts, error) {
 	f, err := Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxMounts))
-	if err != nil {
-		return nil, err
-	}
-	return parseMounts(string(text)), nil
+	return parseMounts(f)
 }
 
-// parseMounts reads a table of mounts; see proc_pid_mountinfo(5).
-func parseMounts(text string) (all Mounts) {
-	for line := range strings.Lines(text) {
+// parseMounts reads a table of mounts; see proc_pid_mountinfo(5). It returns all of them or an error: one that is missing may show a closed place once more.
+func parseMounts(table io.Reader) (all Mounts, err error) {
+	lines := bufio.NewReaderSize(table, 64<<10)
+	for size := 0; err == nil; {
+		var line string
+		line, err = lines.ReadString('\n')
 		f := strings.Split(line, " ") // other blanks may be in a name
-		if len(f) > 4 && strings.HasPrefix(f[3], "/") {
-			one := mount{id: f[0], parent: f[1], device: f[2], root: Unescape(f[3]), point: Unescape(f[4])}
-			if at := slices.Index(f, "-"); at > 4 && at+1 < len(f) { // behind fields that may be missing
-				one.kind = f[at+1]
-			}
-			all = append(all, one)
+		if len(f) <= 4 || !strings.HasPrefix(f[3], "/") {
+			continue
 		}
+		one := mount{id: strings.Clone(f[0]), parent: strings.Clone(f[1]), device: strings.Clone(f[2]), root: Unescape(f[3]), point: Unescape(f[4])} // without the rest of the line
+		if at := slices.Index(f, "-"); at > 4 && at+1 < len(f) {                                                                                     // behind fields that may be missing
+			one.kind = strings.Clone(f[at+1][:min(len(f[at+1]), maxKind)])
+		}
+		if size += len(one.root) + len(one.point); size > maxMounts {
+			return nil, syscall.ENOMEM
+		}
+		all = append(all, one)
 	}
-	return all
+	if err != io.EOF {
+		return nil, err
+	}
+	return all, nil
 }
+
+// maxKind is how much of the name of a kind of file systems is kept. Users can give FUSE longer ones.
+const maxKind = 64
 
 // Unescape returns a path of a table of mounts as it is. The table has the characters that would separate fields as octal numbers.
 func Unescape(text string) string {

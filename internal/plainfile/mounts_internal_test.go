@@ -1,14 +1,19 @@
 package plainfile
 
 import (
+	"errors"
+	"io"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 )
 
 // TestShows: what one mount shows, another one may show as well.
 func TestShows(t *testing.T) {
-	m := parseMounts(`1 0 8:1 / / rw - ext4 a rw
+	m := parsed(t, `1 0 8:1 / / rw - ext4 a rw
 2 1 8:2 / /home rw - ext4 b rw
 3 1 8:2 /u/data /ws rw - ext4 b rw
 4 1 8:2 /u/data/state /state rw - ext4 b rw
@@ -64,7 +69,7 @@ func TestShows(t *testing.T) {
 	if got := m.Paths("/cover/deep/x"); !slices.Contains(got, "/all/top/deep/x") {
 		t.Errorf("below a mount that covers another: got %q, want the file that is seen", got)
 	}
-	shared := parseMounts("1 0 8:1 / /a rw shared:1 master:2 - proc a rw\n2 1 8:1 / /b rw\n")
+	shared := parsed(t, "1 0 8:1 / /a rw shared:1 master:2 - proc a rw\n2 1 8:1 / /b rw\n")
 	if got := shared.Of("proc"); len(shared) != 2 || !slices.Equal(got, []string{"/a"}) {
 		t.Errorf("with fields that may be missing: got %q, want /a", got)
 	}
@@ -83,4 +88,29 @@ func TestMountsOnOneAnother(t *testing.T) {
 	if got := all.Paths("/home/u/x"); !slices.Equal(got, []string{"/home/u/x", "/again/top/x"}) {
 		t.Errorf("got %q, want the file of the last mount", got)
 	}
+}
+
+// TestLargeTableOfMounts: the mounts of a user must not hide a later one, and do not fill the memory.
+func TestLargeTableOfMounts(t *testing.T) {
+	blanks := strings.Repeat(`\040`, 4000)
+	text := strings.Repeat("1 0 0:1 / /home/u rw - fuse."+blanks+" "+blanks+" rw\n", 600)
+	all := parsed(t, text+"2 0 8:1 /state /shown rw - ext4 a rw\n")
+	if len(all) != 601 || len(all[0].kind) > maxKind || all[600].root != "/state" {
+		t.Errorf("got %d mounts, want 601 with the last one", len(all))
+	}
+	if got, err := parseMounts(strings.NewReader(strings.Repeat("1 0 0:1 / /"+strings.Repeat("x", 4000)+" rw - fuse a rw\n", maxMounts/4000+1))); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("too many paths: got %d mounts and %v, want an error", len(got), err)
+	}
+	if got, err := parseMounts(io.MultiReader(strings.NewReader("1 0 8:1 / / rw - ext4 a rw\n"), iotest.ErrReader(io.ErrUnexpectedEOF))); err == nil {
+		t.Errorf("a table that is cut short: got %d mounts, want an error", len(got))
+	}
+}
+
+func parsed(t *testing.T, text string) Mounts {
+	t.Helper()
+	all, err := parseMounts(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

@@ -246,9 +246,19 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// steering are variables by which the loader, Node, OpenSSL or a shell executes code of a file, or finds it in a directory. A final * matches any suffix. Programs in
+// sandboxes do not have them either. A model may be able to write such a file: by host_file_write, or in a writable workspace.
+var steering = []string{"LD_*", "DYLD_*", "GCONV_PATH", "PYTHON*", "NODE_OPTIONS", "NODE_PATH", "OPENSSL_*", "BASH_ENV", "ENV", "PERL5*", "RUBY*"}
+
 // foreign returns env without this product's variables, because these may hold keys and a
-// shim must not get them. The result is never nil: exec.Cmd would take nil for the server's
+// shim must not get them, and without those of steering. The result is never nil: exec.Cmd would take nil for the server's
 // whole environment.
 func foreign(env []string) []string {
-	return slices.DeleteFunc(append([]string{}, env...), func(kv string) bool { return strings.HasPrefix(kv, "SANDBOXMCP_") })
+	return slices.DeleteFunc(append([]string{}, env...), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return strings.HasPrefix(name, "SANDBOXMCP_") || slices.ContainsFunc(steering, func(s string) bool {
+			prefix, any := strings.CutSuffix(s, "*")
+			return name == s || any && strings.HasPrefix(name, prefix)
+		})
+	})
 }
