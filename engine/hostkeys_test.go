@@ -117,7 +117,7 @@ func TestHostToolsReadNoKeysBehindLinks(t *testing.T) {
 	}
 }
 
-// TestHostToolsDoNotUseTheFilesOfTheDatabase: the size of one announces that a grant was revoked, and with a journal beside it nobody opens the database.
+// TestHostToolsDoNotUseTheFilesOfTheDatabase: a server compares the size of the file -gate to learn that a grant was revoked, and SQLite does not open a database that has an invalid journal.
 func TestHostToolsDoNotUseTheFilesOfTheDatabase(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

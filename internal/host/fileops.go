@@ -35,13 +35,14 @@ type Files struct {
 // state is what the links of the settings lead to, and the mounts, at the time of an act.
 type state struct {
 	mounts  plainfile.Mounts
-	closed  []string      // paths of Config.Own and Config.Obeyed
-	started func() places // Config.Started, which only what is written may not be in
-	execs   func() places // what is executed for the rules of the settings
+	closed  []string               // paths of Config.Own and Config.Obeyed
+	started func() places          // places of Config.Started; files there may be read, and are not written
+	execs   func() places          // programs and interpreters of the rules in the settings; they are not written, either
+	found   func() (places, error) // places of Config.Found; the same holds for them
 }
 
 // now returns the state. A link may have been put in the place of a file or directory since the last act, or lead elsewhere.
-func (f *Files) now() (state, error) {
+func (f *Files) now(ctx context.Context) (state, error) {
 	mounts, err := mountsNow()
 	if err != nil {
 		return state{}, err
@@ -65,11 +66,21 @@ func (f *Files) now() (state, error) {
 		for _, r := range f.host.set.Load().rules {
 			all = append(all, r.program.execs...)
 			for _, way := range r.program.ways {
-				all = append(all, newTree(way).real) // the next server takes what is there now
+				all = append(all, newTree(way).real) // after a restart, the server executes the file to which the path leads then
 			}
 		}
 		slices.Sort(all)
 		return newPlaces(slices.Compact(all))
+	})
+	s.found = sync.OnceValues(func() (places, error) {
+		if f.host.cfg.Found == nil {
+			return newPlaces(nil), nil
+		}
+		all, err := f.host.cfg.Found(ctx)
+		for i, dir := range all {
+			all[i] = newTree(dir).real
+		}
+		return newPlaces(all), err
 	})
 	return s, nil
 }
@@ -174,13 +185,13 @@ func (f *Files) Write(ctx context.Context, c sandboxmcp.Caller, w sandboxmcp.Hos
 		path, overwrite, content := w.Path, w.Overwrite, &kept{bytes: []byte(w.Content)} // a look does not have w
 		defer content.take()
 		p, err := looked(ctx, timeToLook, func(ctx context.Context) (place, error) {
-			now, err := f.now()
+			now, err := f.now(ctx)
 			if err != nil {
 				return place{}, err
 			}
 			p, err := locate(path, *f.trees.Load(), now.closed)
 			if err == nil {
-				err = f.written(ctx, p, path, now)
+				err = f.written(p, path, now)
 			}
 			return p, err
 		})
@@ -204,7 +215,7 @@ func (f *Files) List(ctx context.Context, c sandboxmcp.Caller, path string, mask
 	out := sandboxmcp.HostListing{Success: true, Entries: []sandboxmcp.HostEntry{}}
 	err := f.act(ctx, fileAct{c, "list", path, masks}, func(more map[string]any) error {
 		listed, err := looked(ctx, timeToLook, func(context.Context) (l sandboxmcp.HostListing, err error) {
-			now, err := f.now()
+			now, err := f.now(ctx)
 			if err != nil {
 				return l, err
 			}
@@ -343,7 +354,7 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content io.Reader)
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s is no name in the workspace", sandboxmcp.Quote(name)).WithHint("use a relative path without ..")
 	}
 	path := filepath.Join(f.workspace.name, name)
-	now, err := f.now()
+	now, err := f.now(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -351,7 +362,7 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content io.Reader)
 	if err != nil {
 		return "", err
 	}
-	if err := f.written(ctx, p, path, now); err != nil {
+	if err := f.written(p, path, now); err != nil {
 		return "", err
 	}
 	return path, put(ctx, p, path, content, true)
@@ -359,16 +370,16 @@ func (f *Files) toWorkspace(ctx context.Context, name string, content io.Reader)
 
 // written refuses a place that is not writable, a file of [Config.Found], and one that is executed for a rule of the settings. This server
 // would not execute the new file for the rule, but the next one would take it for the rule's.
-func (f *Files) written(ctx context.Context, p place, path string, now state) error {
+func (f *Files) written(p place, path string, now state) error {
 	if err := p.writable(path, now); err != nil {
 		return err
 	}
 	all := now.mounts.Paths(p.abs())
-	found, err := f.found(ctx)
+	found, err := now.found()
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(all, newPlaces(found).holdFile) {
+	if slices.ContainsFunc(all, found.holdFile) {
 		return pathDenied(path, startedThere)
 	}
 	if slices.ContainsFunc(all, now.execs().holdFile) {
@@ -377,29 +388,20 @@ func (f *Files) written(ctx context.Context, p place, path string, now state) er
 	return nil
 }
 
-// found returns [Config.Found], without links.
-func (f *Files) found(ctx context.Context) ([]string, error) {
-	if f.host.cfg.Found == nil {
-		return nil, nil
-	}
-	all, err := f.host.cfg.Found(ctx)
-	for i, dir := range all {
-		all[i] = newTree(dir).real
-	}
-	return all, err
-}
-
 // namedIn returns the places of host_roots that words name, and what a command may not write there because this server executes or trusts it: what a person has allowed word by
 // word may write there. A file that is not there yet opens its directory. Landlock opens no place that a link leads to: a program in a
 // sandbox may have put the link there. Once ctx ends, the remaining places are left out.
 func (f *Files) namedIn(ctx context.Context, words []string) (all, unwritten []string) {
-	now, failed := f.now()
-	found, err := f.found(ctx)
-	if failed != nil || err != nil {
+	now, err := f.now(ctx)
+	if err != nil {
 		return nil, nil // the command writes nowhere
 	}
+	found, err := now.found()
+	if err != nil {
+		return nil, nil
+	}
 	unwritten = slices.Clone(now.closed) // commands may read Config.Obeyed
-	for _, path := range slices.Concat(now.started().paths, now.execs().paths, found) {
+	for _, path := range slices.Concat(now.started().paths, now.execs().paths, found.paths) {
 		unwritten = append(unwritten, now.mounts.Paths(path)...)
 	}
 	for _, w := range words {
@@ -407,7 +409,7 @@ func (f *Files) namedIn(ctx context.Context, words []string) (all, unwritten []s
 			continue
 		}
 		p, err := locate(w, *f.trees.Load(), now.closed)
-		if err != nil || f.written(ctx, p, w, now) != nil {
+		if err != nil || f.written(p, w, now) != nil {
 			continue
 		}
 		path := p.abs()

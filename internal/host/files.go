@@ -322,7 +322,7 @@ func readError(path string, err error) error {
 func (f *Files) readPart(ctx context.Context, path string, offset, most, largest int64) ([]byte, os.FileInfo, error) {
 	content := &kept{bytes: []byte{}}
 	info, err := looked(ctx, timeToLook, func(ctx context.Context) (os.FileInfo, error) {
-		file, info, err := f.openHere(path)
+		file, info, err := f.openHere(ctx, path)
 		if err != nil {
 			return nil, err
 		}
@@ -358,8 +358,8 @@ func wanted(ctx context.Context, r io.Reader) io.Reader {
 }
 
 // openHere opens the regular file at a path for reading. The caller closes it.
-func (f *Files) openHere(path string) (*os.File, os.FileInfo, error) {
-	now, err := f.now()
+func (f *Files) openHere(ctx context.Context, path string) (*os.File, os.FileInfo, error) {
+	now, err := f.now(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

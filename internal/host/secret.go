@@ -452,24 +452,19 @@ func homesOf(text string) (all []string) {
 
 // homes returns the home directories of this machine, each once, and that of this program's user among the first. With an error, others may be missing.
 func homes() (all []string, failed error) {
-	all = []string{"/root"}
-	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
-		all = append(all, h)
-	}
-	if u, err := user.Current(); err == nil && filepath.IsAbs(u.HomeDir) && u.HomeDir != "/" { // HOME may name another
-		all = append(all, u.HomeDir)
-	}
-	slices.Sort(all)
-	all = slices.Compact(all) // most often they are the same
 	known := map[string]bool{}
-	for _, path := range all {
-		known[path] = true
-	}
 	add := func(path string) {
 		if !known[path] {
 			known[path] = true
 			all = append(all, path)
 		}
+	}
+	add("/root")
+	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
+		add(h)
+	}
+	if u, err := user.Current(); err == nil && filepath.IsAbs(u.HomeDir) && u.HomeDir != "/" { // HOME may name another
+		add(u.HomeDir)
 	}
 	text, failed := os.ReadFile(usersFile)
 	for _, home := range homesOf(string(text)) {

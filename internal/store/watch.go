@@ -77,8 +77,8 @@ func (s *Store) Watch(topic string) *Watch {
 // database, like SQLite's own files, so processes that share the database also share it.
 func signalFile(database, topic string) string { return database + "-" + topic }
 
-// Beside returns the files and directories beside a database that belong to it: those of SQLite, of notes and of each [Watch]. They may not be there. Who writes them
-// can keep processes from opening the database, and from noticing changes. The path of the database has no links.
+// Beside returns the files and directories beside a database that belong to it: those of SQLite, of notes and of each [Watch]. They need not exist. A program that can
+// write them can keep other processes from opening the database, and from noticing changes. The path of the database has no links.
 func Beside(database string) []string {
 	all := []string{NotesDir(database), database + "-journal", database + "-wal", database + "-shm"}
 	for _, topic := range []string{"gate", "limits", "packages", "vault"} {
